@@ -1,0 +1,140 @@
+"""Every error of the library, named after what its receiver must do.
+
+    StreamtableError
+    ├── ConfigurationError      correct the settings; nothing was started
+    │   ├── GraphError          correct the group graph
+    │   └── TopicMismatch       create or alter the topic, or correct the graph
+    ├── PoisonRecord            this record can never be processed: dead-letter it
+    ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
+    ├── HandlerFailed           correct the handler; input was not lost, it is read again
+    ├── RetryLater              the broker or a store is not answering: ask again
+    │   └── NotReady            the table is still being loaded: ask again
+    ├── Migrated                the partition belongs to another member now: drop its work
+    ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
+    ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
+    ├── StoreCorrupted          throw the local copy away and load it again
+    └── Fatal                   stop the process; a person must look
+        ├── Fenced              another process uses this instance id
+        ├── StoreInUse          another process owns this folder
+        ├── StoreBroken         the disk refuses writes
+        ├── StateLost           table and committed offsets do not fit together
+        └── InputLost           the committed input offset is no longer in the topic
+
+An error carries its facts as fields (`topic`, `partition`, `offset` where they are known) and formats itself.
+"""
+
+from typing import ClassVar
+
+
+class StreamtableError(Exception):
+    """Base of all errors of the library.
+
+    Args:
+        message: what happened and what to do about it.
+        topic: where, if known.
+        partition: where, if known.
+        offset: of the record concerned, if known.
+    """
+
+    fatal: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        topic: str | None = None,
+        partition: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.topic = topic
+        self.partition = partition
+        self.offset = offset
+
+    def at(self, topic: str, partition: int, offset: int | None = None) -> "StreamtableError":
+        """Fill in the place, where a lower layer could not know it. Returns itself, to raise."""
+        self.topic, self.partition, self.offset = topic, partition, offset
+        return self
+
+    def __str__(self) -> str:
+        place = self.topic or ""
+        if self.partition is not None:
+            place += f"[{self.partition}]"
+        if self.offset is not None:
+            place += f"@{self.offset}"
+        return f"{self.message} ({place})" if place else self.message
+
+
+class ConfigurationError(StreamtableError):
+    """A setting is wrong. Nothing was started."""
+
+
+class GraphError(ConfigurationError):
+    """A group graph is contradictory; the message names both sides."""
+
+
+class TopicMismatch(ConfigurationError):
+    """A topic is missing, or has another number of partitions than it needs."""
+
+
+class PoisonRecord(StreamtableError):
+    """The bytes of a record cannot be decoded, now or later: it goes to the dead letters."""
+
+
+class Unencodable(StreamtableError):
+    """A value does not fit its schema, or is larger than Kafka accepts."""
+
+
+class HandlerFailed(StreamtableError):
+    """User code raised; the cause is chained. What it did since the last commit has left no trace."""
+
+
+class RetryLater(StreamtableError):
+    """Something outside does not answer at the moment."""
+
+
+class NotReady(RetryLater):
+    """The table is not completely here yet; a partial answer would look like a whole one."""
+
+
+class Migrated(StreamtableError):
+    """The partition has been given to another member: nothing of it may be committed here."""
+
+
+class RewindNeeded(StreamtableError):
+    """The commit was refused or aborted: its work is dropped, its input is read again."""
+
+
+class OutcomeUnknown(StreamtableError):
+    """The commit may have happened or not: only the broker can tell, so everything recovers again."""
+
+
+class StoreCorrupted(StreamtableError):
+    """The local copy is damaged: throw it away and load it from the changelog."""
+
+
+class Fatal(StreamtableError):
+    """The process must stop: going on would lose or double something."""
+
+    fatal = True
+
+
+class Fenced(Fatal):
+    """Another process has started with the same transactional id."""
+
+
+class StoreInUse(Fatal):
+    """Another process holds the folder's lock."""
+
+
+class StoreBroken(Fatal):
+    """The disk is full or fails; reads may work, writes do not."""
+
+
+class StateLost(Fatal):
+    """There is a table but no offsets that belong to it: starting over would count twice."""
+
+
+class InputLost(Fatal):
+    """Committed input was deleted before it was read: going on would lose records silently."""

@@ -1,0 +1,364 @@
+"""The seams: what the core asks of codecs, stores and the log (Kafka). It imports none of their implementations.
+
+Each protocol states what is promised, what is never called, and which errors may come out; the implementations are
+`streamtable.codec`, `streamtable.store` and `streamtable.kafka`, and for tests without a broker the Tester's.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from streamtable.errors import PoisonRecord, StreamtableError
+from streamtable.types import Ack, Committed, Headers, RecordBatch, TopicPartition, Watermarks
+
+T = TypeVar("T")
+
+
+# ---- codec --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded(Generic[T]):
+    """A decoded column.
+
+    Attributes:
+        values: as many as were given; None where the bytes were None, and where they are poison.
+        poison: the error for each index that could not be decoded. Empty in good times.
+    """
+
+    values: list[T | None]
+    poison: Mapping[int, PoisonRecord]
+
+
+class Codec(Protocol[T]):
+    """Turns values into bytes and back. Stateless towards its callers and safe to share between threads."""
+
+    def encode(self, value: T) -> bytes:
+        """Bytes of a value. Never called with None: a tombstone needs no codec.
+
+        Raises:
+            Unencodable: the value does not fit the schema.
+        """
+        ...
+
+    def decode(self, data: bytes) -> T:
+        """The value of bytes. Never called with None.
+
+        Raises:
+            PoisonRecord: for whatever is wrong with the bytes; nothing else comes out.
+            RetryLater: the schema must be asked for elsewhere (a registry) and that does not answer.
+        """
+        ...
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
+        """Decode a column; one bad item does not stop the others. Raises only `RetryLater`."""
+        ...
+
+
+# ---- store --------------------------------------------------------------------------------------------------------
+
+
+class Store(Protocol):
+    """One partition's rows on this machine, in key order, with a checkpoint that is written together with them.
+
+    One thread writes; any thread may read. All methods may raise `StoreCorrupted` (throw away, load again) and
+    `StoreBroken` (disk full or failing: fatal).
+    """
+
+    def get(self, key: bytes) -> bytes | None: ...
+
+    def write(
+        self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
+    ) -> None:
+        """Write rows (None deletes) and the checkpoint, all or nothing, also under kill -9.
+
+        Args:
+            changes: rows in any order; of two with the same key the later wins.
+            checkpoint: opaque bytes, replaced by each write; `checkpoint()` returns them.
+            bulk: faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: what is
+                found afterwards is a prefix of what was written, with the checkpoint that belongs to it.
+        """
+        ...
+
+    def checkpoint(self) -> bytes | None:
+        """The checkpoint of the last write; None for a new store."""
+        ...
+
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]:
+        """Rows with start <= key < end in key order (reverse: from the highest down), as of now.
+
+        A damaged file raises `StoreCorrupted` at the latest when the iterator ends; it never ends early in silence.
+        """
+        ...
+
+    def size_bytes(self) -> int:
+        """Bytes on disk and in memory tables, about."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release the lock. Waits for open scans of other threads; may be called twice."""
+        ...
+
+
+class Stores(Protocol):
+    """Where the stores of a process live."""
+
+    def open(self, table: str, partition: int) -> Store:
+        """Open or create.
+
+        Raises:
+            StoreCorrupted: its files are damaged; `destroy` it and open again.
+            StoreInUse: another process holds it; the message says which.
+        """
+        ...
+
+    def destroy(self, table: str, partition: int) -> None:
+        """Delete the rows of a store that is not open. No error if there is none."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# ---- log ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as the broker describes it.
+
+    Attributes:
+        topic_id: changes when the topic is deleted and created again.
+        delete_retention_ms: how long a tombstone stays in a compacted topic.
+        max_message_bytes: the largest record batch that the topic accepts.
+    """
+
+    name: str
+    partitions: int
+    topic_id: str
+    compacted: bool
+    delete_retention_ms: int
+    max_message_bytes: int
+
+
+class Cluster(Protocol):
+    """Questions about topics. Any thread."""
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """The topics among `names` that exist. Raises `RetryLater`."""
+        ...
+
+    def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        """First and end offset of each. Raises `RetryLater`."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class RebalanceListener(Protocol):
+    """Called from within `GroupConsumer.poll` and `close`. An exception here ends the process."""
+
+    def assigned(self, places: Sequence[TopicPartition]) -> None:
+        """They are ours from now on; they arrive paused and stay so until resumed."""
+        ...
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        """They are ours until this returns: the last moment to commit."""
+        ...
+
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        """They are somebody else's already: commit nothing."""
+        ...
+
+
+class Membership(Protocol):
+    """Who we are in the group, at the moment it was asked for. Opaque but for its id."""
+
+    @property
+    def member_id(self) -> str: ...
+
+
+class GroupConsumer(Protocol):
+    """A member of a group. One thread, except for `stable_offsets`. Never commits by itself, never resets offsets."""
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        """At most `max_records` records, split by partition; [] after `timeout` seconds without any.
+
+        Batches may hold records of partitions that a rebalance took away during the call.
+
+        Raises:
+            InputLost: the position is outside of what the partition still holds.
+            Fatal: the client cannot go on.
+        """
+        ...
+
+    def pause(self, places: Iterable[TopicPartition]) -> None: ...
+
+    def resume(self, places: Iterable[TopicPartition]) -> None: ...
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        """Read on from here; what was fetched ahead is thrown away."""
+        ...
+
+    def stable_offsets(
+        self, places: Iterable[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, Committed | None]:
+        """Committed offsets, after any pending transaction on them has ended; None where there is none.
+
+        Any thread. Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none".
+        """
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Commit outside of a transaction (at least once).
+
+        Raises:
+            Migrated: the group refused: these partitions are not ours any more.
+            RetryLater: no answer; the commit may have happened, committing again is harmless.
+        """
+        ...
+
+    def membership(self) -> Membership: ...
+
+    def close(self) -> None:
+        """Leave the group (the listener's `revoked` is called first)."""
+        ...
+
+
+class Outbox(Protocol):
+    """The producer. One thread. With a transactional id, records are visible only after `commit`."""
+
+    def open(self, timeout: float) -> None:
+        """Fence all earlier producers with the same transactional id. Raises `RetryLater`, `Fatal`."""
+        ...
+
+    def begin(self) -> None: ...
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int = -1,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+        tracked: bool = False,
+    ) -> None:
+        """Queue a record; waits while the queue is full.
+
+        Args:
+            partition: -1: by murmur2 of the key.
+            timestamp_ms: 0: now.
+            tracked: remember the offset it gets, for `flush`. Without a transactional id every record's report is
+                looked at, tracked or not.
+
+        Raises:
+            Unencodable: larger than the client's or the topic's limit.
+        """
+        ...
+
+    def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
+        """Wait until all queued records are acknowledged.
+
+        Returns:
+            The last offset of the tracked records since the last flush, by partition.
+
+        Raises:
+            RewindNeeded: a record failed, or a tracked one has no known offset: the work must be repeated.
+        """
+        ...
+
+    def send_offsets(self, offsets: Mapping[TopicPartition, Committed], membership: Membership) -> None:
+        """Add input offsets to the transaction. Raises `RewindNeeded`, `Migrated`, `OutcomeUnknown`, `Fenced`."""
+        ...
+
+    def commit(self, timeout: float) -> None:
+        """Raises `RewindNeeded` (certainly not committed), `OutcomeUnknown`, `Fenced`."""
+        ...
+
+    def abort(self, timeout: float) -> None:
+        """Raises `OutcomeUnknown`: a late request could end a later transaction, so this producer is done for."""
+        ...
+
+    def close(self) -> None:
+        """Drop everything queued and disconnect; never waits for the broker."""
+        ...
+
+
+class TableReader(Protocol):
+    """Reads changelogs from given offsets, committed records only, outside of any group. One thread."""
+
+    def assign(self, starts: Mapping[TopicPartition, int]) -> None:
+        """Read these too, from these offsets."""
+        ...
+
+    def unassign(self, places: Iterable[TopicPartition]) -> None: ...
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordBatch]: ...
+
+    def position(self, place: TopicPartition) -> int:
+        """The offset up to which everything committed has been handed out.
+
+        It passes transaction markers and compacted gaps once the end has been seen, so it, not the last record's
+        offset, tells whether a target is reached.
+        """
+        ...
+
+    def close(self) -> None: ...
+
+
+class Producer(Protocol):
+    """Sends single records, each with an answer of its own (emitters). Any thread."""
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        done: Callable[[Ack | StreamtableError], None],
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> None:
+        """Queue a record for the partition that murmur2 of its key names; waits while the queue is full.
+
+        Args:
+            topic: it must exist.
+            key: bytes, or None for any partition.
+            value: bytes, or None for a tombstone.
+            done: called once, from a thread of the producer's: with the acknowledgement of all in-sync replicas, or
+                with `RetryLater` (not delivered in time) or `Unencodable` (too large). It must not block or raise.
+            headers: as they are.
+            timestamp_ms: 0: now.
+        """
+        ...
+
+    def flush(self, timeout: float) -> int:
+        """Wait until all is answered; returns how many are not yet."""
+        ...
+
+    def close(self, timeout: float) -> None:
+        """Flush, then answer what is left with `RetryLater`, then disconnect."""
+        ...
+
+
+class Log(Protocol):
+    """Makes the clients. `streamtable.kafka.Kafka` is the real one."""
+
+    def cluster(self) -> Cluster: ...
+
+    def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
+
+    def outbox(self, transactional_id: str | None) -> Outbox: ...
+
+    def producer(self) -> Producer: ...
+
+    def table_reader(self, name: str) -> TableReader: ...
+
+
+JsonValue = dict[str, Any] | list[Any] | str | int | float | bool | None

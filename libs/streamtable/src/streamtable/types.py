@@ -1,0 +1,125 @@
+"""The words that all layers share: places in the log, messages, batches of them as columns."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import compress
+from operator import methodcaller
+from typing import Any, NamedTuple, NewType, Protocol
+
+NextOffset = NewType("NextOffset", int)
+"""The offset of the record to be read next: one past the last one applied."""
+
+Header = tuple[str, bytes | None]
+Headers = Sequence[Header]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class Committed(NamedTuple):
+    """What a group has committed for one input partition.
+
+    Attributes:
+        next_offset: of the input: where reading goes on.
+        metadata: the text that was committed with it ("" if none); see `engine.position`.
+    """
+
+    next_offset: NextOffset
+    metadata: str = ""
+
+
+class Ack(NamedTuple):
+    """Where an emitted record stands in the log: acknowledged by all in-sync replicas."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class Watermarks(NamedTuple):
+    """First offset still in the log, and the end: the offset the next written record will get.
+
+    The end counts uncommitted records too (ListOffsets with read_uncommitted), because the last stable offset
+    was seen behind after a commit had returned.
+    """
+
+    low: int
+    high: int
+
+
+class Message(Protocol):
+    """A record as the Kafka client hands it over; the methods are those of `confluent_kafka.Message`."""
+
+    def key(self) -> Any: ...  # bytes | None; Any because the client's stubs say str too
+    def value(self) -> Any: ...
+    def offset(self) -> Any: ...
+    def headers(self) -> Any: ...
+    def timestamp(self) -> Any: ...
+
+
+@dataclass(frozen=True)
+class RecordBatch:
+    """Consecutive records of one partition, in offset order. Columns are made when first asked for.
+
+    There is no object per record: at a million records a second, one attribute call a record is what counts.
+    Offsets rise but may have gaps (transaction markers, compaction).
+    """
+
+    topic: str
+    partition: int
+    messages: Sequence[Message]
+
+    def __len__(self) -> int:
+        return len(self.messages)
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @cached_property
+    def keys(self) -> list[bytes | None]:
+        return list(map(methodcaller("key"), self.messages))
+
+    @cached_property
+    def values(self) -> list[bytes | None]:
+        return list(map(methodcaller("value"), self.messages))
+
+    @cached_property
+    def offsets(self) -> list[int]:
+        return list(map(methodcaller("offset"), self.messages))
+
+    @property
+    def first_offset(self) -> int:
+        offset: int = self.messages[0].offset()
+        return offset
+
+    @property
+    def last_offset(self) -> int:
+        offset: int = self.messages[-1].offset()
+        return offset
+
+    def timestamp(self, index: int) -> int:
+        """Milliseconds since 1970; -1 if the record has none."""
+        milliseconds: int = self.messages[index].timestamp()[1]
+        return milliseconds
+
+    def headers(self, index: int) -> Headers:
+        return self.messages[index].headers() or ()
+
+    def part(self, start: int, stop: int) -> "RecordBatch":
+        """The records from index `start` up to, not including, `stop`."""
+        if start == 0 and stop >= len(self.messages):
+            return self
+        return RecordBatch(self.topic, self.partition, self.messages[start:stop])
+
+    def only(self, keep: Sequence[bool]) -> "RecordBatch":
+        """The records whose index is true in `keep`."""
+        return RecordBatch(self.topic, self.partition, list(compress(self.messages, keep)))
