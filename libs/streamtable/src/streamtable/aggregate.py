@@ -1,0 +1,88 @@
+"""Built-in aggregates: they fold whole batches into a table, one read and one write a key and batch."""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+E_contra = TypeVar("E_contra", contravariant=True)
+V = TypeVar("V")
+N = TypeVar("N", int, float)
+
+
+class Rows(Protocol[V]):
+    """What an aggregate sees of its table: rows by encoded key. `table.PartitionTable` is one."""
+
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
+
+    def put_many(self, rows: Mapping[bytes, V]) -> None: ...
+
+
+class Aggregate(ABC, Generic[E_contra, V]):
+    """A fold over the events of a key."""
+
+    @abstractmethod
+    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+        """Apply `events[i]` to the row of `keys[i]`, in order. Raising undoes the batch."""
+
+
+@dataclass(frozen=True)
+class Count(Aggregate[Any, int]):
+    """The number of events of each key."""
+
+    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
+        new = Counter(keys)
+        old = rows.get_many(new)
+        rows.put_many({k: n if o is None else o + n for (k, n), o in zip(new.items(), old, strict=True)})
+
+
+@dataclass(frozen=True)
+class Last(Aggregate[V, V]):
+    """The last event of each key: a stream seen as a table."""
+
+    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
+        rows.put_many(dict(zip(keys, events, strict=True)))
+
+
+@dataclass(frozen=True)
+class _Reduce(Aggregate[E_contra, N]):
+    """Combine the number that `of` takes from each event with the row."""
+
+    of: Callable[[E_contra], N]
+
+    @abstractmethod
+    def combine(self, row: N, number: N) -> N: ...
+
+    def fold(self, rows: Rows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+        of, combine = self.of, self.combine
+        new: dict[bytes, N] = {}
+        for key, event in zip(keys, events, strict=True):
+            number = of(event)
+            row = new.get(key)
+            new[key] = number if row is None else combine(row, number)
+        for key, row in zip(list(new), rows.get_many(new), strict=True):
+            if row is not None:
+                new[key] = combine(row, new[key])
+        rows.put_many(new)
+
+
+class Sum(_Reduce[E_contra, N]):
+    """The sum of a number of each event: `Sum(lambda sale: sale["cents"])`."""
+
+    def combine(self, row: N, number: N) -> N:
+        return row + number
+
+
+class Min(_Reduce[E_contra, N]):
+    """The least of a number of each event."""
+
+    def combine(self, row: N, number: N) -> N:
+        return min(row, number)
+
+
+class Max(_Reduce[E_contra, N]):
+    """The greatest of a number of each event."""
+
+    def combine(self, row: N, number: N) -> N:
+        return max(row, number)

@@ -1,0 +1,85 @@
+"""Where a partition stands, in the two places that remember it.
+
+- With every committed input offset goes, as its *metadata*, the changelog offset that the same commit reached. Kafka
+  keeps both in one record, so "inputs applied" and "table position" are known together, atomically, to everybody:
+  recovery ends there, a reader's own write is waited for there, audits cut there.
+- In the local store, in the same write as the rows: what the rows hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+
+import orjson
+
+from streamtable.errors import StoreCorrupted
+
+
+class Guarantee(Enum):
+    """What holds when something crashes."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Inputs, table and outputs are committed in one Kafka transaction."""
+    AT_LEAST_ONCE = "at_least_once"
+    """No transactions: after a crash the records since the last commit are applied once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """The metadata of a committed input offset.
+
+    Attributes:
+        changelog: the changelog offset after the last record of the commit.
+        exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
+            committed and have displaced older ones, so a reader must go to the end.
+    """
+
+    changelog: int
+    exact: bool
+
+    def encode(self) -> str:
+        return orjson.dumps({"changelog": self.changelog, "exact": self.exact}).decode()
+
+    @staticmethod
+    def decode(metadata: str) -> "TablePosition | None":
+        """None for metadata that is not ours: the offset was set by another tool."""
+        try:
+            match orjson.loads(metadata):
+                case {"changelog": int(changelog), "exact": bool(exact)} if changelog >= 0:
+                    return TablePosition(changelog, exact)
+        except orjson.JSONDecodeError:
+            return None
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPosition:
+    """What a local store holds, written together with its rows.
+
+    Attributes:
+        changelog: the changelog offset up to which it is complete.
+        topic_id: of the changelog; another one means the topic was deleted and created again.
+        current_at: seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
+            tombstones would bring deleted keys back.
+        inputs: next input offsets by topic, for people who look.
+        partitions: of the table, so that a view can find keys while the broker is away; 0 if it does not matter.
+        whole: it has been complete once (a copy that is still loading for the first time has not).
+    """
+
+    changelog: int
+    topic_id: str
+    current_at: float
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    whole: bool = True
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @staticmethod
+    def decode(checkpoint: bytes) -> "LocalPosition":
+        """Raises `StoreCorrupted` for anything but what `encode` made."""
+        try:
+            return LocalPosition(**orjson.loads(checkpoint))
+        except (orjson.JSONDecodeError, TypeError) as error:
+            raise StoreCorrupted(f"the store's checkpoint is unreadable: {error}") from error

@@ -1,0 +1,174 @@
+"""How a partition's table is brought up to date: from where, to where, and when not to. Pure decisions.
+
+The rules, each of which has lost or doubled data somewhere when it was missing:
+
+- Read to the position in the committed offsets' metadata, the largest over the inputs; not to the last stable
+  offset, which may still be behind a commit that has returned.
+- Read to the end of the log if an offset has no metadata (set by a tool) or was committed at least once.
+- No committed offset and an empty changelog: a new partition. No committed offset but a changelog: the offsets have
+  expired or were deleted; starting over would count everything twice, so stop.
+- The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
+  tombstones.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.errors import InputLost, StateLost
+from streamtable.ports import TopicInfo
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+
+
+@dataclass(frozen=True)
+class InputState:
+    """What is known of one input partition before its task starts.
+
+    Attributes:
+        committed: by the group, stable; None if never.
+        marks: what the topic holds.
+        start: where a new group begins.
+    """
+
+    committed: Committed | None
+    marks: Watermarks
+    start: Literal["earliest", "latest"] = "earliest"
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """What is known of the partition's changelog: the topic, and what it holds."""
+
+    topic: TopicInfo
+    marks: Watermarks
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What recovery has to do.
+
+    Attributes:
+        next_offsets: where each input goes on.
+        new: the group has never committed here: commit these offsets before the first record.
+        discard: why the local copy must be thrown away first; None if it is good.
+        read_from: first changelog offset to read.
+        read_to: the partition is ready when the reader's position is here; equal to `read_from` if nothing is to do.
+    """
+
+    next_offsets: Mapping[str, NextOffset]
+    new: bool
+    discard: str | None = None
+    read_from: int = 0
+    read_to: int = 0
+
+
+def plan(
+    partition: int,
+    inputs: Mapping[str, InputState],
+    changelog: Changelog | None,
+    local: LocalPosition | None,
+    *,
+    exactly_once: bool,
+    now: float,
+) -> Plan:
+    """Decide how the partition recovers.
+
+    Args:
+        partition: its number, for messages.
+        inputs: by topic.
+        changelog: None for a group without a table.
+        local: what the store on disk says; None if there is none.
+        exactly_once: the guarantee the process runs with.
+        now: seconds since 1970.
+
+    Raises:
+        StateLost: there is a table but no offsets that fit it, or the changelog has been cut.
+        InputLost: a committed input offset is outside of its topic.
+    """
+    offsets = {
+        topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
+    }
+    new = all(state.committed is None for state in inputs.values())
+    if changelog is None:
+        return Plan(offsets, new)
+    if new and changelog.marks.high > 0:
+        raise StateLost(
+            f"the table holds {changelog.marks.high} changes, but the group has no committed offset for "
+            f"{', '.join(sorted(inputs))}: offsets expire after a week without members (offsets.retention.minutes), "
+            "or were deleted. Starting over would count everything twice. Set the group's offsets to where the table "
+            "stands, or delete the table to rebuild it",
+            topic=changelog.topic.name,
+            partition=partition,
+        )
+    target = 0 if new else _target(partition, inputs, changelog, exactly_once=exactly_once)
+    discard = _why_discard(changelog, local, now) if local else None
+    start = local.changelog if local and not discard else 0
+    if start < changelog.marks.low:
+        if changelog.topic.compacted and target > start:
+            raise StateLost(
+                f"records {start} to {changelog.marks.low} of the table's changelog have been deleted, though a "
+                "compacted topic loses none by itself (DeleteRecords?); restore the topic or rebuild the table",
+                topic=changelog.topic.name,
+                partition=partition,
+            )
+        start = changelog.marks.low
+    return Plan(offsets, new, discard, start, max(start, target))
+
+
+def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
+    low, high = state.marks
+    if state.committed is None:
+        return NextOffset(low if state.start == "earliest" else high)
+    offset = state.committed.next_offset
+    if low <= offset <= high:
+        return offset
+    raise InputLost(
+        f"the group goes on at offset {offset}, but the topic holds {low} to {high}: "
+        + (
+            "records were deleted (retention) before they were processed. "
+            if offset < low
+            else "it was deleted and created again, or lost its end. "
+        )
+        + "Set the group's offset to accept the loss",
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+    )
+
+
+def _target(
+    partition: int, inputs: Mapping[str, InputState], changelog: Changelog, *, exactly_once: bool
+) -> int:
+    positions = [
+        TablePosition.decode(state.committed.metadata)
+        for state in inputs.values()
+        if state.committed is not None
+    ]
+    known = [position for position in positions if position is not None]
+    furthest = max((position.changelog for position in known), default=0)
+    if furthest > changelog.marks.high:
+        raise StateLost(
+            f"the group has committed the table's position {furthest}, but its changelog ends at "
+            f"{changelog.marks.high}: the topic was deleted, or has lost its end. Restore it, or rebuild the table",
+            topic=changelog.topic.name,
+            partition=partition,
+        )
+    if exactly_once and len(known) == len(positions) and all(position.exact for position in known):
+        return furthest
+    return changelog.marks.high
+
+
+def _why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
+    topic, marks = changelog.topic, changelog.marks
+    if local.topic_id != topic.topic_id:
+        return f"it belongs to an earlier topic of the same name (id {local.topic_id}, now {topic.topic_id})"
+    if local.changelog > marks.high:
+        return f"it is at {local.changelog}, beyond the changelog's end {marks.high}"
+    age = now - local.current_at
+    if age * 1000 > topic.delete_retention_ms:
+        return (
+            f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
+            f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys would come back"
+        )
+    return None
