@@ -1,0 +1,101 @@
+"""The log on Apache Kafka: the only room that imports the Kafka client.
+
+Nothing is made at import and nothing before a method is called. Clients do not survive a fork: start processes by
+spawn, and make the clients in the process that uses them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from confluent_kafka import Consumer, KafkaException
+from confluent_kafka import Producer as Client
+from confluent_kafka.admin import AdminClient
+
+from streamtable.errors import ConfigurationError
+from streamtable.kafka import options
+from streamtable.kafka.cluster import KafkaCluster
+from streamtable.kafka.consumer import KafkaGroupConsumer
+from streamtable.kafka.errors import cause, describe
+from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.kafka.producer import KafkaProducer
+from streamtable.kafka.reader import KafkaTableReader
+from streamtable.kafka.watch import ClientLog
+
+__all__ = ["Kafka"]
+
+
+@dataclass(frozen=True)
+class Kafka:
+    """A Kafka cluster and how to talk to it. Implements `ports.Log`; building it connects to nothing.
+
+    Args:
+        bootstrap_servers: `host:port`, separated by commas.
+        options: settings of librdkafka for all clients, over the library's own; those that would break a guarantee
+            are refused.
+        group_protocol: "consumer" (brokers from 4.0 on), or "classic" for older ones.
+        static_membership: a restarted instance gets its partitions back without a rebalance; after a kill it waits
+            until its former session has ended.
+        admin_timeout: seconds to wait for each answer about topics.
+
+    Raises:
+        ConfigurationError: malformed addresses, refused options.
+    """
+
+    bootstrap_servers: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    group_protocol: Literal["consumer", "classic"] = "consumer"
+    static_membership: bool = False
+    admin_timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        options.check(self.bootstrap_servers, self.options)
+
+    def cluster(self) -> KafkaCluster:
+        # Nobody polls this client, so its log lines would pile up; its errors come with the answers.
+        config = self._config("cluster", {"log_level": 0})
+        return KafkaCluster(_made(AdminClient, config), self.bootstrap_servers, self.admin_timeout)
+
+    def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
+        config = options.consumer(group)
+        if self.group_protocol == "consumer":
+            config |= {"group.protocol": "consumer", "group.remote.assignor": "range"}
+        else:
+            config |= {"partition.assignment.strategy": "range"}
+        if self.static_membership:
+            config["group.instance.id"] = instance_id
+        log, config = self._watched(f"{group}.{instance_id}", config)
+        return KafkaGroupConsumer(
+            lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
+        )
+
+    def outbox(self, transactional_id: str | None) -> KafkaOutbox:
+        config = options.producer()
+        if transactional_id is not None:
+            config |= options.transactional(transactional_id)
+        log, config = self._watched(transactional_id or "outbox", config)
+        return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
+
+    def producer(self) -> KafkaProducer:
+        _, config = self._watched("producer", options.producer())
+        return KafkaProducer(_made(Client, config))
+
+    def table_reader(self, name: str) -> KafkaTableReader:
+        log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True})
+        return KafkaTableReader(_made(Consumer, config), log)
+
+    def _config(self, client_id: str, config: Mapping[str, object]) -> dict[str, object]:
+        return {**options.client(self.bootstrap_servers, client_id), **config, **self.options}
+
+    def _watched(self, client_id: str, config: Mapping[str, object]) -> tuple[ClientLog, dict[str, object]]:
+        log = ClientLog(client_id, self.bootstrap_servers)
+        return log, {**self._config(client_id, config), "error_cb": log.error, "logger": log}
+
+
+def _made(kind: Any, config: dict[str, object]) -> Any:
+    try:
+        return kind(config)
+    except KafkaException as error:
+        raise ConfigurationError(
+            f"the Kafka client refuses its settings ({describe(cause(error))})"
+        ) from error

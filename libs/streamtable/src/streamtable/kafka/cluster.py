@@ -1,0 +1,159 @@
+"""Questions about topics, and the few changes that the command line makes to them."""
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from typing import TypeVar
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+
+from streamtable.declared import TopicDescription
+from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.kafka.errors import cause, describe
+from streamtable.ports import TopicInfo
+from streamtable.types import TopicPartition, Watermarks
+
+T = TypeVar("T")
+
+
+class KafkaCluster:
+    """`ports.Cluster` on librdkafka.
+
+    Args:
+        admin: the client.
+        bootstrap_servers: named when there is no answer.
+        timeout: seconds to wait for each answer.
+    """
+
+    def __init__(self, admin: AdminClient, bootstrap_servers: str, timeout: float) -> None:
+        self._admin = admin
+        self._bootstrap_servers = bootstrap_servers
+        self._timeout = timeout
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        return {
+            name: TopicInfo(
+                name=name,
+                partitions=topic.partitions,
+                topic_id=topic.topic_id,
+                compacted="compact" in topic.config["cleanup.policy"],
+                delete_retention_ms=int(topic.config["delete.retention.ms"]),
+                max_message_bytes=int(topic.config["max.message.bytes"]),
+            )
+            for name, topic in self.describe(names).items()
+        }
+
+    def describe(self, names: Iterable[str]) -> Mapping[str, TopicDescription]:
+        """The topics among `names` that exist, with all their settings. Raises `RetryLater`."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout)
+        found = {name: topic for name, future in described.items() if (topic := self._existing(future))}
+        resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
+        configs = self._admin.describe_configs(resources, request_timeout=self._timeout) if resources else {}
+        descriptions = {}
+        for resource, future in configs.items():
+            entries = self._existing(future)
+            if entries is not None:  # else deleted between the two questions
+                topic = found[resource.name]
+                descriptions[resource.name] = TopicDescription(
+                    name=resource.name,
+                    partitions=len(topic.partitions),
+                    replication=min(len(partition.replicas) for partition in topic.partitions),
+                    topic_id=str(topic.topic_id),
+                    config={name: entry.value or "" for name, entry in entries.items()},
+                )
+        return descriptions
+
+    def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        asked = list(places)
+        if not asked:
+            return {}
+        low, high = (
+            self._admin.list_offsets(
+                {Partition(*place): spec for place in asked},
+                isolation_level=IsolationLevel.READ_UNCOMMITTED,
+                request_timeout=self._timeout,
+            )
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())  # type: ignore[no-untyped-call]  # the client's
+        )
+        lows, highs = (
+            {
+                TopicPartition(each.topic, each.partition): self._answer(future).offset
+                for each, future in part.items()
+            }
+            for part in (low, high)
+        )
+        return {place: Watermarks(lows[place], highs[place]) for place in asked}
+
+    def create_topics(self, topics: Iterable[TopicDescription]) -> None:
+        """Create them; one that has appeared meanwhile is left as it is. Raises `RetryLater`, `ConfigurationError`."""
+        new = [
+            NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.config))
+            for topic in topics
+        ]
+        for name, future in (
+            self._admin.create_topics(new, request_timeout=self._timeout).items() if new else ()
+        ):
+            try:
+                self._change(future)
+            except KafkaException as error:
+                if cause(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                    raise ConfigurationError(
+                        f"topic {name!r} was refused ({describe(cause(error))})"
+                    ) from error
+
+    def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
+        """Set these settings of a topic, leaving the others. Raises `RetryLater`, `ConfigurationError`."""
+        entries = [
+            ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+            for key, value in config.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+        for future in self._admin.incremental_alter_configs(
+            [resource], request_timeout=self._timeout
+        ).values():
+            try:
+                self._change(future)
+            except KafkaException as error:
+                raise ConfigurationError(
+                    f"topic {name!r} was not altered ({describe(cause(error))})"
+                ) from error
+
+    def close(self) -> None:
+        """Nothing to do: the client goes when it is dropped."""
+
+    def _existing(self, future: Future[T]) -> T | None:
+        try:
+            return future.result(self._timeout + 1)
+        except KafkaException as error:
+            if cause(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return None
+            raise self._silent(cause(error)) from error
+
+    def _answer(self, future: Future[T]) -> T:
+        try:
+            return future.result(self._timeout + 1)
+        except KafkaException as error:
+            raise self._silent(cause(error)) from error
+
+    def _change(self, future: Future[T]) -> None:
+        try:
+            future.result(self._timeout + 1)
+        except KafkaException as error:
+            if cause(error).retriable() or cause(error).code() == KafkaError.REQUEST_TIMED_OUT:
+                raise self._silent(cause(error)) from error
+            raise
+
+    def _silent(self, error: KafkaError) -> RetryLater:
+        return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({describe(error)})")

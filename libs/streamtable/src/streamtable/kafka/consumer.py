@@ -1,0 +1,230 @@
+"""A member of a group: assignment, positions, records, committed offsets."""
+
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as Partition
+
+from streamtable.errors import Migrated, RetryLater
+from streamtable.kafka.errors import MIGRATED, PASSING, cause, describe, fatal, migrated, unreadable
+from streamtable.kafka.fetch import fetch, split
+from streamtable.kafka.watch import ClientLog
+from streamtable.ports import RebalanceListener
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+
+REJOIN_EVERY_S = 1.0
+START = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembership:
+    """The client's serialised group metadata, and the member id, which is empty while the group has not been joined.
+
+    The client makes up its id before it joins and puts it into the metadata with generation -1, which the broker
+    accepts from anyone; so the generation decides.
+    """
+
+    metadata: bytes
+    member_id: str
+
+
+def membership_of(metadata: bytes, member_id: str | None) -> GroupMembership:
+    head = b"CGMDv2:"
+    if not metadata.startswith(head):
+        raise AssertionError(f"unknown form of group metadata: {metadata[:16]!r}")
+    (generation,) = struct.unpack_from("=i", metadata, len(head))
+    return GroupMembership(metadata, (member_id or "") if generation > 0 else "")
+
+
+def partitions(places: Iterable[TopicPartition]) -> list[Partition]:
+    return [Partition(topic, partition) for topic, partition in places]
+
+
+def offsets_of(offsets: Mapping[TopicPartition, Committed]) -> list[Partition]:
+    return [Partition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
+
+
+def _places(assigned: Iterable[Partition]) -> list[TopicPartition]:
+    return [TopicPartition(each.topic, each.partition) for each in assigned]
+
+
+class KafkaGroupConsumer:
+    """`ports.GroupConsumer` on librdkafka.
+
+    A partition arrives paused at no position of its own: `seek` says where to read before `resume` lets it.
+
+    Args:
+        create: makes the client; called again when a static member has to wait for its former session to end.
+        log: where the client's errors go.
+        incremental: whether assignments come as changes (the consumer protocol) or as a whole (classic range).
+    """
+
+    def __init__(self, create: Callable[[], Consumer], log: ClientLog, *, incremental: bool) -> None:
+        self._create = create
+        self._log = log
+        self._incremental = incremental
+        self._consumer = create()
+        self._lock = threading.RLock()  # the client must not be closed while `stable_offsets` is in it
+        self._closed = False
+        self._failure: BaseException | None = None
+        self._unplaced: set[TopicPartition] = set()
+        self._subscription: tuple[list[str], RebalanceListener] | None = None
+        self._rejoin_at: float | None = None
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._subscription = (list(topics), listener)
+        self._consumer.subscribe(
+            list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+        )
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        self._raise_failure()
+        if self._rejoin_at is not None and not self._rejoined(timeout):
+            return []
+        messages = fetch(self._consumer, max_records, timeout)
+        self._raise_failure()
+        return split(messages, self._error_item)
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        self._consumer.pause(partitions(places))
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        places = list(places)
+        if unplaced := self._unplaced.intersection(places):
+            raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
+        self._consumer.resume(partitions(places))
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        try:
+            self._consumer.seek(Partition(*place, offset))
+        except KafkaException as error:
+            raise migrated(cause(error), "a seek").at(*place, offset) from error
+        self._unplaced.discard(place)
+
+    def stable_offsets(
+        self, places: Iterable[TopicPartition], timeout: float
+    ) -> Mapping[TopicPartition, Committed | None]:
+        asked = partitions(places)
+        deadline = time.monotonic() + timeout
+        if not self._lock.acquire(timeout=timeout):
+            raise RetryLater("the consumer is busy, ask again for the committed offsets")
+        try:
+            if self._closed:
+                raise RetryLater("the consumer is closed")
+            answers = self._consumer.committed(asked, timeout=max(0.001, deadline - time.monotonic()))
+        except KafkaException as error:
+            raise RetryLater(f"no committed offsets yet ({describe(cause(error))})") from error
+        finally:
+            self._lock.release()
+        found: dict[TopicPartition, Committed | None] = {}
+        for answer in answers:
+            place = TopicPartition(answer.topic, answer.partition)
+            if answer.error is not None:
+                raise RetryLater(f"no committed offset yet ({describe(answer.error)})").at(*place)
+            none = answer.offset == OFFSET_INVALID
+            found[place] = None if none else Committed(NextOffset(answer.offset), answer.metadata or "")
+        return found
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        if not offsets:
+            return
+        if not self.membership().member_id:
+            raise Migrated("nothing is committed outside of the group: it has not been joined, or was left")
+        try:
+            answers = self._consumer.commit(offsets=offsets_of(offsets), asynchronous=False)
+        except KafkaException as error:
+            raise self._uncommitted(cause(error)) from error
+        for answer in answers:
+            if answer.error is not None:
+                raise self._uncommitted(answer.error).at(answer.topic, answer.partition, answer.offset)
+
+    def membership(self) -> GroupMembership:
+        return membership_of(self._consumer.consumer_group_metadata(), self._consumer.memberid())
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            self._consumer.close()
+        self._raise_failure()
+
+    # -- callbacks: an exception in one is kept and raised by `poll`, because the client would go on without state
+
+    def _assigned(self, consumer: Consumer, assigned: list[Partition]) -> None:
+        for each in assigned:
+            # Any start will do until `seek`. Without one the client looks for a committed offset, and where there
+            # is none it stops the partition with an error after which every seek is refused.
+            each.offset = START
+        if self._incremental:
+            consumer.incremental_assign(assigned)
+        else:
+            consumer.assign(assigned)
+        consumer.pause(assigned)
+        self._unplaced.update(_places(assigned))
+        self._tell(lambda listener: listener.assigned(_places(assigned)))
+
+    def _revoked(self, consumer: Consumer, revoked: list[Partition]) -> None:
+        self._tell(lambda listener: listener.revoked(_places(revoked)))
+        self._unassign(consumer, revoked)
+
+    def _lost(self, consumer: Consumer, lost: list[Partition]) -> None:
+        self._tell(lambda listener: listener.lost(_places(lost)))
+        self._unassign(consumer, lost)
+
+    def _unassign(self, consumer: Consumer, gone: list[Partition]) -> None:
+        self._unplaced.difference_update(_places(gone))
+        if self._incremental:
+            consumer.incremental_unassign(gone)
+        else:
+            consumer.unassign()
+
+    def _tell(self, call: Callable[[RebalanceListener], None]) -> None:
+        if self._failure is not None or self._subscription is None:
+            return
+        try:
+            call(self._subscription[1])
+        except BaseException as error:  # noqa: BLE001 - kept, and raised as it is by `poll` or `close`
+            self._failure = error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    # -- errors
+
+    def _error_item(self, message: Message) -> None:
+        error = message.error()
+        assert error is not None
+        if error.code() == KafkaError.UNRELEASED_INSTANCE_ID:
+            self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
+        elif error.fatal():
+            raise fatal(error, "being a member of the group")
+        elif error.code() not in PASSING:
+            raise unreadable(error, message.topic() or "", message.partition() or 0, message.offset())
+        self._log.error(error)
+
+    def _rejoined(self, timeout: float) -> bool:
+        """Make a new client for a static member whose former session has not ended, once in a while."""
+        assert self._rejoin_at is not None
+        wait = self._rejoin_at - time.monotonic()
+        if wait > timeout:
+            time.sleep(timeout)
+            return False
+        time.sleep(max(0.0, wait))
+        with self._lock:
+            self._consumer.close()
+            self._consumer = self._create()
+        self._rejoin_at = None
+        if self._subscription is not None:
+            self.subscribe(*self._subscription)
+        return True
+
+    def _uncommitted(self, error: KafkaError) -> Migrated | RetryLater:
+        if error.code() in MIGRATED:
+            return migrated(error, "the commit")
+        return RetryLater(f"the commit was not answered ({describe(error)})")

@@ -1,0 +1,77 @@
+"""From the client's error codes to the library's errors."""
+
+from confluent_kafka import KafkaError, KafkaException
+
+from streamtable.errors import Fatal, Fenced, InputLost, Migrated, StreamtableError
+
+
+def _codes(names: str) -> frozenset[int]:
+    return frozenset(getattr(KafkaError, name) for name in names.split())
+
+
+TIMED_OUT, RESET, END, QUEUE_FULL = (
+    getattr(KafkaError, name)
+    for name in ("_TIMED_OUT", "_AUTO_OFFSET_RESET", "_PARTITION_EOF", "_QUEUE_FULL")
+)
+INVALID = _codes("_INVALID_ARG _UNKNOWN_PROTOCOL _CONFLICT")
+
+FENCED = _codes("_FENCED INVALID_PRODUCER_EPOCH PRODUCER_FENCED")
+"""The transactional id has got a newer epoch."""
+
+MIGRATED = _codes(
+    "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID FENCED_INSTANCE_ID STALE_MEMBER_EPOCH FENCED_MEMBER_EPOCH "
+    "REBALANCE_IN_PROGRESS _ASSIGNMENT_LOST"
+)
+"""The group does not count the sender as the owner any more."""
+
+# After a damaged batch the client goes on behind it: to log that would lose records in silence.
+LOST = _codes(
+    "OFFSET_OUT_OF_RANGE _AUTO_OFFSET_RESET _LOG_TRUNCATION _BAD_MSG _BAD_COMPRESSION INVALID_MSG INVALID_RECORD"
+)
+"""The records at the reading position cannot be had."""
+
+PASSING = MIGRATED | _codes(
+    "_ALL_BROKERS_DOWN _AUTHENTICATION _MAX_POLL_EXCEEDED _RESOLVE _RETRY _SSL _TIMED_OUT _TRANSPORT "
+    "_UNKNOWN_PARTITION _UNKNOWN_TOPIC _WAIT_COORD BROKER_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS "
+    "COORDINATOR_NOT_AVAILABLE FENCED_LEADER_EPOCH FETCH_SESSION_ID_NOT_FOUND GROUP_MAX_SIZE_REACHED "
+    "INVALID_FETCH_SESSION_EPOCH KAFKA_STORAGE_ERROR LEADER_NOT_AVAILABLE NETWORK_EXCEPTION NOT_COORDINATOR "
+    "NOT_LEADER_FOR_PARTITION OFFSET_NOT_AVAILABLE PREFERRED_LEADER_NOT_AVAILABLE REPLICA_NOT_AVAILABLE "
+    "REQUEST_TIMED_OUT THROTTLING_QUOTA_EXCEEDED UNKNOWN_LEADER_EPOCH UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PART "
+    "UNSTABLE_OFFSET_COMMIT"
+)
+"""A consumer reports these and gets over them by itself: logged, never raised."""
+
+
+def cause(exception: KafkaException) -> KafkaError:
+    """The client's error inside of its exception."""
+    error: KafkaError = exception.args[0]
+    return error
+
+
+def describe(error: KafkaError) -> str:
+    return f"{error.name()}: {error.str()}"
+
+
+def fatal(error: KafkaError, doing: str) -> Fatal:
+    """What to raise for an error after which the client cannot go on."""
+    if error.code() in FENCED:
+        return Fenced(
+            f"{doing} was refused: another process uses the same transactional id, or this one stood still for "
+            f"longer than its transaction timeout; give each process an instance id of its own ({describe(error)})"
+        )
+    return Fatal(f"{doing} failed for good ({describe(error)})")
+
+
+def migrated(error: KafkaError, doing: str) -> Migrated:
+    return Migrated(f"{doing} was refused: the group has moved on ({describe(error)})")
+
+
+def unreadable(error: KafkaError, topic: str, partition: int, offset: int | None) -> StreamtableError:
+    """What to raise for an error that a consumer delivered in place of a record and that does not pass."""
+    if error.code() in LOST:
+        text = (
+            "the records at the reading position are gone or damaged; find out what was lost, then set the "
+            f"offsets anew ({describe(error)})"
+        )
+        return InputLost(text, topic=topic, partition=partition, offset=offset)
+    return fatal(error, "reading").at(topic, partition, offset)

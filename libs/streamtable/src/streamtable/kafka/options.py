@@ -1,0 +1,96 @@
+"""Settings of the Kafka clients: what each kind of client needs, and what a user may not change."""
+
+from collections.abc import Mapping
+
+from streamtable.errors import ConfigurationError
+
+TRANSACTION_TIMEOUT_MS = 10_000
+DELIVERY_TIMEOUT_MS = 120_000
+
+REFUSED: Mapping[str, str] = {
+    "acks": "acknowledged records would be lost with one broker",
+    "request.required.acks": "acknowledged records would be lost with one broker",
+    "enable.idempotence": "retries would double or reorder records",
+    "enable.gapless.guarantee": "retries would double or reorder records",
+    "partitioner": "keys would go to other partitions than those of their table",
+    "transactional.id": "it is made of the group and the instance id",
+    "transaction.timeout.ms": "readers wait for open transactions; the library names this time itself",
+    "message.timeout.ms": "it has to fit into the transaction timeout",
+    "delivery.timeout.ms": "it has to fit into the transaction timeout",
+    "delivery.report.only.error": "offsets of changelog records come from delivery reports",
+    "bootstrap.servers": "it has a setting of its own",
+    "metadata.broker.list": "it has a setting of its own",
+    "group.id": "it is the name of the group",
+    "group.instance.id": "it is made of the instance id",
+    "group.protocol": "it has a setting of its own",
+    "group.remote.assignor": "inputs and tables need the same partition numbers",
+    "partition.assignment.strategy": "inputs and tables need the same partition numbers",
+    "enable.auto.commit": "offsets are committed together with their results",
+    "enable.auto.offset.store": "offsets are committed together with their results",
+    "auto.offset.reset": "a lost position would be skipped in silence",
+    "isolation.level": "records of aborted transactions would be read",
+    "enable.partition.eof": "the library needs it for tables only",
+    "check.crcs": "damaged records would be read",
+    "plugin.library.paths": "it loads code",
+}
+"""Names of librdkafka settings that are refused, each with what it would break."""
+
+
+def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
+    """Raise `ConfigurationError` for addresses without a port and for refused options."""
+    for address in bootstrap_servers.split(","):
+        host, _, port = address.strip().rpartition(":")
+        if not host or not port.isascii() or not port.isdecimal() or not 0 < int(port) < 65536:  # noqa: PLR2004 - ports
+            raise ConfigurationError(
+                f"bootstrap servers {bootstrap_servers!r}: expected host:port, separated by commas"
+            )
+    for name in options:
+        if name in REFUSED:
+            raise ConfigurationError(f"Kafka option {name!r} cannot be set: {REFUSED[name]}")
+
+
+def client(bootstrap_servers: str, client_id: str) -> dict[str, object]:
+    return {
+        "bootstrap.servers": bootstrap_servers,
+        "client.id": client_id,
+        "statistics.interval.ms": 0,
+        # A restarted broker is found again within two seconds, not the default ten.
+        "reconnect.backoff.max.ms": 2_000,
+        "socket.keepalive.enable": True,
+    }
+
+
+def consumer(group: str) -> dict[str, object]:
+    return {
+        "group.id": group,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "auto.offset.reset": "error",
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+        # The default, a second's pause of a partition whose queue was full, starves a fast reader.
+        "fetch.queue.backoff.ms": 5,
+        "queued.max.messages.kbytes": 8_192,
+        "queued.min.messages": 10_000,
+    }
+
+
+def producer() -> dict[str, object]:
+    return {
+        "enable.idempotence": True,
+        "acks": "all",
+        "partitioner": "murmur2_random",
+        "linger.ms": 5,
+        "queue.buffering.max.kbytes": 32_768,
+        "queue.buffering.max.messages": 200_000,
+        "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+    }
+
+
+def transactional(transactional_id: str) -> dict[str, object]:
+    return {
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        # A record that cannot be delivered must fail while its transaction can still be aborted.
+        "message.timeout.ms": TRANSACTION_TIMEOUT_MS - 1_000,
+    }

@@ -1,0 +1,102 @@
+"""Sending single records, each with an answer of its own."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.kafka.errors import cause, describe, fatal
+from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
+from streamtable.types import Ack, Headers
+
+Done = Callable[[Ack | StreamtableError], None]
+IDLE_S = 0.1
+
+
+class KafkaProducer:
+    """`ports.Producer` on librdkafka, with one thread that serves the answers."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._refused: deque[tuple[Done, StreamtableError]] = deque()  # answered by the thread, as all are
+        self._served = threading.Condition()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve, name="kafka-producer", daemon=True)
+        self._thread.start()
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        done: Done,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> None:
+        def report(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                done(Ack(message.topic() or "", message.partition() or 0, message.offset() or 0))
+            else:
+                done(_failure(error, topic))
+
+        deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
+        while True:
+            try:
+                self._producer.produce(
+                    topic, value, key, -1, report, None, timestamp_ms, list(headers) or None
+                )
+            except BufferError:
+                if time.monotonic() > deadline or self._stopping:
+                    self._refused.append((done, RetryLater("the producer's queue is full", topic=topic)))
+                    return
+                with self._served:
+                    self._served.wait(IDLE_S)
+            except KafkaException as exception:
+                self._refused.append((done, _failure(cause(exception), topic)))
+                return
+            else:
+                return
+
+    def flush(self, timeout: float) -> int:
+        deadline = time.monotonic() + timeout
+        with self._served:
+            while self._waiting() and (left := deadline - time.monotonic()) > 0:
+                self._served.wait(min(left, IDLE_S))
+        return self._waiting()
+
+    def close(self, timeout: float) -> None:
+        if self._stopping:
+            return
+        self.flush(timeout)
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self.flush(1.0)  # the purged ones are answered by the thread
+        self._stopping = True
+        self._thread.join()
+
+    def _waiting(self) -> int:
+        return len(self._producer) + len(self._refused)
+
+    def _serve(self) -> None:
+        while not self._stopping:
+            served = self._producer.poll(IDLE_S)
+            while self._refused:
+                done, error = self._refused[0]
+                done(error)
+                self._refused.popleft()
+                served += 1
+            if served:
+                with self._served:
+                    self._served.notify_all()
+
+
+def _failure(error: KafkaError, topic: str) -> StreamtableError:
+    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        text = "the record is larger than the client or the topic accepts"
+        return Unencodable(f"{text} ({describe(error)})", topic=topic)
+    if error.fatal():
+        return fatal(error, "producing")
+    return RetryLater(f"the record was not delivered ({describe(error)})", topic=topic)

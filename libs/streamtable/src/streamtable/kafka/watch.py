@@ -1,0 +1,61 @@
+"""What the client says besides its answers: log lines and connection errors, at a bounded rate."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import structlog
+from confluent_kafka import KafkaError
+
+from streamtable.kafka.errors import describe
+
+EVERY_S = 10.0
+
+
+class ClientLog:
+    """Receives the log lines and errors of one client; the same kind of line at most every ten seconds.
+
+    Args:
+        client: kind and name of the client.
+        bootstrap_servers: named in connection errors, as a wrong address is the usual cause.
+        clock: seconds.
+    """
+
+    def __init__(
+        self, client: str, bootstrap_servers: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
+        self._bootstrap_servers = bootstrap_servers
+        self._clock = clock
+        self._last: dict[str, float] = {}
+        self._suppressed: dict[str, int] = {}
+        self.fatal: KafkaError | None = None
+
+    def log(self, level: int, _format: str, facility: str, _client: str, text: str, *_: object) -> None:
+        """Called by the client as if this were a `logging.Logger`."""
+        if facility == "CONFWARN":  # options are shared by producers and consumers; each ignores the other's
+            level = logging.DEBUG
+        self.event(level, "kafka client", facility, text)
+
+    def error(self, error: KafkaError) -> None:
+        """The client's error callback, also used for error items among records."""
+        if error.fatal():
+            self.fatal = error
+        level = logging.ERROR if error.fatal() else logging.WARNING
+        self.event(level, "kafka error", error.name(), describe(error))
+
+    def event(self, level: int, event: str, kind: str, text: str) -> None:
+        now = self._clock()
+        if now - self._last.get(kind, -EVERY_S) < EVERY_S:
+            self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
+            return
+        self._last[kind] = now
+        suppressed = self._suppressed.pop(kind, 0)
+        self._log.log(
+            level,
+            event,
+            kind=kind,
+            text=text,
+            bootstrap_servers=self._bootstrap_servers,
+            suppressed=suppressed,
+        )
