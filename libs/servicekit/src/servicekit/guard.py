@@ -1,0 +1,212 @@
+"""The outermost layer of a REST service: what a request may cost, and that every answer is an answer of ours."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from servicekit.problems import Problem
+from streamtable.errors import RetryLater
+
+LOG: Final = logging.getLogger(__name__)
+_CONTROL = frozenset(range(0x20)) | {0x7F}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may cost.
+
+    Attributes:
+        body_bytes: of the body, whether it announces its length or not.
+        path_bytes: of the path as sent.
+        query_bytes: of the query string as sent.
+        headers: how many.
+        headers_bytes: of their names and values together.
+        deadline_seconds: from the head of the request to the start of the answer.
+    """
+
+    body_bytes: int = 64 * 1024
+    path_bytes: int = 2048
+    query_bytes: int = 4096
+    headers: int = 64
+    headers_bytes: int = 16 * 1024
+    deadline_seconds: float = 10.0
+
+
+class Guard:
+    """ASGI middleware that reads the body within its limits, sets the deadline and catches what nobody else did."""
+
+    def __init__(self, app: ASGIApp, limits: Limits) -> None:
+        self._app = app
+        self._limits = limits
+        self._abandoned: set[asyncio.Task[None]] = set()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        answer = _Answer(send, loop.create_future())
+        try:
+            self._check_head(scope)
+            end = loop.time() + self._limits.deadline_seconds
+            body = await self._read_body(receive, end)
+            if body is None:
+                return
+            await self._run(scope, _Replay(body, receive), answer, end)
+        except Problem as problem:
+            await answer.instead(problem, scope)
+        except RetryLater:
+            await answer.instead(unavailable(), scope)
+        except Exception:
+            LOG.exception("a request failed")
+            await answer.instead(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed"), scope)
+
+    def _check_head(self, scope: Scope) -> None:
+        limits = self._limits
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        query: bytes = scope["query_string"]
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if len(path) > limits.path_bytes or len(query) > limits.query_bytes:
+            raise Problem(HTTPStatus.REQUEST_URI_TOO_LONG, "the address is too long")
+        headers_bytes = sum(len(name) + len(value) for name, value in headers)
+        if len(headers) > limits.headers or headers_bytes > limits.headers_bytes:
+            raise Problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too large or too many")
+        if b"%2f" in path.lower() or not _is_clean(path) or not _is_clean(query):
+            # Servers decode leniently: bad bytes become U+FFFD, so different keys would become the same one.
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                "the address must be percent-encoded UTF-8 without control characters and encoded slashes",
+            )
+        _check_body_headers(headers, limits.body_bytes)
+
+    async def _read_body(self, receive: Receive, end: float) -> bytes | None:
+        """The whole body; None if the caller has gone."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            async with asyncio.timeout_at(end):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    if size > self._limits.body_bytes:
+                        raise _too_large(self._limits.body_bytes)
+                    if not message.get("more_body", False):
+                        return b"".join(parts)
+        except TimeoutError:
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+
+    async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
+        # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only left alone.
+        task: asyncio.Task[None] = asyncio.ensure_future(_call(self._app, scope, receive, answer))
+        try:
+            left = end - asyncio.get_running_loop().time()
+            await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() or answer.started.done():
+                await task
+                return
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        answer.close()
+        self._abandoned.add(task)
+        task.add_done_callback(self._forget)
+        task.cancel()
+        LOG.warning("a request was given up after %s s", self._limits.deadline_seconds)
+        raise unavailable("the answer took too long; ask again")
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        self._abandoned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            LOG.warning("a request that was given up failed later: %s", type(error).__name__)
+
+
+class _Answer:
+    """What is sent, and whether that has begun."""
+
+    def __init__(self, send: Send, started: asyncio.Future[None]) -> None:
+        self.started = started
+        self._send = send
+        self._open = True
+
+    async def __call__(self, message: Message) -> None:
+        if not self._open:
+            return
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message["headers"], (b"x-content-type-options", b"nosniff")]
+            if not self.started.done():
+                self.started.set_result(None)
+        await self._send(message)
+
+    def close(self) -> None:
+        """Nothing from the handler goes out any more."""
+        self._open = False
+
+    async def instead(self, problem: Problem, scope: Scope) -> None:
+        """Send the problem, unless an answer has begun: then the connection ends short of its body."""
+        if self.started.done():
+            return
+        self._open = True
+        await problem.response()(scope, _no_more, self)
+
+
+class _Replay:
+    """Hands out the body that was read already, then what really comes (only the end of the connection can)."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._first: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._first is None:
+            return await self._receive()
+        body, self._first = self._first, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    await app(scope, receive, send)
+
+
+async def _no_more() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def unavailable(detail: str = "the service cannot answer at the moment; ask again") -> Problem:
+    """A 503 that says when to come back."""
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
+
+
+def _is_clean(encoded: bytes) -> bool:
+    decoded = unquote_to_bytes(encoded)
+    try:
+        decoded.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return _CONTROL.isdisjoint(decoded)
+
+
+def _check_body_headers(headers: list[tuple[bytes, bytes]], body_bytes: int) -> None:
+    named = {name: value for name, value in headers if name.startswith((b"content-", b"transfer-"))}
+    length = named.get(b"content-length", b"0")
+    if not length.isdigit():
+        raise Problem(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
+    if len(length) > len(str(body_bytes)) or int(length) > body_bytes:
+        raise _too_large(body_bytes)
+    if b"content-encoding" in named:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body uncompressed")
+    has_body = length != b"0" or b"transfer-encoding" in named
+    media_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if has_body and media_type != b"application/json":
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
+
+
+def _too_large(body_bytes: int) -> Problem:
+    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have at most {body_bytes} bytes")

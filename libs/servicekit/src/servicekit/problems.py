@@ -1,0 +1,128 @@
+"""RFC 9457 problem documents: fixed texts, and never a piece of the input."""
+
+import json
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+from starlette.responses import Response
+
+MEDIA_TYPE = "application/problem+json"
+
+
+class Problem(Exception):
+    """A request that is answered with an error.
+
+    Args:
+        status: 400 to 599.
+        detail: what is wrong and what to do, in words that were written beforehand.
+        retry_after: seconds, for the header of that name.
+        headers: further ones.
+        members: further members of the document, as RFC 9457 allows.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        retry_after: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        members: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.status = HTTPStatus(status)
+        self.detail = detail
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(retry_after)
+        self.members = dict(members or {})
+
+    def response(self) -> Response:
+        """The document as it goes out."""
+        document = {
+            "type": "about:blank",
+            "title": self.status.phrase,
+            "status": self.status.value,
+            "detail": self.detail,
+            **self.members,
+        }
+        body = json.dumps(document, allow_nan=False).encode()
+        headers = {"Cache-Control": "no-store", **self.headers}
+        return Response(body, self.status.value, headers=headers, media_type=MEDIA_TYPE)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "title": "Problem",
+    "description": "An error as RFC 9457 describes it.",
+    "required": ["type", "title", "status", "detail"],
+    "properties": {
+        "type": {"type": "string", "format": "uri-reference"},
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "errors": {
+            "type": "array",
+            "description": "The fields that are wrong, in a request that was not valid.",
+            "items": {
+                "type": "object",
+                "required": ["where", "what"],
+                "properties": {"where": {"type": "string"}, "what": {"type": "string"}},
+            },
+        },
+    },
+}
+"""The document's JSON schema, for OpenAPI."""
+
+_FIXED = {
+    "missing": "is required",
+    "extra_forbidden": "has a member that is not known",
+    "string_type": "must be a string",
+    "string_unicode": "must be valid Unicode",
+    "int_type": "must be an integer",
+    "finite_number": "must be finite",
+    "list_type": "must be a list",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "uuid_parsing": "must be a UUID",
+    "uuid_type": "must be a UUID",
+    "json_invalid": "is not valid JSON",
+}
+_BOUNDED = {
+    "less_than_equal": ("le", "must be at most {}"),
+    "greater_than_equal": ("ge", "must be at least {}"),
+    "string_too_long": ("max_length", "must have at most {} characters"),
+    "string_too_short": ("min_length", "must have at least {} characters"),
+    "too_long": ("max_length", "must have at most {} items"),
+    "too_short": ("min_length", "must have at least {} items"),
+}
+_ERRORS_MAX = 10
+
+
+def of_validation(errors: list[Any]) -> Problem:
+    """A 422 from pydantic's errors: which of *our* fields is wrong and which of *our* bounds it breaks.
+
+    Pydantic's own messages quote the input, and the location of a member that is not known is the caller's text.
+    """
+    return Problem(
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        "the request is not valid; see the list of errors",
+        members={"errors": [_field_error(error) for error in errors[:_ERRORS_MAX]]},
+    )
+
+
+def _field_error(error: Mapping[str, Any]) -> dict[str, str]:
+    kind = str(error["type"])
+    location = list(error["loc"])
+    if kind == "extra_forbidden":
+        location.pop()
+    if kind == "json_invalid":
+        location = location[:1]  # what follows is a position in the text
+    what = _FIXED.get(kind, "is not valid")
+    if kind in _BOUNDED:
+        bound, text = _BOUNDED[kind]
+        what = text.format(error["ctx"][bound])
+    elif kind == "value_error" and isinstance(error["ctx"]["error"], ValueError):
+        what = str(error["ctx"]["error"])  # raised by a validator of ours, with a fixed text
+    return {"where": ".".join(str(part) for part in location), "what": what}

@@ -1,0 +1,52 @@
+"""What a service does as a process: it stops at SIGTERM and SIGINT, and writes lines for who started it."""
+
+import os
+import signal
+import sys
+from queue import SimpleQueue
+from types import FrameType, TracebackType
+from typing import Final, Self
+
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """A context, for the main thread, in which the first signal asks to stop and the second ends the process at once."""
+
+    def __init__(self) -> None:
+        # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+        self._reasons: SimpleQueue[str] = SimpleQueue()
+        self._asked = False
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in STOP_SIGNALS:
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type] # it is what signal() returned
+
+    def wait(self) -> str:
+        """Wait for a signal, or for `ask`. Returns the reason."""
+        return self._reasons.get()
+
+    def ask(self, reason: str) -> None:
+        """Stop as if by a signal. Any thread."""
+        self._reasons.put(reason)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if self._asked:
+            os._exit(128 + number)
+        self._asked = True
+        self.ask(signal.Signals(number).name)
+
+
+def say(text: str) -> None:
+    """Write a line for whoever started the program."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()

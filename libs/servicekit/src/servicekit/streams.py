@@ -1,0 +1,54 @@
+"""Long-lived answers (watches, server-sent events): how many at a time, how long, and that they end at shutdown."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event, Lock
+
+from streamtable.errors import RetryLater
+
+
+class Streams:
+    """Admits streams and ends them. Any thread.
+
+    Args:
+        limit: how many may be open at a time.
+        seconds_max: how long one may live; its caller then asks again.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self, limit: int = 64, seconds_max: float = 1800.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.limit = limit
+        self._seconds_max = seconds_max
+        self._clock = clock
+        self._stopping = Event()
+        self._lock = Lock()
+        self._open = 0
+
+    @property
+    def open_count(self) -> int:
+        return self._open
+
+    @contextmanager
+    def admit(self) -> Iterator[Callable[[], bool]]:
+        """Count a stream in; yields a function that says whether it may go on, to be asked about every second.
+
+        Raises:
+            RetryLater: there are too many, or the server is stopping.
+        """
+        with self._lock:
+            if self._open >= self.limit or self._stopping.is_set():
+                raise RetryLater("too many streams are open; ask again later")
+            self._open += 1
+        end = self._clock() + self._seconds_max
+        try:
+            yield lambda: self._clock() < end and not self._stopping.is_set()
+        finally:
+            with self._lock:
+                self._open -= 1
+
+    def stop(self) -> None:
+        """End all streams soon and admit no more."""
+        self._stopping.set()
