@@ -1,0 +1,116 @@
+"""A store's folder on disk: which process owns it, and whose rows are in it. Knows nothing of the engine inside."""
+
+import fcntl
+import json
+import os
+import shutil
+import socket
+from contextlib import suppress
+from pathlib import Path
+
+from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
+
+FORMAT = 1
+"""Of the rows' layout; a folder of another format is thrown away and loaded again."""
+
+
+class Folder:
+    """One partition's folder, locked for as long as this object is not released.
+
+    The lock is the kernel's, on the file `owner`: it ends with the process, however that ends. The file's text (pid
+    and host) is for people only. RocksDB has a lock of its own, but cannot tell who holds it.
+
+    Args:
+        path: made if it is not there.
+
+    Raises:
+        StoreInUse: somebody else holds the lock; the message says who.
+        StoreBroken: the folder cannot be made or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = path / "rows"
+        self._identity = path / "store.json"
+        self._owner = path / "owner"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = self._claim()
+        except OSError as error:
+            raise broken(path, error) from error
+
+    def _claim(self) -> int:
+        while True:
+            lock = os.open(self._owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                # A file that was deleted meanwhile (by `destroy`) would be locked by us alone: look again.
+                if self._owner.exists() and os.fstat(lock).st_ino == self._owner.stat().st_ino:
+                    os.ftruncate(lock, 0)
+                    os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+                    return lock
+            except BlockingIOError as error:
+                holder = os.pread(lock, 300, 0).decode(errors="replace") or "a process that is just starting"
+                os.close(lock)
+                raise StoreInUse(
+                    f"{self.path} is held by {holder}: stop it, or give each process a state folder of its own"
+                ) from error
+            except OSError:
+                os.close(lock)
+                raise
+            os.close(lock)
+
+    def identify(self, table: str, partition: int) -> bool:
+        """Check that the rows are of this table and partition, or note it in a new folder.
+
+        Returns:
+            Whether there are rows already.
+
+        Raises:
+            StoreCorrupted: they are another's, of another format, or nobody's.
+        """
+        mine = {"format": FORMAT, "table": table, "partition": partition}
+        try:
+            present = self.rows.exists()
+            if not present:
+                draft = self._identity.with_suffix(".new")
+                draft.write_text(json.dumps(mine))
+                draft.replace(self._identity)
+                return False
+            found = json.loads(self._identity.read_text())
+        except (FileNotFoundError, ValueError) as error:
+            raise StoreCorrupted(
+                f"{self.path} has rows, but {self._identity.name} does not say whose"
+            ) from error
+        except OSError as error:
+            raise broken(self.path, error) from error
+        if found != mine:
+            raise StoreCorrupted(f"{self.path} should hold {mine}, but {self._identity.name} says {found}")
+        return True
+
+    def clear(self) -> None:
+        """Delete everything in the folder but the lock's file.
+
+        What says whose rows these are goes first: a half-cleared folder is refused by `identify`, never read.
+        """
+        try:
+            self._identity.unlink(missing_ok=True)
+            if self.rows.exists():
+                shutil.rmtree(self.rows)
+        except OSError as error:
+            raise broken(self.path, error) from error
+
+    def release(self, *, remove: bool = False) -> None:
+        """Give up the lock; with `remove`, take the empty folder away too."""
+        if remove:
+            with suppress(OSError):  # something else lies in it: then it stays
+                self._owner.unlink()
+                self.path.rmdir()
+        os.utime(self._lock)  # how long it has been left alone is counted from here
+        os.close(self._lock)
+
+
+def broken(path: Path, error: OSError) -> StoreBroken:
+    return StoreBroken(
+        f"{path} cannot be used: {error.strerror or error}; check space, permissions and the disk"
+    )

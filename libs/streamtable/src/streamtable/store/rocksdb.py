@@ -1,0 +1,366 @@
+"""Stores in RocksDB, one database for each partition. The only module that imports rocksdict.
+
+In each database, one column family: rows under their key after the byte 1, the checkpoint under the byte 0. With two
+families a crash could keep the newer state of one and the older state of the other.
+"""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+from rocksdict import (
+    BlockBasedOptions,
+    Cache,
+    DbClosedError,
+    DBCompressionType,
+    Options,
+    Rdict,
+    RdictIter,
+    WriteBatch,
+    WriteBufferManager,
+    WriteOptions,
+)
+
+from streamtable.errors import (
+    ConfigurationError,
+    RetryLater,
+    StoreBroken,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+)
+from streamtable.store.folder import Folder, broken
+
+CHECKPOINT = b"\0"
+ROW = b"\1"
+_AFTER_ROWS = b"\2"
+_CHUNK = 256  # rows read under a scan's lock at once: about 0.1 ms
+_CLOSE_SECONDS = 10.0
+_DAMAGE = ("Corruption", "Invalid argument", "IO error: No such file")
+
+
+class RocksStores:
+    """The stores below one folder, in `<root>/<table>/<partition>/`. Any thread.
+
+    Args:
+        root: made if it is not there; of one group, or of one view.
+        memory_bytes: for block cache, indexes, filters and memory tables of all stores together. A quarter of it
+            may be memory tables. The cache refuses no block that a read needs, so this is a target, not a wall.
+    """
+
+    def __init__(self, root: Path, *, memory_bytes: int = 64 << 20) -> None:
+        self._root = root
+        # The clock cache has few shards: in the LRU cache's half-megabyte shards a filter of a million keys finds no
+        # room, is read from disk again for each get, and a get takes 90 us instead of 4.
+        self._cache = Cache.new_hyper_clock_cache(memory_bytes, 0)
+        self._memtable_bytes = memory_bytes // 4
+        self._memtables = WriteBufferManager.new_write_buffer_manager_with_cache(
+            self._memtable_bytes,
+            False,  # never stall writers: `_relieve` flushes instead
+            self._cache,
+        )
+        self._open: dict[tuple[str, int], RocksStore] = {}
+        self._lock = threading.Lock()
+
+    def open(self, table: str, partition: int) -> "RocksStore":
+        path = self._path(table, partition)
+        with self._lock:
+            if (table, partition) in self._open:
+                raise StoreInUse(f"{path} is open in this process already").at(table, partition)
+            try:
+                folder = Folder(path)
+                try:
+                    store = RocksStore(self, folder, table, partition)
+                except BaseException:
+                    folder.release()
+                    raise
+            except StreamtableError as error:
+                error.at(table, partition)
+                raise
+            self._open[table, partition] = store
+            return store
+
+    def destroy(self, table: str, partition: int) -> None:
+        path = self._path(table, partition)
+        with self._lock:
+            if (table, partition) in self._open:
+                raise StoreInUse(f"{path} is open: close it before it is destroyed").at(table, partition)
+            if not path.exists():
+                return
+            try:
+                folder = Folder(path)
+                try:
+                    folder.clear()
+                finally:
+                    folder.release(remove=True)
+            except StreamtableError as error:
+                error.at(table, partition)
+                raise
+
+    def present(self) -> Mapping[tuple[str, int], float]:
+        """Table and partition of each store on disk, with the wall time (seconds) of the last opening or closing."""
+        try:
+            owners = [path for path in self._root.glob("*/*/owner") if path.parent.name.isdecimal()]
+            return {
+                (owner.parent.parent.name, int(owner.parent.name)): owner.stat().st_mtime for owner in owners
+            }
+        except OSError as error:
+            raise broken(self._root, error) from error
+
+    def close(self) -> None:
+        """Close all stores, even if one of them fails; then raises its error."""
+        with self._lock:
+            stores = list(self._open.values())
+        errors = []
+        for store in stores:
+            try:
+                store.close()
+            except StreamtableError as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def _path(self, table: str, partition: int) -> Path:
+        if not table or table in {".", ".."} or "/" in table or "\0" in table or partition < 0:
+            raise ConfigurationError(f"{table!r}, {partition}: not a table and partition to make a folder of")
+        return self._root / table / str(partition)
+
+    def _options(self, *, create: bool) -> Options:
+        blocks = BlockBasedOptions()
+        blocks.set_block_cache(self._cache)
+        blocks.set_bloom_filter(10, False)  # bits for each key, of the newer format; false positives: 1 %
+        # Else indexes and filters stay in memory outside of the cache's bound, for all open files.
+        blocks.set_cache_index_and_filter_blocks(True)
+        blocks.set_pin_l0_filter_and_index_blocks_in_cache(True)
+        options = Options(raw_mode=True)  # the other mode unpickles what it reads: code in a value would run
+        options.create_if_missing(create)
+        options.set_block_based_table_factory(blocks)
+        options.set_write_buffer_manager(self._memtables)
+        options.set_compression_type(DBCompressionType.lz4())
+        options.set_write_buffer_size(4 << 20)
+        options.set_max_write_buffer_number(3)
+        # A memory table takes memory by such pieces: with RocksDB's 1 MB, 64 nearly empty stores take 64 MB.
+        options.set_arena_block_size(64 << 10)
+        options.set_max_background_jobs(2)
+        options.set_max_open_files(256)
+        options.set_manifest_preallocation_size(64 << 10)
+        options.set_keep_log_file_num(2)
+        options.set_max_log_file_size(1 << 20)
+        options.set_stats_dump_period_sec(0)
+        options.set_stats_persist_period_sec(0)
+        return options
+
+    def _relieve(self) -> None:
+        """Flush the fullest store when memory tables exceed their share; RocksDB flushes only the one written to."""
+        usage = self._memtables.get_usage()
+        if usage <= self._memtable_bytes:
+            return
+        with self._lock:
+            active = {store: store.memtable_bytes(active=True) for store in self._open.values()}
+        # Otherwise most of it is on its way to disk already, and more flushes would only make small files.
+        if sum(active.values()) > self._memtable_bytes // 2:
+            fullest = max(active, key=active.__getitem__)
+            fullest.relieve(wait=usage > self._memtable_bytes * 5 // 4)
+
+    def _closed(self, store: "RocksStore") -> None:
+        with self._lock:
+            self._open.pop((store.table, store.partition), None)
+
+
+class RocksStore:
+    """See `ports.Store`. A scan that is open when the store closes ends with `RetryLater`, as all later calls do."""
+
+    def __init__(self, stores: RocksStores, folder: Folder, table: str, partition: int) -> None:
+        self.table = table
+        self.partition = partition
+        self._stores = stores
+        self._folder = folder
+        self._logged = WriteOptions()
+        self._unlogged = WriteOptions()
+        self._unlogged.disable_wal = True  # type: ignore[assignment,method-assign] # stub says method, it is a property
+        self._scans: set[_Scan] = set()
+        self._closing = threading.Lock()
+        self._is_closed = False
+        create = not folder.identify(table, partition)
+        with self._named_errors():
+            self._rows = Rdict(str(folder.rows), stores._options(create=create))  # noqa: SLF001 - one unit
+        # Rows without a log that a former process left are on disk, or gone: nothing is owed at the start.
+        self._owes_flush = False
+
+    def get(self, key: bytes) -> bytes | None:
+        try:
+            value: bytes | None = self._rows.get(ROW + key)
+        except Exception as error:  # rocksdict raises the bare class
+            raise self._named(error) from error
+        return value
+
+    def write(
+        self, changes: Iterable[tuple[bytes, bytes | None]], checkpoint: bytes, *, bulk: bool = False
+    ) -> None:
+        batch = WriteBatch(raw_mode=True)
+        put, delete = batch.put, batch.delete
+        for key, value in changes:
+            if value is None:
+                delete(ROW + key)
+            else:
+                put(ROW + key, value)
+        put(CHECKPOINT, checkpoint)
+        with self._named_errors():
+            if self._owes_flush and not bulk:
+                # The log would bring back this write after a crash, but not the bulk writes before it: a hole.
+                self._rows.flush()
+                self._owes_flush = False
+            self._owes_flush = bulk
+            self._rows.write(batch, self._unlogged if bulk else self._logged)
+        self._stores._relieve()  # noqa: SLF001 - one unit
+
+    def checkpoint(self) -> bytes | None:
+        with self._named_errors():
+            value: bytes | None = self._rows.get(CHECKPOINT)
+        return value
+
+    @contextmanager
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None, *, reverse: bool = False
+    ) -> Iterator[Iterator[tuple[bytes, bytes]]]:
+        first = ROW + (start or b"")
+        after = _AFTER_ROWS if end is None else ROW + end
+        with self._closing, self._named_errors():
+            if self._is_closed:
+                raise self._closed_error()
+            scan = _Scan(self, self._rows.iter(), first, after, reverse=reverse)
+            self._scans.add(scan)
+        try:
+            yield chain.from_iterable(iter(scan.chunk, []))
+        finally:
+            self._scans.discard(scan)
+            scan.release()
+
+    def size_bytes(self) -> int:
+        with self._named_errors():
+            return (self._rows.property_int_value("rocksdb.live-sst-files-size") or 0) + self.memtable_bytes()
+
+    def memtable_bytes(self, *, active: bool = False) -> int:
+        """In memory tables: all, or only in the one that is being filled. 0 once closed."""
+        name = "rocksdb.cur-size-active-mem-table" if active else "rocksdb.cur-size-all-mem-tables"
+        try:
+            return self._rows.property_int_value(name) or 0
+        except (DbClosedError, RuntimeError):  # closed by another thread
+            return 0
+
+    def relieve(self, *, wait: bool) -> None:
+        """Write the memory table to disk, or begin to, from whatever thread; nothing if the store is closed."""
+        try:
+            with self._named_errors():
+                self._rows.flush(wait)
+        except RetryLater:
+            return
+
+    def close(self) -> None:
+        with self._closing:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            for scan in list(self._scans):
+                scan.release()
+            try:
+                with self._named_errors():
+                    try:
+                        if self._owes_flush:
+                            self._rows.flush()
+                    finally:
+                        self._close_rows()
+            finally:
+                self._folder.release()
+                self._stores._closed(self)  # noqa: SLF001 - one unit
+
+    def _close_rows(self) -> None:
+        deadline = time.monotonic() + _CLOSE_SECONDS
+        while True:
+            try:
+                self._rows.close()
+            except RuntimeError:  # "Already borrowed": another thread is inside of a call
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.001)
+            else:
+                return
+
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except StreamtableError:
+            raise
+        except Exception as error:
+            raise self._named(error) from error
+
+    def _named(self, error: Exception) -> StreamtableError:
+        """What an error of rocksdict asks of the caller; its text is all there is to tell by."""
+        text = str(error)
+        if isinstance(error, DbClosedError) or (isinstance(error, RuntimeError) and "borrowed" in text):
+            return self._closed_error()
+        if type(error) is not Exception:  # ours, such as a key that is not bytes
+            raise error
+        named: StreamtableError
+        if text.startswith(_DAMAGE):
+            named = StoreCorrupted(f"{self._folder.path} is damaged: {text}")
+        elif "lock hold" in text or "/LOCK:" in text:
+            named = StoreInUse(f"{self._folder.rows} is held by another program, not by this library: {text}")
+        else:
+            named = StoreBroken(f"{self._folder.path} cannot be used: {text}")
+        return named.at(self.table, self.partition)
+
+    def _closed_error(self) -> StreamtableError:
+        return RetryLater("the store is closed here; ask again when it is open, or its new owner").at(
+            self.table, self.partition
+        )
+
+
+class _Scan:
+    """An iterator of RocksDB's, read in chunks, so that `close` can take it away between two of them.
+
+    While it lives the database cannot be closed.
+    """
+
+    def __init__(
+        self, store: RocksStore, rows: RdictIter, first: bytes, after: bytes, *, reverse: bool
+    ) -> None:
+        self._store = store
+        self._rows: RdictIter | None = rows
+        self._lock = threading.Lock()
+        # Bounds are compared here: rocksdict's lower bound was seen to be ignored.
+        self._first, self._after = first, after
+        self._reverse = reverse
+        if reverse:
+            rows.seek_for_prev(after)
+            if rows.valid() and rows.key() == after:
+                rows.prev()
+        else:
+            rows.seek(first)
+
+    def chunk(self) -> list[tuple[bytes, bytes]]:
+        """The next rows; [] at the end."""
+        with self._lock:
+            rows = self._rows
+            if rows is None:
+                raise self._store._closed_error()  # noqa: SLF001 - one unit
+            first, after = self._first, self._after
+            step = rows.prev if self._reverse else rows.next
+            found: list[tuple[bytes, bytes]] = []
+            with self._store._named_errors():  # noqa: SLF001 - one unit
+                while len(found) < _CHUNK and rows.valid():
+                    key = rows.key()
+                    if not first <= key < after:
+                        return found
+                    found.append((key[1:], rows.value()))
+                    step()
+                rows.status()  # a damaged block looks like the end; only this tells
+            return found
+
+    def release(self) -> None:
+        with self._lock:
+            self._rows = None
