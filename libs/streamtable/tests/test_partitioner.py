@@ -1,0 +1,52 @@
+import random
+
+import pytest
+from confluent_kafka import Message, Producer
+
+from streamtable.partitioner import murmur2, partition_for
+
+
+@pytest.mark.parametrize(
+    ("key", "signed"),
+    [  # the vectors of Kafka's own UtilsTest: Java's signed ints
+        (b"21", -973932308),
+        (b"foobar", -790332482),
+        (b"a-little-bit-long-string", -985981536),
+        (b"a-little-bit-longer-string", -1486304829),
+        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
+        (b"abc", 479470107),
+    ],
+)
+def test_the_hash_is_javas_without_its_sign_bit(key: bytes, signed: int) -> None:
+    assert murmur2(key) == signed & 0x7FFFFFFF
+
+
+@pytest.mark.parametrize(
+    ("key", "partition"),
+    [(b"alice", 9), (b"bob", 6), (b"carol", 2), (b"user-1", 8), (b"user-2", 8), (b"order-42", 0)],
+)
+def test_known_keys_have_their_known_partitions_of_twelve(key: bytes, partition: int) -> None:
+    assert partition_for(key, 12) == partition
+
+
+def test_it_agrees_with_librdkafka_for_keys_of_all_lengths() -> None:
+    draw = random.Random(20)
+    keys = {draw.randbytes(length % 150) for length in range(1, 1501)}
+    told: dict[bytes, int] = {}
+
+    def note(error: object, message: Message) -> None:
+        assert error is None
+        key, partition = message.key(), message.partition()
+        assert isinstance(key, bytes)
+        assert partition is not None
+        told[key] = partition
+
+    # The client's own mock cluster: it knows no more than how to accept records, which is enough here.
+    producer = Producer({"test.mock.num.brokers": 1, "partitioner": "murmur2_random", "log_level": 0})
+    partitions = len(producer.list_topics("keys", timeout=10).topics["keys"].partitions)
+    for key in keys:
+        producer.produce("keys", b"", key, on_delivery=note)
+    assert producer.flush(30) == 0
+    assert partitions > 1
+    assert told == {key: partition_for(key, partitions) for key in keys}
+    assert set(told.values()) == set(range(partitions))
