@@ -1,0 +1,111 @@
+"""How a record names its writer's schema: the bytes before the Avro body."""
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from streamtable.codec.schema import AvroSchema
+from streamtable.errors import ConfigurationError, PoisonRecord
+
+_SINGLE_OBJECT_MAGIC = b"\xc3\x01"
+_CONFLUENT_MAGIC = b"\x00"
+
+
+class Framing(Protocol):
+    """A fixed number of bytes that stand before the body.
+
+    Attributes:
+        size: how many bytes.
+    """
+
+    size: int
+
+    def prefix(self, schema: AvroSchema) -> bytes:
+        """What to write before a body of this schema.
+
+        Raises:
+            RetryLater: a registry must be asked, and does not answer.
+            ConfigurationError: the schema cannot be named this way.
+        """
+        ...
+
+    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+        """The schema that a prefix names. `prefix` is shorter than `size` if the record is.
+
+        Args:
+            prefix: the first bytes of a record.
+            known: the schemas that need not be asked for, by fingerprint.
+
+        Raises:
+            PoisonRecord: it names none.
+            RetryLater: a registry must be asked, and does not answer.
+        """
+        ...
+
+
+class SingleObject:
+    """Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
+
+    size = 10
+
+    def prefix(self, schema: AvroSchema) -> bytes:
+        return _SINGLE_OBJECT_MAGIC + schema.fingerprint
+
+    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+        if len(prefix) < self.size or not prefix.startswith(_SINGLE_OBJECT_MAGIC):
+            raise PoisonRecord(f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}")
+        schema = known.get(prefix[2:])
+        if schema is None:
+            raise PoisonRecord(f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}")
+        return schema
+
+
+class Plain:
+    """No prefix: every record was written with the schema that it is read with."""
+
+    size = 0
+
+    def prefix(self, schema: AvroSchema) -> bytes:  # noqa: ARG002 - the protocol's
+        return b""
+
+    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+        raise PoisonRecord(f"plain Avro has no prefix; {len(known)} schemas are known, {prefix!r} names none")
+
+
+class Registry(Protocol):
+    """Where Confluent's schema ids are looked up. Any thread."""
+
+    def schema(self, schema_id: int) -> AvroSchema:
+        """The schema of an id. Raises `PoisonRecord` (there is none, or not one for us) and `RetryLater`."""
+        ...
+
+    def id_of(self, subject: str, schema: AvroSchema) -> int:
+        """The id of a registered schema. Raises `ConfigurationError` (not registered) and `RetryLater`."""
+        ...
+
+
+class Confluent:
+    """Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
+
+    Args:
+        registry: `FileRegistry`, or `HttpRegistry` from `streamtable.codec.registry`.
+        subject: where the id to write with is looked up, usually "<topic>-value". Not needed to read.
+    """
+
+    size = 5
+
+    def __init__(self, registry: Registry, subject: str | None = None) -> None:
+        self._registry = registry
+        self._subject = subject
+
+    def prefix(self, schema: AvroSchema) -> bytes:
+        if self._subject is None:
+            raise ConfigurationError(
+                f"Confluent: to write {schema.name}, name the subject it is registered under"
+            )
+        return _CONFLUENT_MAGIC + self._registry.id_of(self._subject, schema).to_bytes(4, "big")
+
+    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+        if len(prefix) < self.size or not prefix.startswith(_CONFLUENT_MAGIC):
+            raise PoisonRecord(f"not Confluent's format: begins with {prefix.hex() or 'nothing'}")
+        schema = self._registry.schema(int.from_bytes(prefix[1:], "big"))
+        return known.get(schema.fingerprint, schema)

@@ -1,0 +1,151 @@
+"""Codecs without a schema: `String`, `Bytes`, `Long`, `Json`. Keys are one of the first three."""
+
+from collections.abc import Callable, Sequence
+from math import isfinite
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
+from typing import Any, TypeVar
+
+from orjson import (
+    OPT_PASSTHROUGH_DATACLASS,
+    OPT_PASSTHROUGH_DATETIME,
+    OPT_PASSTHROUGH_SUBCLASS,
+    JSONDecodeError,
+    dumps,
+    loads,
+)
+
+from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.ports import Decoded, JsonValue
+
+T = TypeVar("T")
+
+_LONG = Struct(">q")
+_JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASSTHROUGH_SUBCLASS
+
+
+def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> Decoded[T]:
+    """A column by a codec's `decode`; poison stays with its index."""
+    values: list[T | None] = []
+    poison: dict[int, PoisonRecord] = {}
+    for number, item in enumerate(data):
+        try:
+            values.append(None if item is None else decode(item))
+        except PoisonRecord as error:
+            values.append(None)
+            poison[number] = error
+    return Decoded(values, poison)
+
+
+class String:
+    """Text as UTF-8."""
+
+    def encode(self, value: str) -> bytes:
+        try:
+            return value.encode()
+        except (UnicodeEncodeError, AttributeError) as error:
+            raise Unencodable(f"String: not a text that UTF-8 can hold: {error}") from error
+
+    def decode(self, data: bytes) -> str:
+        try:
+            return data.decode()
+        except UnicodeDecodeError as error:
+            raise PoisonRecord(f"String: not UTF-8: {error.reason} at byte {error.start}") from error
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[str]:
+        try:
+            return Decoded([None if item is None else item.decode() for item in data], {})
+        except UnicodeDecodeError:
+            return decode_each(self.decode, data)
+
+    def __repr__(self) -> str:
+        return "String()"
+
+
+class Bytes:
+    """Bytes as they are."""
+
+    def encode(self, value: bytes) -> bytes:
+        if not isinstance(value, bytes):
+            raise Unencodable(f"Bytes: must be bytes, is {type(value).__name__}")
+        return value
+
+    def decode(self, data: bytes) -> bytes:
+        return data
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[bytes]:
+        return Decoded(list(data), {})
+
+    def __repr__(self) -> str:
+        return "Bytes()"
+
+
+class Long:
+    """Numbers of 64 bits as 8 bytes, big-endian two's complement, as Java's LongSerializer writes them."""
+
+    def encode(self, value: int) -> bytes:
+        try:
+            if isinstance(value, bool):
+                raise Unencodable("Long: a bool is no number")
+            return _LONG.pack(value)
+        except StructError as error:
+            raise Unencodable(f"Long: {error}") from error
+
+    def decode(self, data: bytes) -> int:
+        try:
+            number: int = _LONG.unpack(data)[0]
+        except StructError as error:
+            raise PoisonRecord(f"Long: {len(data)} bytes, must be 8") from error
+        return number
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[int]:
+        return decode_each(self.decode, data)
+
+    def __repr__(self) -> str:
+        return "Long()"
+
+
+class Json:
+    """JSON as RFC 8259 has it: no NaN, no infinity, no types that only Python has.
+
+    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written and
+    arrives as a float when somebody else wrote it.
+
+    Args:
+        max_bytes: larger messages are poison.
+    """
+
+    def __init__(self, max_bytes: int = 10_000_000) -> None:
+        self._max_bytes = max_bytes
+
+    def encode(self, value: JsonValue) -> bytes:
+        try:
+            data = dumps(value, option=_JSON_OPTIONS)
+        except TypeError as error:
+            raise Unencodable(f"Json: {error}") from error
+        if b"null" in data and not _finite(value):  # what orjson makes of NaN; only then look for one
+            raise Unencodable("Json: NaN and infinity are no JSON numbers")
+        return data
+
+    def decode(self, data: bytes) -> JsonValue:
+        if len(data) > self._max_bytes:
+            raise PoisonRecord(f"Json: {len(data)} bytes, at most {self._max_bytes}")
+        try:
+            value: JsonValue = loads(data)
+        except JSONDecodeError as error:
+            raise PoisonRecord(f"Json: {error}") from error
+        return value
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[JsonValue]:
+        return decode_each(self.decode, data)
+
+    def __repr__(self) -> str:
+        return "Json()"
+
+
+def _finite(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    if isinstance(value, dict):
+        return all(map(_finite, value.values()))
+    return not isinstance(value, list | tuple) or all(map(_finite, value))

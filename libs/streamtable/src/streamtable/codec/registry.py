@@ -1,0 +1,161 @@
+"""Confluent-compatible schema registries: a running one by URL, and a file.
+
+Import this module where a URL is used: the rest of the codec does without the HTTP client.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from time import monotonic, sleep
+from typing import Any
+from urllib.parse import quote
+
+from httpx import Client, HTTPError, codes
+from orjson import loads
+
+from streamtable.codec.schema import AvroSchema
+from streamtable.errors import ConfigurationError, PoisonRecord, RetryLater
+
+_NOT_FOUND_CODES = {40401, 40402, 40403}
+_FIRST_PAUSE_SECONDS = 0.1
+_UNKNOWN_IDS_MAX = 10_000
+
+
+class FileRegistry:
+    """Ids from a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
+
+    Raises:
+        ConfigurationError: the file is missing, is not of this form, or holds a schema that is not safe.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            content = loads(path.read_bytes())
+            self._schemas = {
+                int(number): AvroSchema.load(schema) for number, schema in content["schemas"].items()
+            }
+            self._subjects = {str(name): int(number) for name, number in content.get("subjects", {}).items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigurationError(f"schema file {path}: {type(error).__name__}: {error}") from error
+        self._path = path
+
+    def schema(self, schema_id: int) -> AvroSchema:
+        try:
+            return self._schemas[schema_id]
+        except KeyError:
+            raise PoisonRecord(f"schema id {schema_id} is not in {self._path}") from None
+
+    def id_of(self, subject: str, schema: AvroSchema) -> int:
+        number = self._subjects.get(subject)
+        known = None if number is None else self._schemas.get(number)
+        if number is None or known is None or known.canonical != schema.canonical:
+            raise ConfigurationError(f"{self._path} has no subject {subject!r} with the schema {schema.name}")
+        return number
+
+
+class HttpRegistry:
+    """A registry by URL. Ids never change their meaning, so each is asked for once.
+
+    Args:
+        url: for example "http://localhost:8081".
+        auth: user name and password, if the registry wants them.
+        timeout: seconds for one request.
+        attempts: requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
+        unknown_seconds: for how long an id that the registry did not know is poison without asking again.
+        clock: monotonic seconds.
+        wait: sleeps for so many seconds.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        auth: tuple[str, str] | None = None,
+        timeout: float = 2.0,
+        attempts: int = 3,
+        unknown_seconds: float = 60.0,
+        clock: Callable[[], float] = monotonic,
+        wait: Callable[[float], None] = sleep,
+    ) -> None:
+        if not url.startswith(("http://", "https://")) or attempts < 1 or timeout <= 0:
+            raise ConfigurationError(
+                "registry: needs an http(s) URL, at least 1 attempt and a timeout above 0"
+            )
+        self._url = url.rstrip("/")
+        self._client = Client(auth=auth, timeout=timeout, headers={"Accept": "application/json"})
+        self._attempts = attempts
+        self._unknown_seconds = unknown_seconds
+        self._clock = clock
+        self._wait = wait
+        self._lock = Lock()
+        self._schemas: dict[int, AvroSchema] = {}
+        self._ids: dict[tuple[str, bytes], int] = {}
+        self._unknown: dict[int, tuple[float, str]] = {}
+
+    def schema(self, schema_id: int) -> AvroSchema:
+        known = self._schemas.get(schema_id)
+        if known is not None:
+            return known
+        with self._lock:  # one thread asks, the others find its answer
+            known = self._schemas.get(schema_id)
+            if known is None:
+                known = self._schemas[schema_id] = self._ask_schema(schema_id)
+            return known
+
+    def id_of(self, subject: str, schema: AvroSchema) -> int:
+        with self._lock:
+            key = subject, schema.fingerprint
+            if key not in self._ids:
+                answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema.text})
+                if answer is None:
+                    raise ConfigurationError(
+                        f"registry: {schema.name} is not registered under {subject!r}; register it before writing"
+                    )
+                self._ids[key] = int(answer["id"])
+            return self._ids[key]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _ask_schema(self, schema_id: int) -> AvroSchema:
+        until, message = self._unknown.get(schema_id, (0.0, ""))
+        if message and self._clock() < until:
+            raise PoisonRecord(message)
+        answer = self._ask("GET", f"/schemas/ids/{schema_id}", None)
+        if answer is None:
+            raise self._poison(schema_id, "the registry does not know it")
+        if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
+            raise self._poison(schema_id, "no Avro schema, or one that refers to others: not supported")
+        try:
+            return AvroSchema.load(answer["schema"])
+        except ConfigurationError as error:
+            raise self._poison(schema_id, error.message) from error
+
+    def _poison(self, schema_id: int, message: str) -> PoisonRecord:
+        """The error, which stands for a while without asking again."""
+        while len(self._unknown) >= _UNKNOWN_IDS_MAX:
+            del self._unknown[next(iter(self._unknown))]
+        error = PoisonRecord(f"schema id {schema_id}: {message}")
+        self._unknown[schema_id] = self._clock() + self._unknown_seconds, error.message
+        return error
+
+    def _ask(self, method: str, path: str, body: dict[str, str] | None) -> dict[str, Any] | None:
+        """The registry's answer; None if it has no such thing. Raises `RetryLater`."""
+        problem = ""
+        for attempt in range(self._attempts):
+            if attempt:
+                self._wait(_FIRST_PAUSE_SECONDS * 2 ** (attempt - 1))
+            try:
+                response = self._client.request(method, self._url + path, json=body)
+                content = response.json()
+            except (HTTPError, ValueError) as error:
+                problem = f"{type(error).__name__}: {error}"
+                continue
+            answer = content if isinstance(content, dict) else {}
+            # A 404 without one of these codes comes from something else at this address, and is no verdict.
+            if response.status_code == codes.NOT_FOUND and answer.get("error_code") in _NOT_FOUND_CODES:
+                return None
+            if response.is_success and ("schema" in answer or "id" in answer):
+                return answer
+            problem = f"status {response.status_code}"
+        raise RetryLater(f"registry {self._url} does not answer: {problem}")

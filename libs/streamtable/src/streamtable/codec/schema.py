@@ -1,0 +1,225 @@
+"""Avro schemas, checked before any byte is read with them. The only module that imports fastavro.
+
+fastavro resolves names and knows the canonical form and its fingerprint, but it accepts almost anything. What it
+accepts and this module refuses: recursion and items without bytes (a small message would take the process down),
+names and symbols that Java refuses, duplicate fields, sizes without bound.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
+from orjson import JSONDecodeError, dumps, loads
+
+from streamtable.errors import ConfigurationError
+
+Node = str | list[Any] | dict[str, Any]
+"""A schema as JSON has it, names replaced by their definitions: a primitive's name, a union, or an object."""
+
+_WIDTHS = {
+    "null": 0,
+    "boolean": 1,
+    "int": 1,
+    "long": 1,
+    "float": 4,
+    "double": 8,
+    "bytes": 1,
+    "string": 1,
+}
+PRIMITIVES = frozenset(_WIDTHS)
+TEXT_BYTES_MAX = 1_000_000
+DEPTH_MAX = 64
+NODES_MAX = 10_000
+FREE_NODES_MAX = 1_000
+FIXED_BYTES_MAX = 1_000_000
+PRECISION_MAX = 1_000
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FULL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*")
+
+
+class Size(NamedTuple):
+    """What a value of a schema needs.
+
+    Attributes:
+        width: its smallest number of bytes.
+        nodes: values in it, counting itself, an array as having one item.
+        free: values in it that take no byte: nulls, and records and fixed values made of nothing.
+    """
+
+    width: int
+    nodes: int
+    free: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AvroSchema:
+    """A schema that is safe to read with.
+
+    Attributes:
+        text: the JSON it was made from.
+        tree: with names replaced by their definitions; do not change it.
+        canonical: the parsing canonical form.
+        fingerprint: CRC-64-AVRO of the canonical form, 8 bytes little-endian as on the wire.
+    """
+
+    text: str
+    tree: Node
+    canonical: str
+    fingerprint: bytes
+
+    @property
+    def name(self) -> str:
+        """Full name of a named type, else the kind: "long", "array"."""
+        return self.tree["name"] if isinstance(self.tree, dict) and "name" in self.tree else kind(self.tree)
+
+    @classmethod
+    def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "AvroSchema":
+        """Parse and check.
+
+        Args:
+            source: a primitive's name, JSON text, or what JSON text would parse to.
+
+        Raises:
+            ConfigurationError: it is no schema, or one that is not safe; the message names the place and the rule.
+        """
+        try:
+            text = source if isinstance(source, str) else dumps(source).decode()
+            if len(text) > TEXT_BYTES_MAX:
+                raise ConfigurationError(f"Avro schema: {len(text)} characters, at most {TEXT_BYTES_MAX}")
+            raw = text if text in PRIMITIVES else loads(text)
+        except (JSONDecodeError, TypeError) as error:
+            raise ConfigurationError(f"Avro schema: not JSON: {error}") from error
+        _refuse_depth(raw)
+        try:
+            tree = parse_schema(raw, expand=True, _write_hint=False)
+            canonical = to_parsing_canonical_form(parse_schema(raw))
+        except Exception as error:  # fastavro lets out whatever it happens to stumble over
+            raise ConfigurationError(f"Avro schema: {type(error).__name__}: {error}") from error
+        size = measure(tree)
+        if size.free > FREE_NODES_MAX:
+            raise ConfigurationError(
+                f"Avro schema: {size.free} values without bytes, at most {FREE_NODES_MAX}"
+            )
+        return cls(text, tree, canonical, bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")))
+
+
+def kind(node: Node) -> str:
+    """The Avro type: "union" for a list; "record" also for what a protocol file would call an error."""
+    if isinstance(node, str):
+        return node
+    if isinstance(node, list):
+        return "union"
+    return "record" if node["type"] == "error" else str(node["type"])
+
+
+def logical(node: Node) -> str | None:
+    """The logical type, if any; whether it means something here, `logical.CONVERSIONS` says."""
+    return node.get("logicalType") if isinstance(node, dict) else None
+
+
+def simple_name(node: dict[str, Any]) -> str:
+    return str(node["name"]).rpartition(".")[2]
+
+
+def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
+    """Check a tree and add up its sizes. Raises `ConfigurationError`."""
+    if depth > DEPTH_MAX:
+        raise ConfigurationError(f"Avro {place}: nested more than {DEPTH_MAX} deep")
+    name = kind(node)
+    if name in _WIDTHS:
+        _check_decimal(node, place)
+        return Size(_WIDTHS[name], 1, int(name == "null"))
+    if isinstance(node, list):
+        return _measure_union(node, place, depth)
+    if isinstance(node, str):
+        raise ConfigurationError(f"Avro {place}: type {node!r} contains itself; recursive types are refused")
+    if name in {"array", "map"}:
+        return _measure_items(node["items" if name == "array" else "values"], place, depth)
+    return _measure_named(node, depth)
+
+
+def _measure_union(branches: list[Node], place: str, depth: int) -> Size:
+    names = [
+        branch["name"] if isinstance(branch, dict) and "name" in branch else kind(branch)
+        for branch in branches
+    ]
+    if not branches or "union" in names or len(set(names)) != len(names):
+        raise ConfigurationError(f"Avro {place}: a union needs branches of different types, has {names}")
+    sizes = [
+        measure(branch, f"{place}|{name}", depth + 1) for branch, name in zip(branches, names, strict=True)
+    ]
+    nodes = _bounded(1 + sum(size.nodes for size in sizes), place)
+    return Size(1 + min(size.width for size in sizes), nodes, max(size.free for size in sizes) - 1)
+
+
+def _measure_items(items: Node, place: str, depth: int) -> Size:
+    size = measure(items, f"{place}[]", depth + 1)
+    if size.width == 0 or size.free > size.width * 8:
+        raise ConfigurationError(f"Avro {place}: items that take no bytes of their own would fill the memory")
+    return Size(1, _bounded(1 + size.nodes, place), 0)
+
+
+def _measure_named(node: dict[str, Any], depth: int) -> Size:
+    name = node["name"]
+    if not _FULL_NAME.fullmatch(name):
+        raise ConfigurationError(f"Avro {name!r}: not a name")
+    if kind(node) == "enum":
+        if not node["symbols"]:
+            raise ConfigurationError(f"Avro {name}: an enum without symbols")
+        return Size(1, 1, 0)
+    if kind(node) == "fixed":
+        if type(node["size"]) is not int or not 0 <= node["size"] <= FIXED_BYTES_MAX:
+            raise ConfigurationError(f"Avro {name}: size {node['size']}, must be 0 to {FIXED_BYTES_MAX}")
+        _check_decimal(node, name)
+        return Size(node["size"], 1, int(node["size"] == 0))
+    seen: set[str] = set()
+    width, nodes, free = 0, 1, 0
+    for field in node["fields"]:
+        for word in (field["name"], *field.get("aliases", ())):
+            if not _NAME.fullmatch(word) or word in seen:
+                raise ConfigurationError(
+                    f"Avro {name}: field name or alias {word!r} is not a name, or is there twice"
+                )
+            seen.add(word)
+        size = measure(field["type"], f"{name}.{field['name']}", depth + 1)
+        nodes = _bounded(nodes + size.nodes, name)
+        width, free = width + size.width, free + size.free
+    return Size(width, nodes, free + (width == 0))
+
+
+def _check_decimal(node: Node, place: str) -> None:
+    if logical(node) == "decimal" and isinstance(node, dict):
+        precision, scale = node.get("precision"), node.get("scale", 0)
+        if (
+            type(precision) is not int
+            or type(scale) is not int
+            or not 0 <= scale <= precision <= PRECISION_MAX
+        ):
+            raise ConfigurationError(
+                f"Avro {place}: a decimal needs 0 <= scale <= precision <= {PRECISION_MAX}"
+            )
+
+
+def _bounded(nodes: int, place: str) -> int:
+    """Also stops the walk over types that are used many times in each other, which would never end."""
+    if nodes > NODES_MAX:
+        raise ConfigurationError(f"Avro {place}: more than {NODES_MAX} types in one another")
+    return nodes
+
+
+def _refuse_depth(raw: Any) -> None:
+    """Before fastavro descends into it: its C stack has no guard."""
+    level, depth = [raw], 0
+    while level:
+        depth += 1
+        if depth > 4 * DEPTH_MAX:
+            raise ConfigurationError("Avro schema: JSON nested too deep")
+        level = [
+            child
+            for node in level
+            if isinstance(node, dict | list)
+            for child in (node.values() if isinstance(node, dict) else node)
+        ]

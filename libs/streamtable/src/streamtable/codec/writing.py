@@ -1,0 +1,254 @@
+"""Writers: functions made once from a schema, that turn a value into bytes, and refuse what does not fit exactly.
+
+Nothing is cut or converted in silence: no float for an int, no int beyond 32 bits where the schema says int, no field
+that the schema does not have. The bytes are the shortest that Avro allows, so equal values have equal bytes, except
+for the order of a map's keys. Whatever is wrong with a value comes out as one of `WRITE_ERRORS`.
+"""
+
+from collections.abc import Callable
+from operator import index
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
+from typing import Any
+
+from streamtable.codec.logical import Conversion, conversion
+from streamtable.codec.reading import Unresolvable, default_value
+from streamtable.codec.schema import Node, kind
+
+Writer = Callable[[Any], bytes]
+
+WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, StructError)
+
+_INT_MAX = 2**31
+_LONG_BITS = 64
+_SHORT = tuple(bytes((number,)) for number in range(0x80))
+_FLOAT = Struct("<f").pack
+_DOUBLE = Struct("<d").pack
+_EMPTY_BLOCK = b"\x00"
+
+
+class Misfit(ValueError):
+    """The value does not fit the schema."""
+
+
+# ---- primitives ---------------------------------------------------------------------------------------------------
+
+
+def write_long(value: int) -> bytes:
+    """The shortest zigzag varint."""
+    if type(value) is not int:
+        value = _exact_int(value)
+    number = (value << 1) ^ (value >> 63)
+    if number < 0x80:  # noqa: PLR2004 - seven bits
+        return _SHORT[number]
+    if number < 0x4000:  # noqa: PLR2004 - twice seven bits
+        return bytes((number & 0x7F | 0x80, number >> 7))
+    if number >> _LONG_BITS:
+        raise Misfit("more than 64 bits")
+    groups = []
+    while number >= 0x80:  # noqa: PLR2004 - seven bits
+        groups.append(number & 0x7F | 0x80)
+        number >>= 7
+    groups.append(number)
+    return bytes(groups)
+
+
+def _exact_int(value: Any) -> int:
+    """Subclasses and numpy's integers are numbers; truth values are not."""
+    if isinstance(value, bool):
+        raise Misfit("a bool is no number")
+    return int(index(value))
+
+
+def _write_int(value: int) -> bytes:
+    if not -_INT_MAX <= value < _INT_MAX:
+        raise Misfit("more than 32 bits")
+    return write_long(value)
+
+
+def _write_string(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise Misfit("must be a str")
+    raw = value.encode()
+    return write_long(len(raw)) + raw
+
+
+def _write_bytes(value: Any) -> bytes:
+    if not isinstance(value, bytes | bytearray | memoryview):
+        raise Misfit("must be bytes")
+    return write_long(len(value)) + value
+
+
+def _write_boolean(value: Any) -> bytes:
+    if not isinstance(value, bool):
+        raise Misfit("must be a bool")
+    return _SHORT[value]
+
+
+def _write_null(value: Any) -> bytes:
+    if value is not None:
+        raise Misfit("must be None")
+    return b""
+
+
+def _write_float(value: float) -> bytes:
+    if isinstance(value, bool):
+        raise Misfit("a bool is no number")
+    return _FLOAT(value)
+
+
+def _write_double(value: float) -> bytes:
+    if isinstance(value, bool):
+        raise Misfit("a bool is no number")
+    return _DOUBLE(value)
+
+
+_WRITERS: dict[str, Writer] = {
+    "null": _write_null,
+    "boolean": _write_boolean,
+    "int": _write_int,
+    "long": write_long,
+    "float": _write_float,
+    "double": _write_double,
+    "bytes": _write_bytes,
+    "string": _write_string,
+}
+
+
+# ---- making writers -----------------------------------------------------------------------------------------------
+
+
+def make_writer(node: Node) -> Writer:
+    """A writer of what `node` describes."""
+    if isinstance(node, list):
+        return _union_writer(node)
+    write = _plain_writer(node)
+    rule = conversion(node)
+    return write if rule is None else _converting(write, rule)
+
+
+def _converting(write: Writer, rule: Conversion) -> Writer:
+    dump = rule.dump
+    return lambda value: write(dump(value))
+
+
+def _plain_writer(node: str | dict[str, Any]) -> Writer:
+    name = kind(node)
+    if isinstance(node, str) or name in _WRITERS:
+        write = _WRITERS[name]
+    elif name == "record":
+        write = _record_writer(node)
+    elif name == "array":
+        write = _array_writer(make_writer(node["items"]))
+    elif name == "map":
+        write = _map_writer(make_writer(node["values"]))
+    elif name == "enum":
+        write = {symbol: write_long(number) for number, symbol in enumerate(node["symbols"])}.__getitem__
+    else:
+        write = _fixed_writer(node["size"])
+    return write
+
+
+def _fixed_writer(size: int) -> Writer:
+    def write_fixed(value: Any) -> bytes:
+        if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
+            raise Misfit(f"must be {size} bytes")
+        return bytes(value)
+
+    return write_fixed
+
+
+def _array_writer(write: Writer) -> Writer:
+    def write_array(value: Any) -> bytes:
+        if not isinstance(value, list | tuple):
+            raise Misfit("must be a list or tuple")
+        if not value:
+            return _EMPTY_BLOCK
+        return b"".join((write_long(len(value)), *map(write, value), _EMPTY_BLOCK))
+
+    return write_array
+
+
+def _map_writer(write: Writer) -> Writer:
+    def write_map(value: Any) -> bytes:
+        if not isinstance(value, dict):
+            raise Misfit("must be a dict")
+        if not value:
+            return _EMPTY_BLOCK
+        parts = [write_long(len(value))]
+        for key, item in value.items():
+            parts += (_write_string(key), write(item))
+        parts.append(_EMPTY_BLOCK)
+        return b"".join(parts)
+
+    return write_map
+
+
+def _record_writer(node: dict[str, Any]) -> Writer:
+    fields = [(field["name"], make_writer(field["type"])) for field in node["fields"]]
+    size = len(fields)
+    defaults = {}
+    for field in node["fields"]:
+        if "default" in field:
+            try:
+                defaults[field["name"]] = default_value(field["type"], field["default"])
+            except Unresolvable:
+                continue  # an ill-fitting default is as good as none here; readers say so
+
+    def write_record(row: Any) -> bytes:
+        try:
+            if len(row) == size:  # with all names found, there is no other
+                return b"".join([write(row[name]) for name, write in fields])
+        except WRITE_ERRORS:
+            pass
+        return complete(row)
+
+    def complete(row: Any) -> bytes:
+        """The slow way: fills in defaults, or says what is wrong and where."""
+        if not isinstance(row, dict):
+            raise Misfit("must be a dict")
+        unknown = row.keys() - dict(fields).keys()
+        if unknown:
+            raise Misfit(f"has unknown fields: {', '.join(sorted(map(str, unknown)))}")
+        parts = []
+        for name, write in fields:
+            if name not in row and name not in defaults:
+                raise Misfit(f".{name}: missing, and has no default")
+            try:
+                parts.append(write(row[name] if name in row else defaults[name]))
+            except WRITE_ERRORS as error:
+                mark = "" if isinstance(error, Misfit) and str(error).startswith(".") else ": "
+                raise Misfit(f".{name}{mark}{misfit_reason(error)}") from None
+        return b"".join(parts)
+
+    return write_record
+
+
+def _union_writer(branches: list[Node]) -> Writer:
+    # A float branch takes ints too and the shorter one rounds, so the exact types are tried before them.
+    order = sorted(range(len(branches)), key=lambda i: {"double": 1, "float": 2}.get(kind(branches[i]), 0))
+    attempts = [(write_long(i), make_writer(branches[i])) for i in order]
+    nothing = next((prefix for prefix, write in attempts if write is _write_null), None)
+    attempts = [attempt for attempt in attempts if attempt[1] is not _write_null]
+
+    def write_union(value: Any) -> bytes:
+        if value is None and nothing is not None:
+            return nothing
+        errors = []
+        for prefix, write in attempts:
+            try:
+                return prefix + write(value)
+            except WRITE_ERRORS as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        raise Misfit(f"a {type(value).__name__} that fits no branch of {', '.join(map(kind, branches))}")
+
+    return write_union
+
+
+def misfit_reason(error: Exception) -> str:
+    """What to tell about one of `WRITE_ERRORS`."""
+    if isinstance(error, LookupError):
+        return f"{error} is not one of its symbols"
+    return str(error)

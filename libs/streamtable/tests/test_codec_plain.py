@@ -1,0 +1,132 @@
+"""Codecs without a schema: what they write, and what they refuse."""
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.codec import Bytes, Json, Long, String
+from streamtable.errors import PoisonRecord, Unencodable
+
+if TYPE_CHECKING:
+    from streamtable.ports import Codec
+
+json_values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**64 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(st.text())
+def test_a_string_comes_back_as_it_was(text: Any) -> None:
+    assert String().decode(String().encode(text)) == text
+
+
+@pytest.mark.parametrize("data", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"caf\xe9"])
+def test_a_string_that_is_not_utf8_is_poison(data: Any) -> None:
+    with pytest.raises(PoisonRecord, match="UTF-8"):
+        String().decode(data)
+
+
+@pytest.mark.parametrize("value", ["\ud800", 5, b"x", None])
+def test_a_string_refuses_what_utf8_cannot_hold(value: Any) -> None:
+    with pytest.raises(Unencodable):
+        String().encode(value)
+
+
+def test_a_string_column_keeps_poison_with_its_index() -> None:
+    decoded = String().decode_many([b"a", None, b"\xff", b"", b"b"])
+    assert decoded.values == ["a", None, None, "", "b"]
+    assert list(decoded.poison) == [2]
+
+
+def test_bytes_pass_unchanged_and_nothing_else_does() -> None:
+    assert Bytes().decode(Bytes().encode(b"\x00\xff")) == b"\x00\xff"
+    assert Bytes().decode_many([b"", None]).values == [b"", None]
+    with pytest.raises(Unencodable):
+        Bytes().encode("text")  # type: ignore[arg-type]  # the mistake under test
+
+
+@pytest.mark.parametrize(
+    ("number", "data"),
+    [
+        (0, "0000000000000000"),
+        (1, "0000000000000001"),
+        (-1, "ffffffffffffffff"),
+        (-(2**63), "8000000000000000"),
+    ],
+)
+def test_a_long_is_written_as_javas_serializer_does(number: Any, data: Any) -> None:
+    assert Long().encode(number).hex() == data
+    assert Long().decode(bytes.fromhex(data)) == number
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 1.5, "1", True, None])
+def test_a_long_refuses_what_is_no_number_of_64_bits(value: Any) -> None:
+    with pytest.raises(Unencodable):
+        Long().encode(value)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00" * 7, b"\x00" * 9])
+def test_a_long_of_other_than_8_bytes_is_poison(data: Any) -> None:
+    with pytest.raises(PoisonRecord, match="must be 8"):
+        Long().decode(data)
+    assert list(Long().decode_many([data]).poison) == [0]
+
+
+@given(json_values)
+def test_json_comes_back_as_it_was(value: Any) -> None:
+    assert Json().decode(Json().encode(value)) == value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        math.inf,
+        {"a": [1, {"b": -math.inf}]},
+        [None, (math.nan,)],
+        2**64,
+        {1: "x"},
+        "\ud800",
+        b"x",
+        {1, 2},
+    ],
+)
+def test_json_refuses_what_is_no_json(value: Any) -> None:
+    with pytest.raises(Unencodable):
+        Json().encode(value)
+
+
+def test_json_nested_without_end_is_refused() -> None:
+    loop: list[object] = []
+    loop.append(loop)
+    with pytest.raises(Unencodable):
+        Json().encode(loop)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"", b"NaN", b"[1e400]", b'"\\ud800"', b"\xff", b"{", b"[" * 100_000, b"\xef\xbb\xbf1", b"01", b"1 2"],
+)
+def test_bad_json_is_poison(data: Any) -> None:
+    with pytest.raises(PoisonRecord):
+        Json().decode(data)
+
+
+def test_json_larger_than_the_limit_is_poison() -> None:
+    with pytest.raises(PoisonRecord, match="at most 10"):
+        Json(max_bytes=10).decode(b'"0123456789"')
+    assert list(Json(max_bytes=10).decode_many([b"1", b'"0123456789"']).poison) == [1]
+
+
+def test_each_is_a_codec() -> None:
+    codecs: list[Codec[str] | Codec[bytes] | Codec[int]] = [String(), Bytes(), Long()]
+    assert [repr(codec) for codec in (*codecs, Json())] == ["String()", "Bytes()", "Long()", "Json()"]
