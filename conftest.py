@@ -1,0 +1,3 @@
+"""For the tests of all rooms."""
+
+pytest_plugins = ["streamtable.testing.fixtures"]

@@ -1,0 +1,373 @@
+"""A real Kafka without containers: brokers in processes of their own, on 127.0.0.1, made of jars and Java.
+
+`python -m streamtable.testing.broker --help` starts and stops one that stays.
+"""
+
+import base64
+import shutil
+import socket
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from streamtable.errors import ConfigurationError, Fatal
+from streamtable.testing.jars import kafka_jars
+from streamtable.testing.java import find_java
+from streamtable.testing.process import Child, reserve_port
+
+READY_LINE = b"Kafka Server started"
+LOGGING = files("streamtable.testing") / "log4j2.properties"
+SETTINGS = files("streamtable.testing") / "broker.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A broker that is also a controller: its number and its two ports."""
+
+    node_id: int
+    port: int
+    controller_port: int
+
+
+def server_properties(
+    node: Node, quorum: Sequence[Node], data_dir: Path, overrides: Mapping[str, str]
+) -> str:
+    """The text of `server.properties`: what all brokers share, this node's own lines, the overrides; the last wins."""
+    replicas = str(len(quorum))
+    in_sync = str(len(quorum) // 2 + 1)
+    own = {
+        "node.id": str(node.node_id),
+        "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in quorum),
+        "listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
+        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{node.port}",
+        "log.dirs": str(data_dir / "logs"),
+        "default.replication.factor": replicas,
+        "min.insync.replicas": in_sync,
+        "offsets.topic.replication.factor": replicas,
+        "transaction.state.log.replication.factor": replicas,
+        "transaction.state.log.min.isr": in_sync,
+        "share.coordinator.state.topic.replication.factor": replicas,
+        "share.coordinator.state.topic.min.isr": in_sync,
+    }
+    return SETTINGS.read_text() + "".join(f"{name}={value}\n" for name, value in {**own, **overrides}.items())
+
+
+class Broker:
+    """One broker. As a context manager it is started, and at the end stopped; its data stays until `wipe`.
+
+    Args:
+        data_dir: all that it writes is in here; a broker that was here before goes on where it ended.
+        port: 0: a free one, chosen at the first start. It is kept, also while the broker is down, until `close`.
+        heap: of the Java machine.
+        overrides: settings of the broker, over those of `broker.properties`.
+        node_id: differs between the brokers of a cluster.
+        detached: it outlives this process. Otherwise it is killed with it.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        port: int = 0,
+        heap: str = "512m",
+        overrides: Mapping[str, str] | None = None,
+        node_id: int = 1,
+        detached: bool = False,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.log_file = self.data_dir / "broker.log"
+        self._port = port
+        self._heap = heap
+        self._overrides = dict(overrides or {})
+        self._node_id = node_id
+        self._detached = detached
+        self._held: list[socket.socket] = []
+        self._quorum: Sequence[Node] = ()
+        self._cluster_id = cluster_id(self.data_dir)
+        self._child: Child | None = None
+        self._log_start = 0
+
+    @property
+    def node(self) -> Node:
+        """Its number and ports; they are reserved when first asked for."""
+        if not self._held:
+            self._held = [_reserve(self._port), _reserve(0)]
+        port, controller_port = (held.getsockname()[1] for held in self._held)
+        return Node(self._node_id, port, controller_port)
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """What a client is given to find it."""
+        return f"127.0.0.1:{self.node.port}"
+
+    @property
+    def pid(self) -> int:
+        """Of the Java process. Raises `Fatal` when it was not started."""
+        return self._running().pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its process exists; a frozen one counts."""
+        return self._child is not None and self._child.returncode is None
+
+    def start(self, timeout: float = 60) -> None:
+        """Start it, formatting an empty data folder first, and wait until it answers.
+
+        Raises:
+            ConfigurationError: the port is taken, or there are no jars or no Java to run it.
+            Fatal: it ended, or did not answer in `timeout` seconds; with the end of its log.
+        """
+        self.launch(self._quorum or (self.node,), self._cluster_id)
+        self.wait_ready(timeout)
+
+    def launch(self, quorum: Sequence[Node], of_cluster: str) -> None:
+        """Start its process, as one of these nodes, and return at once."""
+        if self.running:
+            return
+        self._quorum, self._cluster_id = quorum, of_cluster
+        java = [str(find_java()), f"-Xmx{self._heap}", *self._java_options(), "-cp", f"{kafka_jars()}/*"]
+        settings = self.data_dir / "server.properties"
+        (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
+        settings.write_text(server_properties(self.node, quorum, self.data_dir, self._overrides))
+        if not (self.data_dir / "logs" / "meta.properties").exists():
+            # The first compiler only: it is over before the second would pay.
+            _format(
+                [
+                    java[0],
+                    "-XX:TieredStopAtLevel=1",
+                    *java[1:],
+                    "kafka.tools.StorageTool",
+                    "format",
+                    "-t",
+                    of_cluster,
+                    "-c",
+                    str(settings),
+                ]
+            )
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        self._child = Child([*java, "kafka.Kafka", str(settings)], self.log_file, detached=self._detached)
+        (self.data_dir / "pid").write_text(f"{self._child.pid}\n")
+
+    def wait_ready(self, timeout: float = 60) -> None:
+        """Wait until it says that it has started, and answers with as many brokers as the cluster has."""
+        deadline = time.monotonic() + timeout
+        while not (self._says_ready() and self._answers()):
+            ended = self._running().returncode
+            if ended is not None or time.monotonic() > deadline:
+                self.kill()
+                state = f"did not answer in {timeout:.0f} s" if ended is None else f"ended with {ended}"
+                log = self.log_file.read_bytes()[self._log_start :]
+                raise Fatal(
+                    f"the broker on port {self.node.port} {state}:\n{log[-3000:].decode(errors='replace')}"
+                )
+            time.sleep(0.05)
+
+    def stop(self, timeout: float = 30) -> None:
+        """Ask it to stop; kill it if it takes longer than `timeout` seconds."""
+        if self._child:
+            self._child.stop(timeout)
+            self._gone()
+
+    def kill(self) -> None:
+        """As kill -9, or a power cut to the process, does."""
+        if self._child:
+            self._child.kill()
+            self._gone()
+
+    def restart(self) -> None:
+        """Stop and start it, on the same port and data."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """Freeze it: its connections stay open, nothing answers."""
+        self._running().pause()
+
+    def resume(self) -> None:
+        """Let a frozen broker go on."""
+        self._running().resume()
+
+    def signal_stop(self) -> None:
+        """Ask it to stop and return at once; `stop` waits for it."""
+        if self._child:
+            self._child.signal_stop()
+
+    def wipe(self) -> None:
+        """Delete its data. Raises `Fatal` while it runs."""
+        if self.running:
+            raise Fatal(f"the broker on port {self.node.port} is running: stop it before its data is deleted")
+        shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    def close(self) -> None:
+        """Stop it and give its ports back."""
+        self.stop()
+        for held in self._held:
+            held.close()
+        self._held = []
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _running(self) -> Child:
+        if self._child is None:
+            raise Fatal(f"the broker in {self.data_dir} is not running: start it first")
+        return self._child
+
+    def _gone(self) -> None:
+        self._child = None
+        (self.data_dir / "pid").unlink(missing_ok=True)
+
+    def _java_options(self) -> list[str]:
+        return [
+            "-XX:+ExitOnOutOfMemoryError",
+            # What a killed Java machine would leave in /tmp: its counters, and native libraries it unpacked.
+            "-XX:-UsePerfData",
+            f"-Djava.io.tmpdir={self.data_dir / 'tmp'}",
+            f"-Dlog4j2.configurationFile={LOGGING}",
+        ]
+
+    def _says_ready(self) -> bool:
+        with self.log_file.open("rb") as log:
+            log.seek(self._log_start)
+            return READY_LINE in log.read()
+
+    def _answers(self) -> bool:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        try:
+            return len(admin.list_topics(timeout=2).brokers) == len(self._quorum)
+        except KafkaException:
+            return False
+
+
+class BrokerCluster:
+    """Several brokers that replicate to each other: as many replicas as brokers, a majority of them in sync.
+
+    Args:
+        data_dir: each broker has a folder in it, named after its number.
+        count: of brokers; an odd number.
+        port: of the first; the others take the ports after it. 0: free ones.
+        heap: of each.
+        overrides: settings of all.
+        detached: they outlive this process.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        count: int = 3,
+        port: int = 0,
+        heap: str = "512m",
+        overrides: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        self.data_dir = data_dir.resolve()
+        self.brokers = tuple(
+            Broker(
+                self.data_dir / str(node_id),
+                port=port + node_id - 1 if port else 0,
+                heap=heap,
+                overrides=overrides,
+                node_id=node_id,
+                detached=detached,
+            )
+            for node_id in range(1, count + 1)
+        )
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """All of them, separated by commas."""
+        return ",".join(broker.bootstrap_servers for broker in self.brokers)
+
+    def start(self, timeout: float = 90) -> None:
+        """Start those that do not run, and wait until each knows all. Raises as `Broker.start` does."""
+        quorum = tuple(broker.node for broker in self.brokers)
+        for broker in self.brokers:
+            broker.launch(quorum, cluster_id(self.data_dir))
+        for broker in self.brokers:
+            broker.wait_ready(timeout)
+
+    def stop(self, timeout: float = 30) -> None:
+        """Stop all at once: one after the other, the last ones would wait for a majority that is gone."""
+        for broker in self.brokers:
+            broker.signal_stop()
+        for broker in self.brokers:
+            broker.stop(timeout)
+
+    def kill(self) -> None:
+        """Kill all, as kill -9 does."""
+        for broker in self.brokers:
+            broker.kill()
+
+    def wipe(self) -> None:
+        """Delete the data of all. Raises `Fatal` while one runs."""
+        for broker in self.brokers:
+            broker.wipe()
+
+    def close(self) -> None:
+        """Stop all and give their ports back."""
+        self.stop()
+        for broker in self.brokers:
+            broker.close()
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def cluster_id(data_dir: Path) -> str:
+    """An id for the cluster in a folder, in Kafka's form: 16 bytes in base64. The same folder has the same one."""
+    return base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)).bytes).decode().rstrip("=")
+
+
+def _reserve(port: int) -> socket.socket:
+    try:
+        return reserve_port(port)
+    except OSError as error:
+        raise ConfigurationError(
+            f"port {port} on 127.0.0.1 cannot be used ({error.strerror}): choose another"
+        ) from error
+
+
+def _format(command: Sequence[str]) -> None:
+    done = subprocess.run(  # noqa: S603 - Java, with arguments of ours
+        command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Fatal(
+            f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
+        )
+
+
+if __name__ == "__main__":
+    from streamtable.testing.broker_cli import main
+
+    main()

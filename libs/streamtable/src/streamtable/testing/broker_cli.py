@@ -1,0 +1,138 @@
+"""`python -m streamtable.testing.broker`: a broker that stays until it is told to go."""
+
+import argparse
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from streamtable.errors import ConfigurationError, StreamtableError
+from streamtable.testing.broker import BrokerCluster
+
+DEFAULT_DATA = Path("build/kafka")
+STOP_TIMEOUT_S = 30
+
+
+def running(data_dir: Path) -> dict[Path, int]:
+    """The brokers that run on a folder's data: each one's folder and process id."""
+    found = {}
+    for pid_file in sorted(data_dir.glob("*/pid")):
+        pid = int(pid_file.read_text())
+        # The number may belong to another program by now.
+        shown = subprocess.run(  # noqa: S603 - a constant command
+            ["/bin/ps", "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        if str(pid_file.parent.resolve() / "server.properties") in shown.stdout:
+            found[pid_file.parent] = pid
+    return found
+
+
+def up(data_dir: Path, port: int, count: int, *, foreground: bool) -> None:
+    """Start brokers and leave them running, or, in the foreground, wait for Ctrl-C."""
+    if found := running(data_dir):
+        raise ConfigurationError(
+            f"already running on {data_dir} (process {', '.join(map(str, found.values()))})"
+        )
+    formatted = len(list(data_dir.glob("*/logs/meta.properties")))
+    if formatted not in (0, count):
+        raise ConfigurationError(
+            f"{data_dir} holds the data of {formatted} brokers, not {count}: wipe it first"
+        )
+    cluster = BrokerCluster(data_dir, count=count, port=port, detached=not foreground)
+    try:
+        cluster.start()
+    except BaseException:
+        cluster.close()
+        raise
+    pids = ", ".join(str(broker.pid) for broker in cluster.brokers)
+    print(
+        f"Kafka answers on {cluster.bootstrap_servers} (process {pids}; data and logs in {data_dir})",
+        flush=True,
+    )
+    if foreground:
+        signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            while all(broker.running for broker in cluster.brokers):
+                time.sleep(0.2)
+        except KeyboardInterrupt:
+            print("stopping")
+        finally:
+            cluster.close()
+
+
+def down(data_dir: Path) -> None:
+    """Stop the brokers of a folder; kill those that take too long."""
+    found = running(data_dir)
+    for pid in found.values():
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
+    deadline = time.monotonic() + STOP_TIMEOUT_S
+    while left := running(data_dir):
+        if time.monotonic() > deadline:
+            for pid in left.values():
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    for folder in found:
+        (folder / "pid").unlink(missing_ok=True)
+    print(f"stopped {len(found)} broker(s)" if found else f"no broker is running on {data_dir}")
+
+
+def status(data_dir: Path) -> int:
+    """Say what runs; 0 if something does."""
+    found = running(data_dir)
+    for folder, pid in found.items():
+        settings = (folder / "server.properties").read_text().splitlines()
+        address = next(
+            line.partition("//")[2] for line in settings if line.startswith("advertised.listeners=")
+        )
+        print(f"{address} is running (process {pid}; data in {folder})")
+    if not found:
+        print(f"no broker is running on {data_dir}")
+    return 0 if found else 1
+
+
+def wipe(data_dir: Path) -> None:
+    """Stop the brokers of a folder and delete what they wrote, and nothing else."""
+    down(data_dir)
+    for settings in data_dir.glob("*/server.properties"):
+        shutil.rmtree(settings.parent)
+    if data_dir.exists() and not any(data_dir.iterdir()):
+        data_dir.rmdir()
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Parse the command line and do it."""
+    parser = argparse.ArgumentParser(
+        prog="python -m streamtable.testing.broker",
+        description="A real Kafka on this machine, without containers.",
+    )
+    parser.add_argument("verb", choices=("up", "down", "status", "wipe"))
+    parser.add_argument(
+        "--data", type=Path, default=DEFAULT_DATA, help="folder for data and logs (%(default)s)"
+    )
+    parser.add_argument("--port", type=int, default=9092, help="of the first broker (%(default)s)")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="how many (%(default)s)")
+    parser.add_argument("--foreground", action="store_true", help="up: stay, and stop Kafka on Ctrl-C")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        if given.verb == "up":
+            up(given.data, given.port, given.brokers, foreground=given.foreground)
+        elif given.verb == "status":
+            sys.exit(status(given.data))
+        else:
+            {"down": down, "wipe": wipe}[given.verb](given.data)
+    except StreamtableError as error:
+        sys.exit(f"error: {error}")
+    sys.exit(0)
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,68 @@
+"""What is downloaded once and kept: `$XDG_CACHE_HOME/streamtable` (default `~/.cache/streamtable`)."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+from streamtable.errors import ConfigurationError
+
+PINS = files("streamtable.testing") / "pins"
+
+
+def cached(name: str, build: Callable[[Path], None]) -> Path:
+    """The folder `name` of the cache; `build` fills it the first time.
+
+    It appears whole or not at all, also when two processes build it at once: the first to finish wins.
+    """
+    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtable"
+    folder = root / name
+    if folder.is_dir():
+        return folder
+    root.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=root, ignore_cleanup_errors=True) as parent:
+        building = Path(parent) / name
+        building.mkdir()
+        build(building)
+        try:
+            building.rename(folder)
+        except OSError:
+            if not folder.is_dir():
+                raise
+    return folder
+
+
+def install_wheels(pin: str, target: Path) -> None:
+    """Install the wheels that `pins/<pin>` names, with their hashes, by uv or pip, into a folder of their own."""
+    uv = (
+        [sys.executable, "-m", "uv"]
+        if find_spec("uv")
+        else [found]
+        if (found := shutil.which("uv"))
+        else None
+    )
+    installer = [*uv, "pip", "install", "--quiet", "--python", sys.executable] if uv else _pip()
+    requirements = target / "requirements.txt"
+    requirements.write_text((PINS / pin).read_text())
+    run([*installer, "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)])
+
+
+def run(command: list[str], *, env: dict[str, str] | None = None) -> None:
+    """Run a program; what it printed is shown only when it fails."""
+    done = subprocess.run(  # noqa: S603 - commands are built here, not taken from outside
+        command, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-2000:].strip()
+        raise ConfigurationError(f"{' '.join(command[:5])} ... failed ({done.returncode}):\n{said}")
+
+
+def _pip() -> list[str]:
+    if find_spec("pip") is None:
+        raise ConfigurationError("neither uv nor pip is here to fetch a wheel with: install one of them")
+    return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

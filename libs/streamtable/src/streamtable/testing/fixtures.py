@@ -1,0 +1,139 @@
+"""Pytest fixtures around a real broker; a test that asks for one of them is marked `broker`.
+
+Loaded by `pytest_plugins = ["streamtable.testing.fixtures"]` in the root's conftest.
+"""
+
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
+
+from streamtable.errors import RetryLater
+from streamtable.testing.broker import Broker, BrokerCluster
+
+B = TypeVar("B", Broker, BrokerCluster)
+ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}
+
+
+class Topics:
+    """Topics for one test, on the session's broker.
+
+    Attributes:
+        prefix: unique; every topic whose name starts with it is deleted after the test, so a test also begins the
+            names of its groups with it.
+    """
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.prefix = f"t{uuid.uuid4().hex[:8]}"
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+
+    def name(self, name: str) -> str:
+        """The name under which this test knows it: with the prefix."""
+        return f"{self.prefix}-{name}"
+
+    def create(self, name: str, *, partitions: int = 4, config: Mapping[str, str] | None = None) -> str:
+        """Create a topic and return its name, which has the prefix in front of `name`."""
+        full = self.name(name)
+        topic = NewTopic(full, num_partitions=partitions, config=dict(config or {}))
+        self._admin.create_topics([topic])[full].result(timeout=30)
+        self._wait(
+            lambda known: full in known and all(p.leader >= 0 for p in known[full].partitions.values())
+        )
+        return full
+
+    def delete_all(self) -> None:
+        """Delete every topic with the prefix, whoever made it."""
+        names = [name for name in self._known() if name.startswith(self.prefix)]
+        if names:
+            for deleted in self._admin.delete_topics(names).values():
+                deleted.result(timeout=30)
+            self._wait(lambda known: known.keys().isdisjoint(names))
+
+    def _known(self) -> Mapping[str, TopicMetadata]:
+        return self._admin.list_topics(timeout=30).topics
+
+    def _wait(self, done: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
+        # The controller has answered; the broker learns of it a moment later.
+        deadline = time.monotonic() + 30
+        while not done(self._known()):
+            if time.monotonic() > deadline:
+                raise RetryLater("the broker has not taken over a change of its topics in 30 s")
+            time.sleep(0.02)
+
+
+class OwnBroker(Protocol):
+    """Starts a broker that one test has for itself and may kill."""
+
+    def __call__(self, overrides: Mapping[str, str] | None = None, *, heap: str = "512m") -> Broker: ...
+
+
+class OwnCluster(Protocol):
+    """Starts a cluster that one test has for itself."""
+
+    def __call__(
+        self, overrides: Mapping[str, str] | None = None, *, count: int = 3, heap: str = "384m"
+    ) -> BrokerCluster: ...
+
+
+@pytest.fixture(scope="session")
+def broker() -> Iterator[Broker]:
+    """A broker for the whole session (with xdist: one for each worker). Do not stop it."""
+    with ExitStack() as stack:
+        yield _started(stack, Broker(_folder(stack)))
+
+
+@pytest.fixture
+def topics(broker: Broker) -> Iterator[Topics]:
+    """Makes topics of this test's own."""
+    made = Topics(broker.bootstrap_servers)
+    yield made
+    made.delete_all()
+
+
+@pytest.fixture
+def own_broker() -> Iterator[OwnBroker]:
+    """A function that starts a broker for this test alone, to kill and restart."""
+    with ExitStack() as stack:
+
+        def start(overrides: Mapping[str, str] | None = None, *, heap: str = "512m") -> Broker:
+            return _started(stack, Broker(_folder(stack), overrides=overrides, heap=heap))
+
+        yield start
+
+
+@pytest.fixture
+def own_cluster() -> Iterator[OwnCluster]:
+    """A function that starts several brokers for this test alone."""
+    with ExitStack() as stack:
+
+        def start(
+            overrides: Mapping[str, str] | None = None, *, count: int = 3, heap: str = "384m"
+        ) -> BrokerCluster:
+            return _started(stack, BrokerCluster(_folder(stack), count=count, overrides=overrides, heap=heap))
+
+        yield start
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs a broker, so that `-m "not broker"` leaves it out."""
+    for item in items:
+        if isinstance(item, pytest.Function) and ASKS_FOR_BROKER.intersection(item.fixturenames):
+            item.add_marker(pytest.mark.broker)
+
+
+def _folder(stack: ExitStack) -> Path:
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-kafka-")))
+
+
+def _started(stack: ExitStack, made: B) -> B:
+    # In this order at the end: killed, which is quick, and its ports given back.
+    stack.callback(made.close)
+    stack.callback(made.kill)
+    made.start()
+    return made

