@@ -1,0 +1,308 @@
+"""All settings of the library: frozen, checked when built, read from the environment by one function, once.
+
+The names are a contract: `STREAMTABLE_` and the field's name in capitals; `STREAMTABLE_KAFKA_...` for librdkafka's own.
+"""
+
+import difflib
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from streamtable.errors import ConfigurationError
+
+PREFIX = "STREAMTABLE_"
+KAFKA_PREFIX = "STREAMTABLE_KAFKA_"
+
+REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
+    "acks": "acknowledged records could be lost",
+    "allow.auto.create.topics": "a topic made by accident has the wrong number of partitions",
+    "auto.offset.reset": "a lost position would be skipped in silence",
+    "bootstrap.servers": "use STREAMTABLE_BOOTSTRAP_SERVERS",
+    "check.crcs": "damaged records would be read",
+    "delivery.report.only.error": "offsets of changelog records come from delivery reports",
+    "delivery.timeout.ms": "it has to fit into the transaction timeout",
+    "enable.auto.commit": "offsets are committed together with their results",
+    "enable.auto.offset.store": "offsets are committed together with their results",
+    "enable.gapless.guarantee": "retries would double or reorder records",
+    "enable.idempotence": "retries would double or reorder records",
+    "enable.partition.eof": "the end of tables would not be noticed",
+    "group.id": "it is the name of the group",
+    "group.instance.id": "use STREAMTABLE_STATIC_MEMBERSHIP and STREAMTABLE_INSTANCE_ID",
+    "group.protocol": "use STREAMTABLE_GROUP_PROTOCOL",
+    "group.remote.assignor": "inputs and tables need the same partition numbers",
+    "isolation.level": "records of aborted transactions would be read",
+    "max.in.flight": "retries would reorder records",
+    "max.in.flight.requests.per.connection": "retries would reorder records",
+    "message.send.max.retries": "records would be given up before their time",
+    "message.timeout.ms": "it has to fit into the transaction timeout",
+    "metadata.broker.list": "use STREAMTABLE_BOOTSTRAP_SERVERS",
+    "partition.assignment.strategy": "inputs and tables need the same partition numbers",
+    "partitioner": "keys would go to other partitions than those of their table",
+    "plugin.library.paths": "it loads code",
+    "request.required.acks": "acknowledged records could be lost",
+    "retries": "records would be given up before their time",
+    "transaction.timeout.ms": "readers wait for open transactions; the library names this time itself",
+    "transactional.id": "it is made of the group and the instance id",
+}
+"""What each of these options of librdkafka would break."""
+
+_SECRET = re.compile(r"password|secret|key|token|oauthbearer\.config")
+_UNDERSCORED = {"log.level": "log_level"}  # the one name of librdkafka's with an underscore
+_DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
+_INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_YEAR = 365 * 86_400
+
+
+class Address(NamedTuple):
+    """Where a server listens or is found. Port 0 means any free one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class KafkaOptions(Mapping[str, str]):
+    """Options for librdkafka, by librdkafka's names. Secrets do not show in its text."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = dict(options)
+
+    def __getitem__(self, name: str) -> str:
+        return self._options[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._options)
+
+    def __len__(self) -> int:
+        return len(self._options)
+
+    def __repr__(self) -> str:
+        return repr({name: "***" if _SECRET.search(name) else value for name, value in self.items()})
+
+
+# ---- what a value has to look like; each raises ValueError with the expectation --------------------------------------
+
+
+def _seconds(low: float, high: float) -> Callable[[object], float]:
+    def check(value: object) -> float:
+        if isinstance(value, str) and _DECIMAL.fullmatch(value):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(f"seconds, a plain decimal number from {low:g} to {high:g}")
+        return float(value)
+
+    return check
+
+
+def _boolean(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value not in {"true", "false"}:
+        raise ValueError("true or false")
+    return value == "true"
+
+
+def _address(value: object, lowest_port: int = 0) -> Address:
+    expected = f"host:port with a port from {lowest_port} to 65535, an IPv6 address in brackets"
+    if isinstance(value, Address):
+        value = str(value)
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not _DECIMAL.fullmatch(port) or "." in port or not lowest_port <= int(port) <= 65_535:  # noqa: PLR2004 - ports
+        raise ValueError(expected)
+    try:
+        if host.startswith("[") and host.endswith("]"):
+            host = str(IPv6Address(host[1:-1]))
+        elif re.fullmatch(r"[0-9.]+", host):
+            host = str(IPv4Address(host))
+        elif not _HOST.fullmatch(host):
+            raise ValueError(expected)
+    except AddressValueError:
+        raise ValueError(expected) from None
+    return Address(host, int(port))
+
+
+def _servers(value: object) -> str:
+    expected = "host:port, several separated by commas, each once, ports from 1 to 65535, IPv6 in brackets"
+    try:
+        parts = value.split(",") if isinstance(value, str) else []
+        addresses = [str(_address(part.strip(" "), lowest_port=1)) for part in parts]
+    except ValueError:
+        raise ValueError(expected) from None
+    if not addresses or len({address.lower() for address in addresses}) < len(addresses):
+        raise ValueError(expected)
+    return ",".join(addresses)
+
+
+def _instance_id(value: object) -> str:
+    if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
+        raise ValueError("1 to 100 of the characters a-z A-Z 0-9 . _ - (the default is the host name)")
+    return value
+
+
+def _folder(value: object) -> Path:
+    expected = "a folder to keep tables in; not a file"
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        raise ValueError(expected)
+    path = Path(value).expanduser().absolute()
+    if path.exists() and not path.is_dir():
+        raise ValueError(expected)
+    return path
+
+
+def _kafka_options(value: object) -> KafkaOptions:
+    options = KafkaOptions(value) if isinstance(value, Mapping) else KafkaOptions({})
+    refused = sorted(REFUSED_KAFKA_OPTIONS.keys() & options.keys())
+    if refused:
+        raise ValueError(
+            "\n".join(
+                f"{_variable_of_option(name)}: refused: {REFUSED_KAFKA_OPTIONS[name]}" for name in refused
+            )
+        )
+    return options
+
+
+def _one_of(*choices: str) -> Callable[[object], object]:
+    def check(value: object) -> object:
+        if value not in choices:
+            raise ValueError(" or ".join(choices))
+        return value
+
+    return check
+
+
+# ---- the settings ----------------------------------------------------------------------------------------------------
+
+
+class Settings(BaseModel):
+    """What a process of the library is told from outside.
+
+    Attributes:
+        bootstrap_servers: of Kafka, `host:port` separated by commas.
+        kafka: options for librdkafka that break no guarantee.
+        instance_id: names this process among those of its group; stable over restarts, different for each replica.
+        state_dir: for tables on disk; made when needed.
+        http_address: where REST is served.
+        grpc_address: where gRPC is served.
+        metrics_address: where a process without a REST server serves its metrics; None for nowhere.
+        guarantee: of results in Kafka.
+        commit_interval: seconds between commits.
+        log_format: None: console if standard error is a terminal, else json.
+        log_level: of the least important lines that are written.
+        static_membership: keep partitions over a restart; a killed process is then waited for.
+        state_retention: seconds that tables of partitions that went elsewhere are kept on disk.
+        group_protocol: `classic` for brokers before 4.0.
+        start_timeout: seconds until Kafka has to have answered.
+        shutdown_timeout: seconds for a last commit and for leaving in order.
+        failpoint: where to crash; for fault tests only.
+    """
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,
+        validate_default=True,
+    )
+
+    bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = "127.0.0.1:9092"
+    kafka: Annotated[KafkaOptions, BeforeValidator(_kafka_options)] = KafkaOptions({})
+    instance_id: Annotated[str, BeforeValidator(_instance_id)] = Field(default_factory=socket.gethostname)
+    state_dir: Annotated[Path, BeforeValidator(_folder)] = Path("~/.local/state/streamtable")
+    http_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 8080)
+    grpc_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 50051)
+    metrics_address: Annotated[Address, BeforeValidator(_address)] | None = None
+    guarantee: Annotated[
+        Literal["exactly_once", "at_least_once"], BeforeValidator(_one_of("exactly_once", "at_least_once"))
+    ] = "exactly_once"
+    commit_interval: Annotated[float, BeforeValidator(_seconds(0.01, 60))] = 0.2
+    log_format: Annotated[Literal["json", "console"], BeforeValidator(_one_of("json", "console"))] | None = (
+        None
+    )
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        BeforeValidator(_one_of("debug", "info", "warning", "error")),
+    ] = "info"
+    static_membership: Annotated[bool, BeforeValidator(_boolean)] = False
+    state_retention: Annotated[float, BeforeValidator(_seconds(0, 10 * _YEAR))] = 86_400.0
+    group_protocol: Annotated[
+        Literal["consumer", "classic"], BeforeValidator(_one_of("consumer", "classic"))
+    ] = "consumer"
+    start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 60.0
+    shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0
+    failpoint: str | None = None
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None) -> "Settings":
+        """Read the settings.
+
+        Args:
+            environ: None: the process's own environment, as it is now.
+
+        Raises:
+            ConfigurationError: lists everything that is wrong, with variable, value and expectation.
+        """
+        environ = os.environ if environ is None else environ
+        problems: list[str] = []
+        values: dict[str, Any] = {}
+        options: dict[str, str] = {}
+        for variable, text in environ.items():
+            if not variable.upper().startswith(PREFIX):
+                continue
+            field = variable.removeprefix(PREFIX).lower()
+            is_option = variable.startswith(KAFKA_PREFIX) and variable != KAFKA_PREFIX
+            if variable != variable.upper() or not (
+                is_option or field in cls.model_fields.keys() - {"kafka"}
+            ):
+                problems.append(
+                    f"{variable}: there is no such setting{_suggestion(variable, cls.model_fields)}"
+                )
+            elif text != text.strip() or not text or not text.isprintable():
+                shown = "" if is_option else f"={text!r}"
+                problems.append(f"{variable}{shown}: expected text without surrounding spaces, and not empty")
+            elif is_option:
+                options[_option_of_variable(variable)] = text
+            else:
+                values[field] = text
+        if state_home := environ.get("XDG_STATE_HOME"):
+            values.setdefault("state_dir", str(Path(state_home) / "streamtable"))
+        try:
+            settings = cls(kafka=KafkaOptions(options), **values)
+        except ValidationError as error:
+            problems += [_problem(details["loc"][0], details, values) for details in error.errors()]
+        if problems:
+            raise ConfigurationError(
+                "\n".join(["settings are wrong; nothing was started:", *sorted(problems)])
+            )
+        return settings
+
+
+def _problem(field: int | str, details: Any, values: Mapping[str, str]) -> str:
+    expected = str(details.get("ctx", {}).get("error", details["msg"]))
+    if field == "kafka":
+        return expected
+    shown = f"={values[str(field)]!r}" if field in values else " (its default)"
+    return f"{PREFIX}{str(field).upper()}{shown}: expected {expected}"
+
+
+def _suggestion(variable: str, fields: Mapping[str, object]) -> str:
+    known = [PREFIX + field.upper() for field in fields] + [KAFKA_PREFIX + "..."]
+    close = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _option_of_variable(variable: str) -> str:
+    name = variable.removeprefix(KAFKA_PREFIX).lower().replace("_", ".")
+    return _UNDERSCORED.get(name, name)
+
+
+def _variable_of_option(name: str) -> str:
+    return KAFKA_PREFIX + name.upper().replace(".", "_")
