@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast, overload
 
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.reading import READ_ERRORS, Malformed, Reader, Unresolvable, make_reader, reason
-from streamtable.codec.schema import AvroSchema
+from streamtable.codec.schema import AvroSchema, placed
 from streamtable.codec.writing import WRITE_ERRORS, make_writer, misfit_reason
 from streamtable.errors import ConfigurationError, PoisonRecord, Unencodable
 from streamtable.ports import Decoded
@@ -106,6 +106,7 @@ class Avro(Generic[T]):
         else:
             self.schema = AvroSchema.load(schema.schema)
             history = schema.history
+        self._title = self.schema.name.rpartition(".")[2]
         self._write = make_writer(self.schema.tree)
         self._prefix: bytes | None = None
         self._known: dict[bytes, AvroSchema] = {}
@@ -129,13 +130,13 @@ class Avro(Generic[T]):
         try:
             return prefix + self._write(value)
         except WRITE_ERRORS as error:
-            raise Unencodable(f"{self.schema.name}: {misfit_reason(error)}") from error
+            raise Unencodable(placed(self._title, misfit_reason(error))) from error
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""
         size = self._framing.size
         if len(data) > self._max_bytes:
-            raise PoisonRecord(f"{self.schema.name}: {len(data)} bytes, at most {self._max_bytes}")
+            raise PoisonRecord(f"{self._title}: {len(data)} bytes, at most {self._max_bytes}")
         prefix = data[:size]
         read = self._readers.get(prefix) or self._reader_for(prefix)
         try:
@@ -143,7 +144,7 @@ class Avro(Generic[T]):
             if end != len(data):
                 raise Malformed(f"ends {end - len(data):+} bytes from the end of the message")
         except READ_ERRORS as error:
-            raise self._poison(data, error) from error
+            raise PoisonRecord(placed(self._title, f"{reason(error)} ({len(data)} bytes)")) from error
         return cast("T", value)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
@@ -190,11 +191,6 @@ class Avro(Generic[T]):
                 reader = PoisonRecord(f"written with {writer.name} {writer.fingerprint[::-1].hex()}: {error}")
             self._by_fingerprint[writer.fingerprint] = reader
         return reader
-
-    def _poison(self, data: bytes, error: Exception) -> PoisonRecord:
-        name = self.schema.name.rpartition(".")[2]
-        mark = "" if str(error).startswith(".") else ": "
-        return PoisonRecord(f"{name}{mark}{reason(error)} ({len(data)} bytes)")
 
     def __repr__(self) -> str:
         return f"Avro({self.schema.name!r}, {type(self._framing).__name__})"

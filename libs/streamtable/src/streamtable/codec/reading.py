@@ -16,7 +16,7 @@ from struct import error as StructError  # noqa: N812 - the standard library's n
 from typing import Any, TypeVar
 
 from streamtable.codec.logical import Conversion, conversion
-from streamtable.codec.schema import Node, kind, logical, measure, simple_name
+from streamtable.codec.schema import Node, kind, logical, measure, placed, simple_name
 
 T = TypeVar("T")
 Reader = Callable[[bytes, int], tuple[Any, int]]
@@ -63,12 +63,6 @@ class Unresolvable(Exception):
 
 class Malformed(ValueError):
     """The bytes are not what the writer's schema says."""
-
-    @classmethod
-    def within(cls, field: str, error: Exception) -> "Malformed":
-        """The same, with the field's name put in front."""
-        mark = "" if isinstance(error, cls) and str(error).startswith(".") else ": "
-        return cls(f".{field}{mark}{reason(error)}")
 
 
 def reason(error: Exception) -> str:
@@ -253,16 +247,17 @@ def _record_reader(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
             plan.append((name, make_reader(field["type"], (target or field)["type"]), kept))
         except Unresolvable as error:
             raise Unresolvable(f"{simple_name(reader)}.{name}: {error}") from None
-    for name, field in missing.items():
-        if "default" not in field:
-            raise Unresolvable(
-                f"{simple_name(reader)}.{name}: not in the writer's schema, and has no default"
-            )
     if not missing and all(kept for _, _, kept in plan):
         return _whole_record([(name, read) for name, read, _ in plan])
-    return _projected_record(
-        plan, {name: default_value(f["type"], f["default"]) for name, f in missing.items()}
-    )
+    defaults = {}
+    for name, field in missing.items():
+        try:
+            if "default" not in field:
+                raise Unresolvable("not in the writer's schema, and has no default")
+            defaults[name] = default_value(field["type"], field["default"])
+        except Unresolvable as error:
+            raise Unresolvable(f"{simple_name(reader)}.{name}: {error}") from None
+    return _projected_record(plan, defaults)
 
 
 def _whole_record(fields: list[tuple[str, Reader]]) -> Reader:
@@ -273,7 +268,7 @@ def _whole_record(fields: list[tuple[str, Reader]]) -> Reader:
             for name, read in fields:
                 row[name], pos = read(data, pos)
         except READ_ERRORS as error:
-            raise Malformed.within(name, error) from None
+            raise Malformed(placed(f".{name}", reason(error))) from None
         return row, pos
 
     return read_record
@@ -292,7 +287,7 @@ def _projected_record(plan: list[tuple[str, Reader, bool]], defaults: dict[str, 
                 if kept:
                     row[name] = value
         except READ_ERRORS as error:
-            raise Malformed.within(name, error) from None
+            raise Malformed(placed(f".{name}", reason(error))) from None
         if copied:  # a handler may change a value in place, and must not change the default
             row.update(deepcopy(copied))
         return row, pos

@@ -124,6 +124,11 @@ def simple_name(node: dict[str, Any]) -> str:
     return str(node["name"]).rpartition(".")[2]
 
 
+def placed(place: str, text: str) -> str:
+    """Put a place in front of a message, which may already begin with the rest of it: ".field: ..."."""
+    return place + text if text.startswith(".") else f"{place}: {text}"
+
+
 def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
     """Check a tree and add up its sizes. Raises `ConfigurationError`."""
     if depth > DEPTH_MAX:

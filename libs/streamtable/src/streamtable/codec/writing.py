@@ -13,7 +13,7 @@ from typing import Any
 
 from streamtable.codec.logical import Conversion, conversion
 from streamtable.codec.reading import Unresolvable, default_value
-from streamtable.codec.schema import Node, kind
+from streamtable.codec.schema import Node, kind, placed
 
 Writer = Callable[[Any], bytes]
 
@@ -217,8 +217,7 @@ def _record_writer(node: dict[str, Any]) -> Writer:
             try:
                 parts.append(write(row[name] if name in row else defaults[name]))
             except WRITE_ERRORS as error:
-                mark = "" if isinstance(error, Misfit) and str(error).startswith(".") else ": "
-                raise Misfit(f".{name}{mark}{misfit_reason(error)}") from None
+                raise Misfit(placed(f".{name}", misfit_reason(error))) from None
         return b"".join(parts)
 
     return write_record

@@ -1,0 +1,233 @@
+"""Confluent's framing, with ids from a file and from a registry that answers, lies, is slow or is gone."""
+
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamtable.codec import Avro, Confluent
+from streamtable.codec.registry import FileRegistry, HttpRegistry
+from streamtable.errors import ConfigurationError, PoisonRecord, RetryLater
+
+OLD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
+NEW = {
+    "type": "record",
+    "name": "R",
+    "fields": [{"name": "a", "type": "long"}, {"name": "b", "type": "int", "default": 0}],
+}
+LOOP = {"type": "record", "name": "L", "fields": [{"name": "l", "type": ["null", "L"]}]}
+
+
+class Server:
+    """A registry of the tests: `answers` by (method, path), and a count of the requests."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], tuple[int, Any]] = {}
+        self.requests: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def answer(self) -> None:
+                self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                server.requests.append(self.path)
+                missing = (404, {"error_code": 40403, "message": "not found"})
+                status, content = server.answers.get((self.command, self.path), missing)
+                body = content if isinstance(content, bytes) else json.dumps(content).encode()
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            do_GET = do_POST = answer  # noqa: N815 - names of the standard library
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,))
+        self._thread.start()
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+
+    def has(self, number: int, schema: Any, **more: Any) -> None:
+        self.answers["GET", f"/schemas/ids/{number}"] = 200, {"schema": json.dumps(schema), **more}
+
+    def stop(self) -> None:
+        self._http.shutdown()
+        self._http.server_close()
+        self._thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    yield server
+    server.stop()
+
+
+class Clock:
+    """Time that stands still until told, and pauses that take none."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.pauses: list[float] = []
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def registry(server: Server, clock: Clock) -> Iterator[HttpRegistry]:
+    registry = HttpRegistry(server.url, clock=lambda: clock.now, wait=clock.pauses.append)
+    yield registry
+    registry.close()
+
+
+def message(number: int, body: str) -> bytes:
+    return b"\x00" + number.to_bytes(4, "big") + bytes.fromhex(body)
+
+
+def test_a_schema_is_asked_for_once_and_resolved(server: Server, registry: HttpRegistry) -> None:
+    server.has(7, OLD)
+    codec = Avro(NEW, Confluent(registry))
+    assert codec.decode_many([message(7, "0a")] * 100).values == [{"a": 5, "b": 0}] * 100
+    assert Avro(NEW, Confluent(registry)).decode(message(7, "0a")) == {"a": 5, "b": 0}
+    assert server.requests == ["/schemas/ids/7"]
+
+
+def test_writing_looks_the_id_up_once_under_its_subject(server: Server, registry: HttpRegistry) -> None:
+    server.answers["POST", "/subjects/a%2Fb-value"] = 200, {"subject": "a/b-value", "id": 258, "version": 1}
+    codec = Avro(OLD, Confluent(registry, "a/b-value"))
+    assert [codec.encode({"a": 5}).hex() for _ in range(3)] == ["00000001020a"] * 3
+    assert server.requests == ["/subjects/a%2Fb-value"]
+
+
+def test_writing_an_unregistered_schema_says_where_to_register_it(registry: HttpRegistry) -> None:
+    with pytest.raises(ConfigurationError, match="not registered under 'clicks-value'"):
+        Avro(OLD, Confluent(registry, "clicks-value")).encode({"a": 1})
+    with pytest.raises(ConfigurationError, match="name the subject"):
+        Avro(OLD, Confluent(registry)).encode({"a": 1})
+
+
+def test_an_unknown_id_is_poison_and_asked_for_again_only_after_a_while(
+    server: Server, registry: HttpRegistry, clock: Clock
+) -> None:
+    codec = Avro(OLD, Confluent(registry))
+    assert len(codec.decode_many([message(9, "02")] * 50).poison) == 50
+    assert len(server.requests) == 1
+    server.has(9, OLD)
+    clock.now = 59.0
+    with pytest.raises(PoisonRecord, match="schema id 9"):
+        codec.decode(message(9, "02"))
+    clock.now = 61.0
+    assert codec.decode(message(9, "02")) == {"a": 1}
+
+
+@pytest.mark.parametrize("number", [0, 2**31, 2**32 - 1])
+def test_absurd_ids_are_poison(registry: HttpRegistry, number: int) -> None:
+    with pytest.raises(PoisonRecord, match=f"schema id {number}"):
+        Avro("long", Confluent(registry)).decode(message(number, "02"))
+
+
+@pytest.mark.parametrize("data", [b"", b"\x00", b"\x00\x00\x00\x00", b"\x01\x00\x00\x00\x07\x02"])
+def test_a_wrong_magic_is_poison_without_a_question(
+    server: Server, registry: HttpRegistry, data: bytes
+) -> None:
+    with pytest.raises(PoisonRecord, match="not Confluent's format"):
+        Avro("long", Confluent(registry)).decode(data)
+    assert server.requests == []
+
+
+@pytest.mark.parametrize(
+    ("status", "content"),
+    [
+        (500, {"error_code": 50001}),
+        (503, b"busy"),
+        (404, b"<html>no such page</html>"),
+        (404, {"message": "another service's"}),
+        (200, b"<html>a proxy's login</html>"),
+        (200, ["a list"]),
+        (200, {}),
+        (401, {"error_code": 40101}),
+    ],
+)
+def test_a_registry_that_fails_is_asked_again_and_no_record_becomes_poison(
+    server: Server, registry: HttpRegistry, clock: Clock, status: int, content: Any
+) -> None:
+    server.answers["GET", "/schemas/ids/7"] = status, content
+    codec = Avro(OLD, Confluent(registry))
+    with pytest.raises(RetryLater, match="does not answer"):
+        codec.decode_many([message(7, "02")])
+    assert clock.pauses == [0.1, 0.2]
+    server.has(7, OLD)
+    assert codec.decode(message(7, "02")) == {"a": 1}
+
+
+def test_a_registry_that_is_not_there_means_retry_later(clock: Clock) -> None:
+    registry = HttpRegistry("http://127.0.0.1:1", timeout=0.5, attempts=2, wait=clock.pauses.append)
+    with pytest.raises(RetryLater, match="ConnectError"):
+        Avro("long", Confluent(registry)).decode(message(7, "02"))
+    assert clock.pauses == [0.1]
+    registry.close()
+
+
+@pytest.mark.parametrize(
+    ("schema", "more", "reason"),
+    [
+        (LOOP, {}, "recursive"),
+        ({"type": "what"}, {}, "what"),
+        (OLD, {"schemaType": "PROTOBUF"}, "not supported"),
+        (OLD, {"references": [{"name": "X"}]}, "not supported"),
+        ("string", {}, "string cannot be read as record R"),
+    ],
+)
+def test_a_registered_schema_that_cannot_be_used_makes_its_records_poison(
+    server: Server, registry: HttpRegistry, schema: Any, more: dict[str, Any], reason: str
+) -> None:
+    server.has(7, schema, **more)
+    codec = Avro(OLD, Confluent(registry))
+    decoded = codec.decode_many([message(7, "02")] * 3)
+    assert len(decoded.poison) == 3
+    assert reason in decoded.poison[2].message
+    assert len(server.requests) == 1
+
+
+def test_the_right_id_before_another_schemas_bytes_is_poison(server: Server, registry: HttpRegistry) -> None:
+    server.has(7, OLD)
+    with pytest.raises(PoisonRecord, match="end of the message"):
+        Avro(OLD, Confluent(registry)).decode(message(7, "0a68656c6c6f"))
+
+
+@pytest.mark.parametrize("settings", [{"url": "localhost:8081"}, {"attempts": 0}, {"timeout": 0}])
+def test_settings_that_cannot_work_are_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="registry"):
+        HttpRegistry(**{"url": "http://localhost", **settings})
+
+
+def test_a_file_serves_ids_without_a_network(tmp_path: Path) -> None:
+    path = tmp_path / "ids.json"
+    path.write_text(json.dumps({"schemas": {"7": OLD, "8": NEW}, "subjects": {"r-value": 8}}))
+    codec = Avro(NEW, Confluent(FileRegistry(path), "r-value"))
+    assert codec.encode({"a": 1, "b": 2}) == message(8, "0204")
+    assert codec.decode(message(7, "02")) == {"a": 1, "b": 0}
+    with pytest.raises(PoisonRecord, match=r"schema id 9 is not in .*ids\.json"):
+        codec.decode(message(9, "02"))
+    with pytest.raises(ConfigurationError, match="no subject 'r-value' with the schema R"):
+        Avro(OLD, Confluent(FileRegistry(path), "r-value")).encode({"a": 1})
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{}", '{"schemas": {"x": "long"}}', json.dumps({"schemas": {"1": LOOP}})]
+)
+def test_a_file_of_another_form_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "ids.json"
+    path.write_text(content)
+    with pytest.raises(ConfigurationError):
+        FileRegistry(path)
+    with pytest.raises(ConfigurationError, match=r"missing\.json"):
+        FileRegistry(tmp_path / "missing.json")

@@ -1,0 +1,124 @@
+"""Writing Avro: what fits exactly is written in the shortest form, what does not is refused with its place."""
+
+import math
+from typing import Any
+
+import pytest
+
+from streamtable.codec import Avro, Plain
+from streamtable.errors import Unencodable
+
+ROW = {
+    "type": "record",
+    "name": "Row",
+    "fields": [
+        {"name": "a", "type": "int"},
+        {"name": "b", "type": {"type": "record", "name": "S", "fields": [{"name": "c", "type": "string"}]}},
+        {"name": "d", "type": ["null", "string"], "default": None},
+    ],
+}
+ENUM = {"type": "enum", "name": "E", "symbols": ["A", "B"]}
+
+
+def encode(schema: Any, value: Any) -> bytes:
+    return Avro(schema, Plain()).encode(value)
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ("int", 2**31),
+        ("int", -(2**31) - 1),
+        ("int", 1.0),
+        ("int", True),
+        ("long", 2**63),
+        ("long", -(2**63) - 1),
+        ("long", 10**400),
+        ("long", 1.5),
+        ("long", "1"),
+        ("long", False),
+        ("long", None),
+        ("string", b"x"),
+        ("string", 5),
+        ("string", "\ud800"),
+        ("bytes", "x"),
+        ("bytes", 5),
+        ("boolean", 1),
+        ("boolean", "x"),
+        ("float", 1e300),
+        ("float", True),
+        ("double", 10**400),
+        ("double", "1"),
+        ("double", True),
+        (ENUM, "Z"),
+        (ENUM, 0),
+        (ENUM, ["A"]),
+        ({"type": "fixed", "name": "F", "size": 2}, b"abc"),
+        ({"type": "fixed", "name": "F", "size": 2}, "ab"),
+        ({"type": "array", "items": "string"}, "abc"),
+        ({"type": "array", "items": "int"}, [1, None]),
+        ({"type": "map", "values": "int"}, [("a", 1)]),
+        ({"type": "map", "values": "int"}, {1: 1}),
+        (["null", "int"], 2**31),
+        (["null", "string"], 5),
+        (["int", "string"], None),
+    ],
+)
+def test_a_value_that_does_not_fit_is_refused(schema: Any, value: Any) -> None:
+    with pytest.raises(Unencodable):
+        encode(schema, value)
+
+
+@pytest.mark.parametrize(
+    ("value", "place"),
+    [
+        ({"a": "x", "b": {"c": ""}, "d": None}, r"Row\.a: "),
+        ({"a": 1, "b": {"c": 5}, "d": None}, r"Row\.b\.c: must be a str"),
+        ({"a": 1, "b": {"c": ""}, "d": None, "e": 1}, "unknown fields: e"),
+        ({"a": 1, "b": {"c": ""}, "e": None}, "unknown fields: e"),
+        ({"a": 1, "d": None}, r"Row\.b: missing"),
+        ({}, r"Row\.a: missing"),
+        ([1, {"c": ""}, None], "must be a dict"),
+        (None, "must be a dict"),
+    ],
+)
+def test_what_is_wrong_with_a_record_is_told_with_its_place(value: Any, place: str) -> None:
+    with pytest.raises(Unencodable, match=place):
+        encode(ROW, value)
+
+
+def test_a_missing_field_is_written_as_its_default() -> None:
+    assert encode(ROW, {"a": 1, "b": {"c": ""}}) == encode(ROW, {"a": 1, "b": {"c": ""}, "d": None})
+
+
+@pytest.mark.parametrize(
+    ("union", "value", "data"),
+    [
+        (["null", "int"], None, "00"),
+        (["int", "null"], None, "02"),
+        (["float", "double", "long"], 1, "0402"),
+        (["float", "double"], 0.1, "029a9999999999b93f"),
+        (["int", "long"], 2**40, "02" + "808080808040"),
+        (["long", "boolean"], True, "0201"),
+        (["bytes", "string"], "a", "020261"),
+        ([{"type": "map", "values": "int"}, ROW], {"a": 1, "b": {"c": ""}}, "02" + "020000"),
+    ],
+)
+def test_a_union_takes_the_branch_that_keeps_the_value_whole(union: Any, value: Any, data: str) -> None:
+    assert encode(union, value).hex() == data
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 5])
+def test_doubles_take_every_number(value: float) -> None:
+    assert len(encode("double", value)) == 8
+
+
+def test_an_int_subclass_is_a_number_and_a_str_subclass_is_text() -> None:
+    class Number(int):
+        pass
+
+    class Text(str):
+        __slots__ = ()
+
+    assert encode("long", Number(1)) == b"\x02"
+    assert encode("string", Text("a")) == b"\x02a"
