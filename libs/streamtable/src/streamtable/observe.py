@@ -1,0 +1,237 @@
+"""What a process tells of itself: log lines, metrics, and in a terminal the progress of recovery.
+
+Loggers come from `structlog.get_logger()`. One made at import follows `configure_logging`, but only if it is bound
+(with group and instance) later, where these are known: `bind` takes the configuration of that moment. Metrics are updated for each batch and commit, never for each record.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Literal, Protocol, Self, TextIO
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bars
+
+from streamtable.settings import Address
+
+# ---- logs ----------------------------------------------------------------------------------------------------------
+
+
+def configure_logging(
+    log_format: Literal["json", "console"] | None,
+    level: Literal["debug", "info", "warning", "error"],
+    stream: TextIO,
+) -> None:
+    """Say how log lines are written: ours, and those of libraries that use the standard `logging`.
+
+    Every line has time (UTC), level and event. Tracebacks show no local variables: they may hold secrets.
+
+    Args:
+        log_format: None: console if the stream is a terminal, else json.
+        level: of the least important lines that are written.
+        stream: where to; standard error for a service.
+    """
+    chosen = log_format or ("console" if stream.isatty() else "json")
+    common: list[structlog.typing.Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    finish: list[structlog.typing.Processor]
+    if chosen == "json":
+        finish = [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
+    else:
+        plain = structlog.dev.plain_traceback
+        finish = [
+            structlog.dev.ConsoleRenderer(
+                colors=stream.isatty(), exception_formatter=plain, timestamp_key="time"
+            )
+        ]
+    number = logging.getLevelNamesMapping()[level.upper()]
+    structlog.configure(
+        processors=[*common, *finish],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(stream),
+        cache_logger_on_first_use=False,  # loggers made at import follow the configuration made later
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*common, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *finish],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=number, force=True)
+
+
+# ---- metrics -------------------------------------------------------------------------------------------------------
+
+_PLACE = ("group", "topic", "partition")
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """The instruments of one process. Labels are group, topic and partition, as far as they apply.
+
+    Attributes:
+        records_in: read from inputs; of a partition.
+        records_out: sent to outputs, tables and loops; of a topic.
+        dead_letters: records that went to the dead letters; of the partition they came from.
+        lag: records between what is applied and the end of the input; of a partition.
+        commit_seconds: from the begin of a commit to the store's write; of a group.
+        batch_records: records handled in one go; of a group.
+        aborts: transactions given up; of a group.
+        rebalances: assigned, revoked and lost partitions' callbacks; of a group, with `event`.
+        recovery_remaining: changelog records still to load; of a table's partition.
+        store_bytes: on disk and in memory tables; of a table's partition.
+        view_position: the next changelog offset to apply; of a table's partition.
+        view_age_seconds: since the copy was last equal to the table's end; of a table's partition.
+    """
+
+    records_in: Counter
+    records_out: Counter
+    dead_letters: Counter
+    lag: Gauge
+    commit_seconds: Histogram
+    batch_records: Histogram
+    aborts: Counter
+    rebalances: Counter
+    recovery_remaining: Gauge
+    store_bytes: Gauge
+    view_position: Gauge
+    view_age_seconds: Gauge
+
+    @classmethod
+    def register(cls, registry: CollectorRegistry) -> Self:
+        """Make the instruments in a registry; once for each registry."""
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"streamtable_{name}", text, labels, registry=registry)
+
+        def gauge(name: str, text: str) -> Gauge:
+            return Gauge(f"streamtable_{name}", text, _PLACE, registry=registry)
+
+        def histogram(name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+            return Histogram(f"streamtable_{name}", text, ("group",), buckets=buckets, registry=registry)
+
+        return cls(
+            records_in=counter("records_in", "Records read from inputs", *_PLACE),
+            records_out=counter("records_out", "Records sent", "group", "topic"),
+            dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
+            lag=gauge("lag_records", "Records between what is applied and the input's end"),
+            commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
+            batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
+            aborts=counter("aborts", "Transactions given up", "group"),
+            rebalances=counter("rebalances", "Rebalance callbacks", "group", "event"),
+            recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
+            store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
+            view_position=gauge("view_position", "Next changelog offset to apply"),
+            view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
+        )
+
+    def forget(self, group: str, topic: str, partition: int) -> None:
+        """Drop the gauges of a partition that went elsewhere: its last lag would be reported for ever."""
+        for gauge in (
+            self.lag,
+            self.recovery_remaining,
+            self.store_bytes,
+            self.view_position,
+            self.view_age_seconds,
+        ):
+            with suppress(KeyError):  # it never had a value
+                gauge.remove(group, topic, str(partition))
+
+
+def metrics_page(registry: CollectorRegistry) -> bytes:
+    """The text that Prometheus scrapes."""
+    return generate_latest(registry)
+
+
+@contextmanager
+def serve_metrics(registry: CollectorRegistry, address: Address) -> Iterator[Address]:
+    """Serve the metrics page over HTTP within the block, from a thread. Yields where, with the port that was free."""
+    server, thread = start_http_server(address.port, address.host, registry)
+    try:
+        yield Address(address.host, server.server_port)
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+# ---- progress ------------------------------------------------------------------------------------------------------
+
+
+class Progress(Protocol):
+    """Shows how far several long tasks are, each by a name of its own. Any thread."""
+
+    def update(self, task: str, done: int, total: int) -> None:
+        """Of `total` units, `done` are done; the task is new, or known by its name. Both may change."""
+        ...
+
+    def end(self, task: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class SilentProgress:
+    """Where nobody looks."""
+
+    def update(self, task: str, done: int, total: int) -> None: ...
+
+    def end(self, task: str) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class TerminalProgress:
+    """Bars at the bottom of a terminal, shown while there are tasks."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._bars = Bars(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=Console(file=stream),
+            transient=True,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def update(self, task: str, done: int, total: int) -> None:
+        if task not in self._tasks:
+            if not self._tasks:
+                self._bars.start()
+            self._tasks[task] = self._bars.add_task(task, total=total)
+        self._bars.update(self._tasks[task], completed=done, total=total)
+
+    def end(self, task: str) -> None:
+        known = self._tasks.pop(task, None)
+        if known is not None:
+            self._bars.remove_task(known)
+            if not self._tasks:
+                self._bars.stop()
+
+    def close(self) -> None:
+        for task in list(self._tasks):
+            self.end(task)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def progress_on(stream: TextIO) -> Progress:
+    """Bars if the stream is a terminal, else silence: a log is no place for them."""
+    return TerminalProgress(stream) if stream.isatty() else SilentProgress()

@@ -1,0 +1,187 @@
+import io
+import json
+import logging
+import os
+import pty
+import urllib.request
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+from prometheus_client import REGISTRY, CollectorRegistry
+
+from streamtable.observe import (
+    Metrics,
+    SilentProgress,
+    TerminalProgress,
+    configure_logging,
+    metrics_page,
+    progress_on,
+    serve_metrics,
+)
+from streamtable.settings import Address
+
+made_before_it_was_configured = structlog.get_logger()
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_it_was() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    structlog.reset_defaults()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
+    """A real terminal: what is written to the first can be read from the second."""
+    leader, follower = pty.openpty()
+    stream = os.fdopen(follower, "w")
+    yield stream, leader
+    stream.close()
+    os.close(leader)
+
+
+def lines(stream: io.StringIO) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_every_json_line_has_time_level_event_and_what_was_bound() -> None:
+    stream = io.StringIO()
+    configure_logging("json", "info", stream)
+    made_before_it_was_configured.bind(group="click-count").info(
+        "committed", records=3, raw=b"\xff", text="a\nb"
+    )
+    (line,) = lines(stream)
+    assert line["event"] == "committed"
+    assert line["level"] == "info"
+    assert abs(datetime.now(UTC) - datetime.fromisoformat(line["time"])) < timedelta(minutes=1)
+    assert (line["group"], line["records"], line["text"]) == ("click-count", 3, "a\nb")
+
+
+def test_lines_below_the_level_are_not_written() -> None:
+    stream = io.StringIO()
+    configure_logging("json", "warning", stream)
+    structlog.get_logger().info("quiet")
+    logging.getLogger("library").info("quiet")
+    structlog.get_logger().warning("loud")
+    assert [line["event"] for line in lines(stream)] == ["loud"]
+
+
+def test_lines_of_the_standard_library_look_like_ours() -> None:
+    stream = io.StringIO()
+    configure_logging("json", "info", stream)
+    logging.getLogger("uvicorn").error("refused %s", "a request")
+    (line,) = lines(stream)
+    assert (line["event"], line["level"], line["logger"]) == ("refused a request", "error", "uvicorn")
+    assert "time" in line
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_a_traceback_is_written_without_local_variables(log_format: Any) -> None:
+    stream = io.StringIO()
+    configure_logging(log_format, "info", stream)
+    password = "hunter" + "2"
+    try:
+        raise ValueError(len(password))
+    except ValueError:
+        structlog.get_logger().exception("failed")
+        logging.getLogger("library").exception("failed too")
+    text = stream.getvalue()
+    assert text.count("ValueError: 7") == 2
+    assert password not in text
+
+
+def test_a_terminal_gets_console_lines_and_a_file_json(terminal: tuple[io.TextIOWrapper, int]) -> None:
+    stream, leader = terminal
+    configure_logging(None, "info", stream)
+    structlog.get_logger().info("hello")
+    stream.flush()
+    assert b"hello" in (shown := os.read(leader, 10_000))
+    assert not shown.startswith(b"{")
+    file = io.StringIO()
+    configure_logging(None, "info", file)
+    structlog.get_logger().info("hello")
+    assert lines(file)[0]["event"] == "hello"
+
+
+def test_metrics_appear_on_the_page_with_their_labels_and_not_in_the_global_registry() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics.register(registry)
+    metrics.records_in.labels("click-count", "user-clicks", 3).inc(500)
+    metrics.commit_seconds.labels("click-count").observe(0.02)
+    metrics.rebalances.labels("click-count", "assigned").inc()
+    page = metrics_page(registry).decode()
+    assert (
+        'streamtable_records_in_total{group="click-count",partition="3",topic="user-clicks"} 500.0'
+        in page.splitlines()
+    )
+    assert 'streamtable_commit_seconds_bucket{group="click-count",le="0.025"} 1.0' in page
+    assert 'streamtable_rebalances_total{event="assigned",group="click-count"} 1.0' in page
+    assert not any(metric.name.startswith("streamtable") for metric in REGISTRY.collect())
+
+
+def test_two_processes_worth_of_metrics_do_not_disturb_each_other() -> None:
+    first, second = CollectorRegistry(), CollectorRegistry()
+    Metrics.register(first).aborts.labels("g").inc()
+    Metrics.register(second)
+    assert first.get_sample_value("streamtable_aborts_total", {"group": "g"}) == 1
+    assert second.get_sample_value("streamtable_aborts_total", {"group": "g"}) is None
+
+
+def test_a_partition_that_left_has_no_lag_any_more_but_its_counts_stay() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics.register(registry)
+    labels = {"group": "g", "topic": "t", "partition": "1"}
+    metrics.lag.labels(**labels).set(7)
+    metrics.records_in.labels(**labels).inc()
+    metrics.forget("g", "t", 1)
+    metrics.forget("g", "t", 1)
+    assert registry.get_sample_value("streamtable_lag_records", labels) is None
+    assert registry.get_sample_value("streamtable_records_in_total", labels) == 1
+
+
+def test_the_page_is_served_on_a_free_port_until_the_block_ends() -> None:
+    registry = CollectorRegistry()
+    Metrics.register(registry).aborts.labels("g").inc()
+    with (
+        serve_metrics(registry, Address("127.0.0.1", 0)) as address,
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as response,
+    ):
+        assert b'streamtable_aborts_total{group="g"} 1.0' in response.read()
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(f"http://{address}/metrics", timeout=5)
+
+
+def test_progress_is_shown_in_a_terminal_and_gone_when_its_tasks_ended(
+    terminal: tuple[io.TextIOWrapper, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream, leader = terminal
+    progress = progress_on(stream)
+    assert isinstance(progress, TerminalProgress)
+    with progress:
+        progress.update("click-count-table[3]", 10, 100)
+        progress.update("click-count-table[4]", 0, 50)
+        progress.update("click-count-table[3]", 60, 110)
+        progress.end("click-count-table[3]")
+        progress.end("click-count-table[3]")
+    stream.write("after")
+    stream.flush()
+    shown = os.read(leader, 100_000)
+    assert b"click-count-table[4]" in shown
+    assert shown.endswith(b"after")
+
+
+def test_progress_is_silent_where_there_is_no_terminal() -> None:
+    stream = io.StringIO()
+    progress = progress_on(stream)
+    assert isinstance(progress, SilentProgress)
+    progress.update("t", 1, 2)
+    progress.end("t")
+    progress.close()
+    assert stream.getvalue() == ""
