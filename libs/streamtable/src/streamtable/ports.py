@@ -119,6 +119,10 @@ class Stores(Protocol):
         """Delete the rows of a store that is not open. No error if there is none."""
         ...
 
+    def present(self) -> Mapping[tuple[str, int], float]:
+        """Table and partition of each store on disk, with the wall time (seconds) it was last opened or closed."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -154,6 +158,15 @@ class Cluster(Protocol):
         """First and end offset of each. Raises `RetryLater`."""
         ...
 
+    def stable_offsets(
+        self, group: str, places: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed | None]:
+        """What the group has committed, after any pending transaction on it has ended; None where there is none.
+
+        Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none".
+        """
+        ...
+
     def close(self) -> None: ...
 
 
@@ -181,7 +194,7 @@ class Membership(Protocol):
 
 
 class GroupConsumer(Protocol):
-    """A member of a group. One thread, except for `stable_offsets`. Never commits by itself, never resets offsets."""
+    """A member of a group. One thread. Never commits by itself, never resets offsets."""
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None: ...
 
@@ -202,15 +215,6 @@ class GroupConsumer(Protocol):
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         """Read on from here; what was fetched ahead is thrown away."""
-        ...
-
-    def stable_offsets(
-        self, places: Iterable[TopicPartition], timeout: float
-    ) -> Mapping[TopicPartition, Committed | None]:
-        """Committed offsets, after any pending transaction on them has ended; None where there is none.
-
-        Any thread. Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none".
-        """
         ...
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:

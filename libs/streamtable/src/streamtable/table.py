@@ -4,7 +4,8 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -29,7 +30,7 @@ class PartitionTable(Generic[V]):
     def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
         self.store = store
         self._codec = codec
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
         self._rows: dict[bytes, V | None] = {}  # None: known not to exist
         self._changed: set[bytes] = set()
         self._row_bytes = 64.0  # running mean of an encoded row and its key
@@ -83,13 +84,24 @@ class PartitionTable(Generic[V]):
         row = self._rows.get(key)
         return len(key) + (0 if row is None else len(self._codec.encode(row)))
 
-    def changed_keys(self) -> Iterable[bytes]:
-        return self._changed
+    @contextmanager
+    def checked(self, bytes_max: int) -> Iterator[None]:
+        """Within, each changed row is encoded at once: the record that makes it too large is found by its error.
+
+        Raises:
+            Unencodable: at the end of the block; the table must then be told to forget.
+        """
+        before, self._changed = self._changed, set()
+        yield
+        for key in self._changed:
+            refuse_if_larger(self.encoded_size(key), bytes_max, "a row of the table")
+        before |= self._changed
+        self._changed = before
 
     def committed(self) -> None:
         """The changes are in the store now. Drops the oldest rows that memory has no room for."""
         self._changed = set()
-        room = int(self._cache_bytes / (self._row_bytes + _ROW_OVERHEAD_BYTES))
+        room = int(self.cache_bytes / (self._row_bytes + _ROW_OVERHEAD_BYTES))
         if len(self._rows) > room:
             # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
             for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):

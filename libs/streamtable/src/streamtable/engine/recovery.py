@@ -102,7 +102,7 @@ def plan(
             partition=partition,
         )
     target = 0 if new else _target(partition, inputs, changelog, exactly_once=exactly_once)
-    discard = _why_discard(changelog, local, now) if local else None
+    discard = why_discard(changelog, local, now) if local else None
     start = local.changelog if local and not discard else 0
     if start < changelog.marks.low:
         if changelog.topic.compacted and target > start:
@@ -159,7 +159,8 @@ def _target(
     return changelog.marks.high
 
 
-def _why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
+def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
+    """Why a local copy must not be used any more; None if it may. `now` is in seconds since 1970."""
     topic, marks = changelog.topic, changelog.marks
     if local.topic_id != topic.topic_id:
         return f"it belongs to an earlier topic of the same name (id {local.topic_id}, now {topic.topic_id})"

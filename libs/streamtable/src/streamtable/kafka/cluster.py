@@ -4,7 +4,14 @@ from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import (
     AdminClient,
@@ -20,7 +27,7 @@ from streamtable.declared import TopicDescription
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka.errors import cause, describe
 from streamtable.ports import TopicInfo
-from streamtable.types import TopicPartition, Watermarks
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 T = TypeVar("T")
 
@@ -95,6 +102,24 @@ class KafkaCluster:
             for part in (low, high)
         )
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
+
+    def stable_offsets(
+        self, group: str, places: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed | None]:
+        # Asked of the admin client, not of the consumer: `Consumer.committed` does not return while another thread
+        # is inside of the consumer's poll.
+        asked = ConsumerGroupTopicPartitions(group, [Partition(*place) for place in places])
+        futures = self._admin.list_consumer_group_offsets(
+            [asked], require_stable=True, request_timeout=self._timeout
+        )
+        found: dict[TopicPartition, Committed | None] = {}
+        for each in self._answer(futures[group]).topic_partitions:
+            place = TopicPartition(each.topic, each.partition)
+            if each.error is not None:
+                raise self._silent(each.error).at(*place)
+            none = each.offset == OFFSET_INVALID
+            found[place] = None if none else Committed(NextOffset(each.offset), each.metadata or "")
+        return found
 
     def create_topics(self, topics: Iterable[TopicDescription]) -> None:
         """Create them; one that has appeared meanwhile is left as it is. Raises `RetryLater`, `ConfigurationError`."""

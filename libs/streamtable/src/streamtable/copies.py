@@ -1,0 +1,277 @@
+"""The partitions of a view's copy: opened from disk, followed in a thread, compared with the broker once a second."""
+
+import threading
+from collections import deque
+from typing import Any
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.engine.follower import Follower
+from streamtable.engine.position import LocalPosition
+from streamtable.engine.recovery import Changelog, why_discard
+from streamtable.engine.replica import Listener, Replica, discard_store, open_store
+from streamtable.errors import RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.ports import Cluster, Log, Store, Stores, TopicInfo
+from streamtable.types import TopicPartition
+
+log = structlog.get_logger()
+
+_STEP_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+_LOOKS_KEPT = 120
+_SAVE_SECONDS = 60.0
+_WAIT_SECONDS_MAX = 5.0
+
+
+class Copy:
+    """One partition of a copy. Its fields are written by the thread, and may be read by all.
+
+    Attributes:
+        whole: it has reached the end that the log had when it was started, now or in an earlier life.
+        current_at: wall time when it last held everything that the broker had.
+    """
+
+    def __init__(self, partition: int, store: Store, local: LocalPosition | None) -> None:
+        self.partition = partition
+        self.store = store
+        self.whole = local.whole if local else False
+        self.current_at = local.current_at if local else 0.0
+        self.end: int | None = None  # of the log, at the last look
+        self.replica: Replica | None = None
+        self._loaded = local.changelog if local else 0
+        self._looks: deque[tuple[float, int]] = deque(maxlen=_LOOKS_KEPT)  # when, and the end then
+
+    @property
+    def position(self) -> int:
+        return self.replica.position if self.replica else self._loaded
+
+    @property
+    def lag(self) -> int:
+        return max(0, self.end - self.position) if self.end is not None else 0
+
+    def looked(self, now: float, end: int) -> bool:
+        """The broker says that the log ends here. Returns whether the copy has become whole by it."""
+        self.end = end
+        self._looks.append((now, end))
+        return self.advanced()
+
+    def advanced(self) -> bool:
+        """Draw the conclusions from a new position. Returns whether it has become whole by it."""
+        while self._looks and self._looks[0][1] <= self.position:
+            self.current_at = self._looks.popleft()[0]
+            if not self.whole:
+                self.whole = True
+                return True
+        return False
+
+
+class Copies:
+    """All partitions of a table, in this process.
+
+    Args:
+        table: name of the topic.
+        log_: Kafka.
+        stores: where they live.
+        clock: wall and monotonic time.
+        listener: told of changed rows, in the thread.
+    """
+
+    def __init__(self, table: str, log_: Log, stores: Stores, clock: Clock, listener: Listener) -> None:
+        self._table = table
+        self._log = log_
+        self._stores = stores
+        self._clock = clock
+        self._listener = listener
+        self._copies: list[Copy] = []
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._failure: BaseException | None = None
+        self._whole = False
+        self._saved_at = clock.monotonic()
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._open_what_is_there()
+        self._thread = threading.Thread(target=self._run, name=f"view-{self._table}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+        with self._changed:
+            self._changed.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._whole = False
+        self._stores.close()
+
+    @property
+    def whole(self) -> bool:
+        """Every partition is. Raises what stopped the view, if something did."""
+        if self._failure is not None:
+            raise self._failure
+        return self._whole
+
+    def wait_whole(self, timeout: float | None) -> bool:
+        with self._changed:
+            self._changed.wait_for(lambda: self._whole or self._failure or self._stop.is_set(), timeout)
+        return self.whole
+
+    def all(self) -> list[Copy]:
+        return self._copies
+
+    def missing(self) -> str:
+        """What is not there yet, for people."""
+        if not self._copies:
+            return "the broker has not answered yet"
+        loading = {copy.partition: copy.lag for copy in self._copies if not copy.whole}
+        return f"{len(loading)} of {len(self._copies)} partitions are loading, {sum(loading.values()):,} records to go"
+
+    # ---- the thread ------------------------------------------------------------------------------------------------
+
+    def _open_what_is_there(self) -> None:
+        """Answer from disk at once, if it holds a copy that was whole: the broker may be away."""
+        present = sorted(partition for table, partition in self._stores.present() if table == self._table)
+        opened = [(p, *open_store(self._stores, self._table, p)) for p in present]
+        partitions = {local.partitions for _, _, local in opened if local is not None}
+        if present and partitions == {len(present)} and present == list(range(len(present))):
+            self._copies = [Copy(partition, store, local) for partition, store, local in opened]
+            self._judge()
+        else:
+            for _, store, _ in opened:
+                store.close()
+
+    def _run(self) -> None:
+        cluster = self._log.cluster()
+        follower: Follower | None = None
+        try:
+            topic = self._topic(cluster)
+            if topic is None:
+                return
+            follower = Follower(self._log.table_reader(f"view-{self._table}"), self._advanced)
+            self._follow(topic, cluster, follower)
+        except BaseException as error:
+            log.exception("view has stopped", table=self._table)
+            self._failure = error
+            with self._changed:
+                self._changed.notify_all()
+        finally:
+            if follower is not None:
+                follower.close()
+            cluster.close()
+
+    def _topic(self, cluster: Cluster) -> TopicInfo | None:
+        """The table's topic; waits for the broker. None if told to stop."""
+        wait = 0.1
+        while not self._stop.is_set():
+            try:
+                topic = cluster.topics([self._table]).get(self._table)
+            except RetryLater as error:
+                log.warning("view waits for Kafka", table=self._table, reason=str(error))
+                self._stop.wait(wait)
+                wait = min(2 * wait, _WAIT_SECONDS_MAX)
+                continue
+            if topic is None:
+                raise TopicMismatch(
+                    f"there is no topic {self._table!r} to view: declare it in topics.yaml and run "
+                    "'streamtable topics apply'",
+                    topic=self._table,
+                )
+            return topic
+        return None
+
+    def _follow(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> None:
+        places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
+        looked_at, following = -_LOOK_SECONDS, False
+        while not self._stop.is_set():
+            if self._clock.monotonic() - looked_at >= _LOOK_SECONDS:
+                looked_at = self._clock.monotonic()
+                now = self._clock.now()
+                try:
+                    marks = cluster.watermarks(places)
+                except RetryLater as error:
+                    log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
+                else:
+                    if not following:
+                        self._begin(
+                            topic, {p.partition: Changelog(topic, marks[p]) for p in places}, follower
+                        )
+                        following = True
+                    for copy in self._copies:
+                        if copy.looked(now, marks[places[copy.partition]].high):
+                            self._note_whole(copy)
+                    self._judge()
+                    self._save_current()
+            if following:
+                follower.step(_STEP_SECONDS)
+                self._mend(topic, follower)
+            else:
+                self._stop.wait(_STEP_SECONDS)
+
+    def _begin(self, topic: TopicInfo, changelogs: dict[int, Changelog], follower: Follower) -> None:
+        """Decide of each local copy whether it is good, and follow all."""
+        if len(self._copies) not in {0, topic.partitions}:
+            for copy in self._copies:
+                copy.store.close()
+            self._copies, self._whole = [], False
+        if not self._copies:
+            self._copies = [
+                Copy(partition, *open_store(self._stores, self._table, partition))
+                for partition in range(topic.partitions)
+            ]
+        for copy in self._copies:
+            changelog = changelogs[copy.partition]
+            checkpoint = copy.store.checkpoint()
+            local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+            if local is not None and (reason := why_discard(changelog, local, self._clock.now())):
+                self._discard(copy, reason)
+            self._add(copy, topic, follower, changelog.marks.low)
+
+    def _add(self, copy: Copy, topic: TopicInfo, follower: Follower, low: int = 0) -> None:
+        copy.replica = Replica(topic, copy.partition, copy.store, self._clock, self._listener)
+        follower.add(copy.replica, max(copy.replica.position, low))
+
+    def _discard(self, copy: Copy, reason: str) -> None:
+        copy.whole = self._whole = False  # from here on nobody is given an answer from it
+        copy.store.close()
+        copy.store = discard_store(self._stores, self._table, copy.partition, reason)
+        copy.replica = None
+
+    def _mend(self, topic: TopicInfo, follower: Follower) -> None:
+        """A replica that failed: a damaged one is loaded again, anything else ends the view."""
+        for copy in self._copies:
+            failure: Any = copy.replica.failure if copy.replica else None
+            if isinstance(failure, StoreCorrupted):
+                self._discard(copy, failure.message)
+                self._add(copy, topic, follower)
+            elif failure is not None:
+                raise failure
+
+    def _advanced(self, replica: Replica) -> None:
+        copy = self._copies[replica.place.partition]
+        if copy.advanced():
+            self._note_whole(copy)
+            self._judge()
+
+    def _note_whole(self, copy: Copy) -> None:
+        if copy.replica is not None:
+            copy.replica.mark_whole()
+
+    def _save_current(self) -> None:
+        """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
+        if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            self._saved_at = self._clock.monotonic()
+            for copy in self._copies:
+                if copy.replica is not None and copy.whole and copy.lag == 0:
+                    copy.replica.save()
+
+    def _judge(self) -> None:
+        whole = bool(self._copies) and all(copy.whole for copy in self._copies)
+        if whole and not self._whole:
+            log.info("view is whole", table=self._table, partitions=len(self._copies))
+            self._whole = True
+            with self._changed:
+                self._changed.notify_all()

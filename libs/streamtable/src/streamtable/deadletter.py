@@ -1,0 +1,126 @@
+"""Dead letters: records that cannot be processed, kept raw with where they came from and why.
+
+A dead letter is the record's own key, value and headers, plus the headers below. Sent again to `<group>-retry` with
+the same headers it is handled as if it had just come from its origin.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from streamtable.errors import StreamtableError
+from streamtable.types import Header, Headers, RecordBatch
+
+PREFIX = "streamtable-"
+ORIGIN_TOPIC = PREFIX + "origin-topic"
+ORIGIN_PARTITION = PREFIX + "origin-partition"
+ORIGIN_OFFSET = PREFIX + "origin-offset"
+ORIGIN_TIMESTAMP = PREFIX + "origin-timestamp-ms"
+ERROR = PREFIX + "error"
+MESSAGE = PREFIX + "message"
+ATTEMPT = PREFIX + "attempt"
+GROUP = PREFIX + "group"
+TIME = PREFIX + "time-ms"
+VALUE_OMITTED = PREFIX + "value-omitted-bytes"
+
+_MESSAGE_CHARS_MAX = 1_000
+_HEADERS_BYTES_MAX = (
+    4_096  # of our own headers: an allowance when a record is nearly as large as Kafka permits
+)
+
+
+class OutputRecord(NamedTuple):
+    """A record on its way out, encoded. Partition -1: by murmur2 of the key. Timestamp 0: now."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp_ms: int = 0
+    partition: int = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of key, value and headers."""
+        return (
+            len(self.key or b"")
+            + len(self.value or b"")
+            + sum(len(name) + len(value or b"") for name, value in self.headers)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a record first stood, and how often it has been tried."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    attempt: int
+
+    @staticmethod
+    def of(records: RecordBatch, index: int) -> "Origin":
+        """Of a record of an ordinary input: its own place."""
+        return Origin(
+            records.topic, records.partition, records.offsets[index], records.timestamp(index), attempt=0
+        )
+
+    @staticmethod
+    def read(headers: Headers) -> "Origin | None":
+        """Of a record that was sent again; None if the headers are not those of a dead letter."""
+        found = dict(headers)
+        try:
+            return Origin(
+                topic=(found[ORIGIN_TOPIC] or b"").decode(),
+                partition=int(found[ORIGIN_PARTITION] or b""),
+                offset=int(found[ORIGIN_OFFSET] or b""),
+                timestamp_ms=int(found.get(ORIGIN_TIMESTAMP) or b"-1"),
+                attempt=int(found.get(ATTEMPT) or b"1"),
+            )
+        except (KeyError, ValueError):
+            return None
+
+
+def dead_letter(
+    records: RecordBatch,
+    index: int,
+    error: StreamtableError,
+    *,
+    origin: Origin,
+    group: str,
+    topic: str,
+    now: float,
+    bytes_max: int,
+) -> OutputRecord:
+    """The dead letter of a record.
+
+    Args:
+        records: where it is.
+        index: in `records`.
+        error: why it cannot be processed.
+        origin: where it first stood.
+        group: which could not process it.
+        topic: of the dead letters; it has the partitions of the input.
+        now: seconds since 1970.
+        bytes_max: what the topic accepts. A value that does not fit is left out and its size noted; it can still be
+            read at its origin.
+    """
+    key, value = records.keys[index], records.values[index]
+    ours: list[Header] = [
+        (ORIGIN_TOPIC, origin.topic.encode()),
+        (ORIGIN_PARTITION, b"%d" % origin.partition),
+        (ORIGIN_OFFSET, b"%d" % origin.offset),
+        (ORIGIN_TIMESTAMP, b"%d" % origin.timestamp_ms),
+        (ERROR, type(error.__cause__ or error).__name__.encode()),
+        (MESSAGE, error.message[:_MESSAGE_CHARS_MAX].encode(errors="replace")),
+        (ATTEMPT, b"%d" % (origin.attempt + 1)),
+        (GROUP, group.encode()),
+        (TIME, b"%d" % (now * 1000)),
+    ]
+    theirs = [header for header in records.headers(index) if not header[0].startswith(PREFIX)]
+    letter = OutputRecord(
+        topic, key, value, [*theirs, *ours], max(records.timestamp(index), 0), records.partition
+    )
+    if letter.size + _HEADERS_BYTES_MAX > bytes_max and value is not None:
+        letter = letter._replace(value=None, headers=[*ours, (VALUE_OMITTED, b"%d" % len(value))])
+    return letter

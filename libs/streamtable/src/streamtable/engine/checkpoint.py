@@ -1,0 +1,129 @@
+"""The order of a commit. This module alone decides it; everything that is promised about crashes follows from it.
+
+Exactly once: outputs and changelog are produced and flushed, the input offsets (with the changelog's position as
+metadata) join the same transaction, the transaction is committed, and only then each store is written, in one
+atomic write of rows and position. The store is thus never ahead of Kafka; a crash leaves it behind by one commit at
+most, and recovery reads those few records from the changelog.
+
+At least once: the same without a transaction; every record's delivery is looked at before the offsets are committed.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from streamtable.engine.failpoint import Failpoint
+from streamtable.engine.position import Guarantee
+from streamtable.engine.task import Task, Work
+from streamtable.errors import RetryLater
+from streamtable.ports import GroupConsumer, Outbox
+from streamtable.types import Committed, TopicPartition
+
+# Flush and commit must end well before the broker gives a transaction up (transaction.timeout.ms, 10 s).
+_STEP_SECONDS_MAX = 4.0
+_COMMIT_TRIES = 5
+
+
+class Checkpoint:
+    """Commits the work of tasks.
+
+    Args:
+        consumer: the member whose offsets are committed.
+        outbox: transactional for exactly once, plain for at least once.
+        guarantee: which of the two.
+        failpoint: called between any two steps.
+    """
+
+    def __init__(
+        self, consumer: GroupConsumer, outbox: Outbox, guarantee: Guarantee, failpoint: Failpoint
+    ) -> None:
+        self._consumer = consumer
+        self._outbox = outbox
+        self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
+        self._reached = failpoint
+        self._open = False  # a transaction has begun and not ended
+
+    def commit(self, tasks: Sequence[Task]) -> None:
+        """Commit everything that these tasks have done.
+
+        Raises:
+            RewindNeeded: certainly not committed. The transaction, if any, must be aborted.
+            Migrated: the same, because the group has moved on.
+            OutcomeUnknown: only the broker knows.
+            Fatal: as it says.
+        """
+        works = [task.work() for task in tasks]
+        if self._exactly_once:
+            self._outbox.begin()
+            self._open = True
+        self._reached("begun")
+        self._produce(works)
+        positions = self._flush(works)
+        offsets = {
+            place: committed
+            for work in works
+            for place, committed in work.task.offsets(
+                work, positions[work.task.partition], exact=self._exactly_once
+            ).items()
+        }
+        if self._exactly_once:
+            self._outbox.send_offsets(offsets, self._consumer.membership())
+            self._reached("offsets-sent")
+            self._outbox.commit(_STEP_SECONDS_MAX)
+            self._open = False
+        else:
+            self._reached("offsets-sent")
+            self._commit_plainly(offsets)
+        self._reached("committed")
+        for work in works:
+            work.task.committed(work, positions[work.task.partition])
+            self._reached("store-written")
+
+    def abort(self) -> None:
+        """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
+        if self._open:
+            self._outbox.abort(_STEP_SECONDS_MAX)
+            self._open = False
+
+    def _produce(self, works: Sequence[Work]) -> None:
+        produce = self._outbox.produce
+        for work in works:
+            for record in work.outputs:
+                produce(
+                    record.topic,
+                    record.key,
+                    record.value,
+                    partition=record.partition,
+                    headers=record.headers,
+                    timestamp_ms=record.timestamp_ms,
+                )
+        self._reached("outputs-produced")
+        for work in works:
+            if work.changes:
+                changelog, partition = work.task.group.table.name, work.task.partition
+                *most, (last_key, last_value) = work.changes
+                for key, value in most:
+                    produce(changelog, key, value, partition=partition)
+                # The offset of the last one is where the table stands after this commit.
+                produce(changelog, last_key, last_value, partition=partition, tracked=True)
+        self._reached("changelog-produced")
+
+    def _flush(self, works: Sequence[Work]) -> dict[int, int]:
+        """Returns the changelog position of each task's partition after the commit."""
+        last = self._outbox.flush(_STEP_SECONDS_MAX)
+        self._reached("flushed")
+        return {
+            work.task.partition: last[TopicPartition(work.task.group.table.name, work.task.partition)] + 1
+            if work.changes
+            else work.task.changelog_position
+            for work in works
+        }
+
+    def _commit_plainly(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        for tries_left in reversed(range(_COMMIT_TRIES)):
+            try:
+                self._consumer.commit(offsets)
+            except RetryLater:
+                # It may have happened; committing the same offsets again is harmless.
+                if not tries_left:
+                    raise
+            else:
+                return

@@ -1,0 +1,49 @@
+"""Named places where a test can make the process die: between any two steps of a commit, and in recovery.
+
+In production every call is one comparison with None.
+"""
+
+import os
+import signal
+from collections.abc import Callable
+
+Failpoint = Callable[[str], None]
+"""Called with the name of the place that was reached."""
+
+COMMIT_STEPS = (
+    "begun",
+    "outputs-produced",
+    "changelog-produced",
+    "flushed",
+    "offsets-sent",
+    "committed",
+    "store-written",
+)
+RECOVERY_STEPS = ("new-partition-committed", "plan-made", "copy-loading", "copy-loaded")
+OTHER_STEPS = ("revoked-committed", "closing", "store-closed")
+ALL_STEPS = COMMIT_STEPS + RECOVERY_STEPS + OTHER_STEPS
+
+
+def no_failpoint(name: str) -> None:
+    """Go on."""
+
+
+def kill_at(spec: str) -> Failpoint:
+    """A failpoint that kills the process with SIGKILL, as a power cut would.
+
+    Args:
+        spec: `name` or `name:N`: at the N-th time that the place is reached (1 is the first).
+    """
+    name, _, times = spec.partition(":")
+    if name not in ALL_STEPS:
+        raise ValueError(f"no failpoint is named {name!r}; there are {', '.join(ALL_STEPS)}")
+    left = int(times or 1)
+
+    def hit(reached: str) -> None:
+        nonlocal left
+        if reached == name:
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    return hit

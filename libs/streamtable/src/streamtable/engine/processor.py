@@ -1,0 +1,144 @@
+"""A processor's life: wait for the broker, join the group, work until told to stop, leave in order."""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.engine.failpoint import Failpoint, no_failpoint
+from streamtable.engine.member import Member
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import RetryLater
+from streamtable.graph import Group
+from streamtable.ports import Cluster, Log, Stores
+from streamtable.wanted import check_topics
+
+T = TypeVar("T")
+log = structlog.get_logger()
+
+_BACKGROUND_SLICE_SECONDS = 0.05
+_CHECK_TOPICS_SECONDS = 30.0
+_WAIT_SECONDS_MAX = 5.0
+
+
+class GroupProcessor:
+    """One process of a group.
+
+    Args:
+        group: the graph.
+        log_: Kafka.
+        stores: where tables live.
+        settings: how it works.
+        clock: wall and monotonic time.
+        failpoint: called between any two steps of a commit and in recovery.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        log_: Log,
+        stores: Stores,
+        settings: ProcessorSettings,
+        clock: Clock,
+        failpoint: Failpoint = no_failpoint,
+    ) -> None:
+        self.group = group
+        self.settings = settings
+        self._log = log_
+        self._stores = stores
+        self._clock = clock
+        self._reached = failpoint
+        self._stop = threading.Event()
+        self._member: Member | None = None
+        self._background_failure: BaseException | None = None
+
+    def run(self) -> None:
+        """Work until `stop` is called. What was handled by then is committed.
+
+        Raises:
+            ConfigurationError: topics are missing or do not fit; nothing was started.
+            StreamtableError: going on would lose or double something; what was committed stays committed.
+        """
+        cluster = self._log.cluster()
+        try:
+            if self._patiently(lambda: check_topics(self.group, cluster)) is not None:
+                member = self._patiently(lambda: self._join(cluster))
+                if member is not None:
+                    self._work(member, cluster)
+        finally:
+            cluster.close()
+            self._stores.close()
+            self._reached("store-closed")
+
+    def stop(self) -> None:
+        """Let `run` end after the step it is in. Any thread, or a signal handler."""
+        self._stop.set()
+
+    @property
+    def ready(self) -> bool:
+        """Has joined, and all assigned partitions are at work."""
+        return self._member is not None and self._member.ready
+
+    @property
+    def recovering(self) -> Mapping[int, int]:
+        """Changelog offsets still to read before a partition goes to work, by partition."""
+        return self._member.assignment.recovering if self._member is not None else {}
+
+    def _join(self, cluster: Cluster) -> Member:
+        return Member(self.group, self._log, cluster, self._stores, self.settings, self._clock, self._reached)
+
+    def _work(self, member: Member, cluster: Cluster) -> None:
+        self._member = member
+        background = threading.Thread(
+            target=self._run_background, args=(member, cluster), name="restorer", daemon=True
+        )
+        background.start()
+        try:
+            while not self._stop.is_set():
+                member.step()
+                if self._background_failure is not None:
+                    raise self._background_failure
+            member.commit()
+        except BaseException:
+            member.abandon()
+            raise
+        finally:
+            self._stop.set()
+            background.join()
+            self._reached("closing")
+            self._member = None
+            member.close()
+
+    def _run_background(self, member: Member, cluster: Cluster) -> None:
+        checked_at = self._clock.monotonic()
+        try:
+            while not self._stop.is_set():
+                member.restorer.step(_BACKGROUND_SLICE_SECONDS)
+                if self._clock.monotonic() - checked_at >= _CHECK_TOPICS_SECONDS:
+                    checked_at = self._clock.monotonic()
+                    self._check_topics(cluster)
+        except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
+            self._background_failure = error
+
+    def _check_topics(self, cluster: Cluster) -> None:
+        try:
+            check_topics(self.group, cluster)
+        except RetryLater as error:
+            log.warning("topics could not be checked", reason=str(error))
+
+    def _patiently(self, ask: Callable[[], T]) -> T | None:
+        """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""
+        began, wait = self._clock.monotonic(), 0.1
+        while not self._stop.is_set():
+            try:
+                return ask()
+            except RetryLater as error:
+                waited = self._clock.monotonic() - began
+                if self.settings.start_timeout is not None and waited >= self.settings.start_timeout:
+                    raise
+                log.warning("waiting for Kafka", seconds=round(waited, 1), reason=str(error))
+                self._stop.wait(wait)
+                wait = min(wait * 2, _WAIT_SECONDS_MAX)
+        return None

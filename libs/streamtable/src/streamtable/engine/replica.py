@@ -1,0 +1,110 @@
+"""A local copy of one changelog partition: a store, and how far it has come.
+
+Recovery brings a replica up to a position, a view keeps one current for ever.
+"""
+
+from collections.abc import Callable, Mapping
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.engine.position import LocalPosition
+from streamtable.errors import StoreCorrupted
+from streamtable.ports import Store, Stores, TopicInfo
+from streamtable.types import RecordBatch, TopicPartition
+
+log = structlog.get_logger()
+
+Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
+"""Called with partition, changed rows (None: deleted), and the offset after the last of them."""
+
+
+class Replica:
+    """Rows of one changelog partition on this machine. One thread writes.
+
+    Args:
+        topic: the changelog.
+        partition: its number.
+        store: where the rows go.
+        clock: for `current_at`.
+        listener: told of every batch after it is in the store.
+    """
+
+    def __init__(
+        self, topic: TopicInfo, partition: int, store: Store, clock: Clock, listener: Listener | None = None
+    ) -> None:
+        self.place = TopicPartition(topic.name, partition)
+        self.store = store
+        self._topic = topic
+        self._clock = clock
+        self._listener = listener
+        checkpoint = store.checkpoint()
+        self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+        self.position = self.local.changelog if self.local else 0
+        self.whole = self.local.whole if self.local else False
+        self.failure: Exception | None = None
+
+    def apply(self, records: RecordBatch) -> None:
+        """Write a batch: the last value of each key, and the new position, all or nothing."""
+        rows = dict(zip(records.keys, records.values, strict=True))
+        if None in rows:
+            del rows[None]
+            log.warning(
+                "record without a key in a table left out",
+                topic=self.place.topic,
+                partition=self.place.partition,
+            )
+        self.position = records.last_offset + 1
+        # Loading is bulk; once whole, a view's rows are written through, so that a crash costs no reload.
+        self.store.write(rows.items(), self._checkpoint(), bulk=not self.whole)  # type: ignore[arg-type] # None popped
+        if self._listener is not None and self.whole:
+            self._listener(self.place.partition, rows, self.position)  # type: ignore[arg-type] # the same
+
+    def advance(self, position: int) -> None:
+        """The log holds nothing more for us below `position` (markers and compacted gaps are passed)."""
+        self.position = max(self.position, position)
+
+    def mark_whole(self) -> None:
+        """It is complete, and stays so from now on. Written at once: this is also what age is counted from."""
+        self.whole = True
+        self.save()
+
+    def save(self) -> None:
+        """Write the position without rows."""
+        self.store.write((), self._checkpoint())
+
+    def failed(self, error: Exception) -> None:
+        """Called by the follower, which follows it no more."""
+        self.failure = error
+
+    def _checkpoint(self) -> bytes:
+        return LocalPosition(
+            changelog=self.position,
+            topic_id=self._topic.topic_id,
+            current_at=self._clock.now(),
+            partitions=self._topic.partitions,
+            whole=self.whole,
+        ).encode()
+
+
+def open_store(stores: Stores, table: str, partition: int) -> tuple[Store, LocalPosition | None]:
+    """Open a partition's store; a damaged one is thrown away, loudly, and made anew."""
+    try:
+        store = stores.open(table, partition)
+        try:
+            checkpoint = store.checkpoint()
+            return store, LocalPosition.decode(checkpoint) if checkpoint is not None else None
+        except StoreCorrupted:
+            store.close()
+            raise
+    except StoreCorrupted as error:
+        return discard_store(stores, table, partition, error.message), None
+
+
+def discard_store(stores: Stores, table: str, partition: int, reason: str) -> Store:
+    """Throw a closed store away and make it anew."""
+    log.warning(
+        "local copy thrown away, loading it from the log", table=table, partition=partition, reason=reason
+    )
+    stores.destroy(table, partition)
+    return stores.open(table, partition)

@@ -1,0 +1,52 @@
+"""What a group needs of its topics, compared with what is there."""
+
+from typing import Any
+
+from streamtable.errors import TopicMismatch
+from streamtable.graph import Group
+from streamtable.ports import Cluster, TopicInfo
+
+
+def wanted_topics(group: Group[Any, Any]) -> list[str]:
+    """All topics that the group uses."""
+    names = [*group.input_topics, group.dead_letters, *(edge.stream.name for edge in group.outputs)]
+    return [*names, group.table.name] if group.persist else names
+
+
+def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInfo]:
+    """Compare the group's topics with the broker's.
+
+    Returns:
+        All of them, by name.
+
+    Raises:
+        TopicMismatch: one is missing, or the co-partitioned ones differ in their number of partitions; the message
+            names both numbers.
+        RetryLater: the broker does not answer.
+    """
+    names = wanted_topics(group)
+    found = dict(cluster.topics(names))
+    missing = [name for name in names if name not in found]
+    if missing:
+        raise TopicMismatch(
+            f"group {group.name!r} needs topics that do not exist: {', '.join(missing)}. "
+            "Declare them in topics.yaml and run 'streamtable topics apply'",
+            topic=missing[0],
+        )
+    first = group.inputs[0].stream.name
+    outputs = {edge.stream.name for edge in group.outputs}
+    for name in names:
+        if name not in outputs and found[name].partitions != found[first].partitions:
+            raise TopicMismatch(
+                f"group {group.name!r} needs {name!r} to have as many partitions as its input {first!r}: it has "
+                f"{found[name].partitions}, the input {found[first].partitions}. Partitions cannot be taken away and "
+                "adding some moves keys to other tables: make a new topic of the right size and copy",
+                topic=name,
+            )
+    if group.persist and not found[group.table.name].compacted:
+        raise TopicMismatch(
+            f"the table of group {group.name!r} is not compacted: set cleanup.policy=compact, "
+            "or its rows will be deleted by age",
+            topic=group.table.name,
+        )
+    return found
