@@ -1,0 +1,130 @@
+"""`make setup`: from a bare machine with Python and the package registries to everything that tests and demo need.
+
+Standard library only. When nothing has changed since the last time it does nothing.
+"""
+
+import ast
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+OLDEST = (3, 11)
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+PYTHON = VENV / "bin" / "python"
+STAMP = VENV / "setup-stamp"
+LOCK = ROOT / "requirements.lock"
+UV_PIN = ROOT / "infra" / "uv.txt"
+TESTING = ROOT / "libs" / "streamtable" / "src" / "streamtable" / "testing"
+# pip's settings that uv has under other names; it reads neither pip's files nor its variables.
+PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
+UV_INDEX_VARIABLES = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
+
+
+def main() -> None:
+    """Do what is missing, one line of progress for each step."""
+    if sys.version_info < OLDEST:
+        stop(
+            f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 setup"
+        )
+    digest = fingerprint()
+    if up_to_date(digest):
+        return
+    started = time.monotonic()
+    STAMP.unlink(missing_ok=True)
+    make_venv()
+    step(
+        "Installing uv",
+        [str(PYTHON), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(UV_PIN)],
+    )
+    uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", str(PYTHON)]
+    env = uv_environment()
+    step("Installing the packages of requirements.lock", [*uv, "--require-hashes", "-r", str(LOCK)], env)
+    editable = [argument for member in members() for argument in ("--editable", str(member))]
+    step("Installing the workspace", [*uv, "--no-deps", "--no-build-isolation", *editable], env)
+    tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "streamtable.testing.jars"])
+    STAMP.write_text("\n".join([digest, *tools.split("\n")]))
+    print(f"[setup] ready after {time.monotonic() - started:.0f} s", flush=True)
+
+
+def members() -> list[Path]:
+    """The folders of the workspace's packages."""
+    return sorted(
+        path.parent for pattern in ("libs", "services") for path in (ROOT / pattern).glob("*/pyproject.toml")
+    )
+
+
+def fingerprint() -> str:
+    """Of all that decides what is installed."""
+    digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
+    pins = sorted((TESTING / "pins").iterdir())
+    for path in (LOCK, UV_PIN, Path(__file__), *(member / "pyproject.toml" for member in members()), *pins):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def up_to_date(digest: str) -> bool:
+    """Whether the last set-up was this one, and Java and the jars are still where it found them."""
+    if not STAMP.exists():
+        return False
+    known, *places = STAMP.read_text().split("\n")
+    return known == digest and all(Path(place).exists() for place in places if place)
+
+
+def make_venv() -> None:
+    """Make `.venv`, again if there is one that does not work."""
+    works = (
+        PYTHON.exists()
+        and not subprocess.run(
+            [PYTHON, "-m", "pip", "--version"], capture_output=True, check=False
+        ).returncode
+    )
+    if works:
+        return
+    if find_spec("venv") is None or find_spec("ensurepip") is None:
+        stop(
+            "this Python cannot make virtual environments: install its venv module "
+            "(Debian and Ubuntu: apt-get install python3-venv), or name another: make PYTHON=... setup"
+        )
+    step("Making .venv", [sys.executable, "-m", "venv", "--clear", str(VENV)])
+
+
+def uv_environment() -> dict[str, str]:
+    """Our environment, with the package index that pip is set to handed on to uv, unless uv has its own setting."""
+    settings = subprocess.run(
+        [PYTHON, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    handed_on = {}
+    for line in settings.stdout.splitlines():
+        name, _, value = line.partition("=")
+        uv_name = PIP_TO_UV.get(name.rpartition(".")[2])
+        if uv_name and value:
+            handed_on[uv_name] = ast.literal_eval(value).replace("\n", " ")
+    return os.environ | (handed_on if UV_INDEX_VARIABLES.isdisjoint(os.environ) else {})
+
+
+def step(title: str, command: Sequence[str], env: dict[str, str] | None = None) -> str:
+    """Run one step; what it says on standard error is shown as it comes. Returns its output."""
+    print(f"[setup] {title}", flush=True)
+    done = subprocess.run(
+        command, env=env, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
+    )
+    if done.returncode:
+        print(done.stdout, end="")
+        stop(f"'{title}' failed; `make doctor` says what this machine lacks")
+    return done.stdout
+
+
+def stop(message: str) -> NoReturn:
+    """Say why, and end."""
+    sys.exit(f"[setup] {message}")
+
+
+if __name__ == "__main__":
+    main()
