@@ -1,0 +1,183 @@
+"""Sends events to a stream. Accepted means: acknowledged by all in-sync replicas."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import structlog
+
+from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.ports import Log
+from streamtable.topics import Stream
+from streamtable.types import Ack, Headers
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+log = structlog.get_logger()
+
+
+class Emitter(Generic[K, V]):
+    """Sends to one stream, from any thread; a key's partition is murmur2 of its bytes.
+
+        with Emitter(USER_CLICKS, kafka) as emitter:
+            emitter.emit("alice", click)
+
+    No failure goes unnoticed: it comes with the record's future, and if nobody looked there, out of `flush` or
+    `close`, so also out of the `with` block.
+
+    Args:
+        stream: where to.
+        log: Kafka.
+        close_timeout: seconds that leaving the `with` block waits for acknowledgements.
+    """
+
+    def __init__(self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0) -> None:
+        self.stream = stream
+        self._producer = log.producer()
+        self._close_timeout = close_timeout
+        self._closed = False
+        self._unseen = _Failures()
+
+    def emit(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Future[Ack]:
+        """Queue a record; waits only while the queue is full.
+
+        Args:
+            key: of the record; a record without one has no partition.
+            value: None: a tombstone, which deletes the key from a compacted topic.
+            headers: names and bytes.
+            timestamp_ms: milliseconds since 1970; 0: now.
+
+        Returns:
+            Where the record stands in the log, or its failure: `RetryLater` (not acknowledged in time: it may have
+            arrived), `Unencodable` (larger than Kafka accepts). Cannot be cancelled. Callbacks run in the producer's
+            thread and must not block.
+
+        Raises:
+            Unencodable: key or value do not fit their codec; nothing was queued.
+            RetryLater: the emitter is closed.
+        """
+        if self._closed:
+            raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
+        if key is None:
+            raise Unencodable("a record needs a key: it decides the partition", topic=self.stream.name)
+        try:
+            key_bytes = self.stream.key.encode(key)
+            value_bytes = None if value is None else self.stream.value.encode(value)
+        except Unencodable as error:
+            error.topic = self.stream.name
+            raise
+        answer = _Answer(lambda: self._unseen)
+        self._producer.produce(
+            self.stream.name,
+            key_bytes,
+            value_bytes,
+            answer.settle,
+            headers=headers,
+            timestamp_ms=timestamp_ms,
+        )
+        return answer
+
+    def emit_now(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Ack:
+        """As `emit`, and wait for the acknowledgement. Raises what the future would hold."""
+        return self.emit(key, value, headers=headers, timestamp_ms=timestamp_ms).result()
+
+    def flush(self, timeout: float) -> None:
+        """Wait until all records emitted so far are answered.
+
+        Raises:
+            RetryLater: some are not, after `timeout` seconds.
+            StreamtableError: the first failure that nobody has looked at.
+        """
+        waiting = self._producer.flush(timeout)
+        failures, self._unseen = self._unseen, _Failures()
+        failures.raise_first(self.stream.name)
+        if waiting:
+            raise RetryLater(
+                f"{waiting} records are not acknowledged after {timeout:g} s", topic=self.stream.name
+            )
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flush and disconnect; what is unanswered after `timeout` seconds fails with `RetryLater`.
+
+        Raises:
+            StreamtableError: the first failure that nobody has looked at.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._producer.close(self._close_timeout if timeout is None else timeout)
+        self._unseen.raise_first(self.stream.name)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except StreamtableError as failure:
+            if error is None:
+                raise
+            log.warning(
+                "emitter failed while another error ends it", stream=self.stream.name, failure=str(failure)
+            )
+
+
+class _Failures:
+    """Failed answers since the last flush that nobody has looked at: how many, and the first."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._count = 0
+        self._first: StreamtableError | None = None
+
+    def add(self, error: StreamtableError) -> None:
+        with self._lock:
+            self._count += 1
+            self._first = self._first or error
+
+    def looked_at(self, error: StreamtableError) -> None:
+        with self._lock:
+            self._count -= 1
+            if self._first is error:
+                self._first = None
+
+    def raise_first(self, topic: str) -> None:
+        with self._lock:
+            count, first = self._count, self._first
+        if count:
+            kind, why = (type(first), first.message) if first else (RetryLater, "their futures say why")
+            raise kind(f"{count} records failed: {why}", topic=topic) from first
+
+
+class _Answer(Future[Ack]):
+    """A future that tells when its failure was looked at."""
+
+    def __init__(self, unseen: Callable[[], _Failures]) -> None:
+        super().__init__()
+        self._unseen = unseen
+        self._among: _Failures | None = None
+        self.set_running_or_notify_cancel()  # the record is on its way and cannot be called back
+
+    def settle(self, answer: Ack | StreamtableError) -> None:
+        if isinstance(answer, Ack):
+            self.set_result(answer)
+        else:
+            self._among = self._unseen()
+            self._among.add(answer)
+            self.set_exception(answer)
+
+    def result(self, timeout: float | None = None) -> Ack:
+        self.exception(timeout)
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        error = super().exception(timeout)
+        if isinstance(error, StreamtableError) and self._among is not None:
+            self._among.looked_at(error)
+            self._among = None
+        return error
