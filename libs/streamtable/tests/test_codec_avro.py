@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, assert_type
 
 import pytest
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable.codec import Avro, Confluent, Framing, Plain, SingleObject
@@ -39,6 +39,9 @@ def click(*fields: dict[str, Any]) -> str:
 V1 = click({"name": "user", "type": "string"})
 V2 = click({"name": "user", "type": "string"}, {"name": "at", "type": "long", "default": 0})
 CLICK = Constant(V2, (V1, V2))
+
+# A busy machine is slow; examples are not kept between runs.
+PATIENT = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 
 # ---- random schemas and values ------------------------------------------------------------------------------------
 
@@ -108,7 +111,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Any]:
     return schema, draw(values(schema))
 
 
-@settings(max_examples=300)
+@settings(PATIENT, max_examples=300)
 @given(cases())
 def test_bytes_are_those_of_fastavro_and_come_back_as_the_value(case: tuple[Any, Any]) -> None:
     schema, value = case
@@ -119,7 +122,7 @@ def test_bytes_are_those_of_fastavro_and_come_back_as_the_value(case: tuple[Any,
     assert codec.decode_many([data, None]).values == [value, None]
 
 
-@settings(max_examples=500)
+@settings(PATIENT, max_examples=500)
 @given(cases(), st.data())
 def test_damaged_bytes_are_poison_or_are_read_as_fastavro_reads_them(
     case: tuple[Any, Any], data: st.DataObject
@@ -133,7 +136,7 @@ def test_damaged_bytes_are_poison_or_are_read_as_fastavro_reads_them(
     judge(codec, schema, bytes(damaged))
 
 
-@settings(max_examples=500)
+@settings(PATIENT, max_examples=500)
 @given(schemas(), st.binary(max_size=60))
 def test_random_bytes_are_poison_or_are_read_as_fastavro_reads_them(schema: Any, data: bytes) -> None:
     judge(Avro(schema, Plain()), schema, data)
@@ -157,6 +160,7 @@ def test_primitives_carry_the_single_object_header_before_fastavros_bytes(name: 
     codec: Avro[Any] = Avro(name)
     header = b"\xc3\x01" + AvroSchema.load(name).fingerprint
 
+    @PATIENT
     @given(VALUES[name])
     def check(value: Any) -> None:
         data = codec.encode(value)

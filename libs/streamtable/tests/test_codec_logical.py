@@ -6,7 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable.codec import Avro, Plain
@@ -46,6 +46,7 @@ def test_values_at_the_edge_of_their_range_come_back(codec: Any, value: Any) -> 
     assert codec.decode(codec.encode(value)) == value
 
 
+@settings(deadline=None, database=None)
 @given(st.decimals(min_value=Decimal("-9999.99"), max_value=Decimal("9999.99"), places=2))
 def test_decimals_come_back_exactly(value: Any) -> None:
     assert MONEY.decode(MONEY.encode(value)) == value

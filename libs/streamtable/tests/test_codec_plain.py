@@ -4,7 +4,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable.codec import Bytes, Json, Long, String
@@ -24,6 +24,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None, database=None)
 @given(st.text())
 def test_a_string_comes_back_as_it_was(text: Any) -> None:
     assert String().decode(String().encode(text)) == text
@@ -81,6 +82,7 @@ def test_a_long_of_other_than_8_bytes_is_poison(data: Any) -> None:
     assert list(Long().decode_many([data]).poison) == [0]
 
 
+@settings(deadline=None, database=None)
 @given(json_values)
 def test_json_comes_back_as_it_was(value: Any) -> None:
     assert Json().decode(Json().encode(value)) == value

@@ -16,7 +16,7 @@ import tempfile
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_type
 from uuid import UUID
 
 import pytest
@@ -133,6 +133,10 @@ def test_java_reads_what_we_write() -> None:
 
 def test_some_of_javas_blocks_differ_from_its_messages() -> None:
     assert any(case["blocks"] != case["message"][20:] for case in CASES)
+
+
+def test_a_generated_record_types_its_codec() -> None:
+    assert_type(Avro(records.USER_CLICK), Avro[records.UserClick])
 
 
 CONSTANTS = {name: value for name, value in vars(records).items() if isinstance(value, RecordSchema)}
