@@ -233,6 +233,19 @@ def test_a_flipped_byte_in_a_table_file_ends_a_scan_with_an_error_not_early(
             pass
 
 
+def test_a_damaged_store_can_be_replaced_while_its_error_is_being_handled(
+    root: Path, stores: RocksStores
+) -> None:
+    flip_table_byte(filled(root))
+    store = stores.open(TABLE, 0)
+    with pytest.raises(StoreCorrupted) as corrupted:  # its traceback lives on, with what the frames refer to
+        rows_of(store)
+    store.close()
+    stores.destroy(TABLE, 0)
+    assert stores.open(TABLE, 0).checkpoint() is None
+    assert corrupted.value.topic == TABLE
+
+
 def test_a_flipped_byte_in_a_table_file_fails_the_gets_that_need_it(root: Path, stores: RocksStores) -> None:
     flip_table_byte(filled(root))
     store = stores.open(TABLE, 0)

@@ -37,7 +37,7 @@ from streamtable.store.folder import Folder, broken
 CHECKPOINT = b"\0"
 ROW = b"\1"
 _AFTER_ROWS = b"\2"
-_CHUNK = 256  # rows read under a scan's lock at once: about 0.1 ms
+_FIRST_CHUNK, _LARGEST_CHUNK = 8, 256  # rows read under a scan's lock at once; 256 take about 0.1 ms
 _CLOSE_SECONDS = 10.0
 _DAMAGE = ("Corruption", "Invalid argument", "IO error: No such file")
 
@@ -335,6 +335,7 @@ class _Scan:
         # Bounds are compared here: rocksdict's lower bound was seen to be ignored.
         self._first, self._after = first, after
         self._reverse = reverse
+        self._size = _FIRST_CHUNK
         if reverse:
             rows.seek_for_prev(after)
             if rows.valid() and rows.key() == after:
@@ -351,14 +352,21 @@ class _Scan:
             first, after = self._first, self._after
             step = rows.prev if self._reverse else rows.next
             found: list[tuple[bytes, bytes]] = []
-            with self._store._named_errors():  # noqa: SLF001 - one unit
-                while len(found) < _CHUNK and rows.valid():
+            try:
+                while len(found) < self._size and rows.valid():
                     key = rows.key()
                     if not first <= key < after:
                         return found
                     found.append((key[1:], rows.value()))
                     step()
                 rows.status()  # a damaged block looks like the end; only this tells
+            except Exception as error:
+                raise self._store._named(error) from error  # noqa: SLF001 - one unit
+            finally:
+                # The traceback of an error would keep the iterator, and so the database's lock, for as long as it
+                # is being handled: the damaged store could not be replaced then.
+                del rows, step
+            self._size = min(self._size * 2, _LARGEST_CHUNK)
             return found
 
     def release(self) -> None:
