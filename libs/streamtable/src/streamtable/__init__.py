@@ -1,12 +1,14 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
-from streamtable.app import Processor, View, stop_on_signals
+from streamtable.app import Processor, View, kafka_from, stop_on_signals
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import Batch, Context
+from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
 from streamtable.graph import Group, Input, OnError, Output, Persist
 from streamtable.kafka import Kafka
+from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack
 from streamtable.view import Answer, Position
@@ -23,6 +25,7 @@ __all__ = [
     "Confluent",
     "Context",
     "Count",
+    "Emitter",
     "Group",
     "Guarantee",
     "Input",
@@ -38,6 +41,7 @@ __all__ = [
     "Plain",
     "Position",
     "Processor",
+    "Settings",
     "SingleObject",
     "Stream",
     "String",
@@ -45,5 +49,6 @@ __all__ = [
     "Table",
     "View",
     "Watch",
+    "kafka_from",
     "stop_on_signals",
 ]

@@ -2,12 +2,15 @@
 
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar
+
+from prometheus_client import CollectorRegistry
 
 from streamtable import view
 from streamtable.clock import SystemClock
@@ -16,12 +19,25 @@ from streamtable.engine.position import Guarantee
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
+from streamtable.kafka import Kafka
+from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log
+from streamtable.settings import Settings
 from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Table
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def kafka_from(settings: Settings) -> Kafka:
+    """The cluster that the settings name. Connects to nothing."""
+    return Kafka(
+        settings.bootstrap_servers,
+        settings.kafka,
+        group_protocol=settings.group_protocol,
+        static_membership=settings.static_membership,
+    )
 
 
 class Processor(GroupProcessor):
@@ -39,6 +55,8 @@ class Processor(GroupProcessor):
         start_timeout: seconds to wait for the broker; None waits for ever.
         state_retention: seconds that the state of partitions that left is kept.
         memory_bytes: for RocksDB's caches and for decoded rows, each.
+        metrics: where numbers go; a registry of its own unless given.
+        progress: where recovery is shown; bars on standard error if that is a terminal.
         failpoint: name of a place at which the process kills itself, for tests.
     """
 
@@ -54,6 +72,8 @@ class Processor(GroupProcessor):
         start_timeout: float | None = None,
         state_retention: float = 24 * 3600.0,
         memory_bytes: int = 64 << 20,
+        metrics: Metrics | None = None,
+        progress: Progress | None = None,
         failpoint: str | None = None,
     ) -> None:
         settings = ProcessorSettings(
@@ -70,7 +90,27 @@ class Processor(GroupProcessor):
             RocksStores(state_dir / group.name, memory_bytes=memory_bytes),
             settings,
             SystemClock(),
+            metrics or Metrics.register(CollectorRegistry()),
+            progress or progress_on(sys.stderr),
             kill_at(failpoint) if failpoint else no_failpoint,
+        )
+
+    @classmethod
+    def from_settings(
+        cls, group: Group[Any, Any], settings: Settings, *, metrics: Metrics | None = None
+    ) -> "Processor":
+        """A processor as the environment's settings say."""
+        return cls(
+            group,
+            kafka_from(settings),
+            state_dir=settings.state_dir,
+            instance_id=settings.instance_id,
+            guarantee=Guarantee(settings.guarantee),
+            commit_interval=settings.commit_interval,
+            start_timeout=settings.start_timeout,
+            state_retention=settings.state_retention,
+            metrics=metrics,
+            failpoint=settings.failpoint,
         )
 
     def run(self) -> None:
@@ -92,6 +132,7 @@ class View(view.View[K, V], Generic[K, V]):
         state_dir: the copy is kept in `<state_dir>/views/<name>/<table>/<partition>`.
         name: tells apart the views of several processes that share a `state_dir`.
         memory_bytes: for RocksDB's caches.
+        metrics: where position and age go, with `name` for a group; a registry of its own unless given.
     """
 
     def __init__(
@@ -102,9 +143,11 @@ class View(view.View[K, V], Generic[K, V]):
         state_dir: Path,
         name: str = "view",
         memory_bytes: int = 64 << 20,
+        metrics: Metrics | None = None,
     ) -> None:
         stores = RocksStores(state_dir / "views" / name, memory_bytes=memory_bytes)
-        super().__init__(table, kafka, stores, SystemClock())
+        metrics = metrics or Metrics.register(CollectorRegistry())
+        super().__init__(table, kafka, stores, SystemClock(), metrics, name)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
@@ -12,6 +13,7 @@ from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, why_discard
 from streamtable.engine.replica import Listener, Replica, discard_store, open_store
 from streamtable.errors import RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Log, Store, Stores, TopicInfo
 from streamtable.types import TopicPartition
 
@@ -66,6 +68,21 @@ class Copy:
         return False
 
 
+@dataclass(frozen=True)
+class Gauges:
+    """Where a view's positions are shown."""
+
+    metrics: Metrics
+    view: str
+    table: str
+
+    def show(self, copy: Copy, now: float) -> None:
+        labels = (self.view, self.table, str(copy.partition))
+        self.metrics.view_position.labels(*labels).set(copy.position)
+        self.metrics.view_age_seconds.labels(*labels).set(max(0.0, now - copy.current_at))
+        self.metrics.recovery_remaining.labels(*labels).set(0 if copy.whole else copy.lag)
+
+
 class Copies:
     """All partitions of a table, in this process.
 
@@ -75,14 +92,18 @@ class Copies:
         stores: where they live.
         clock: wall and monotonic time.
         listener: told of changed rows, in the thread.
+        gauges: shown once a second.
     """
 
-    def __init__(self, table: str, log_: Log, stores: Stores, clock: Clock, listener: Listener) -> None:
+    def __init__(
+        self, table: str, log_: Log, stores: Stores, clock: Clock, listener: Listener, gauges: Gauges
+    ) -> None:
         self._table = table
         self._log = log_
         self._stores = stores
         self._clock = clock
         self._listener = listener
+        self._gauges = gauges
         self._copies: list[Copy] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -205,6 +226,8 @@ class Copies:
                             self._note_whole(copy)
                     self._judge()
                     self._save_current()
+                for copy in self._copies:
+                    self._gauges.show(copy, now)
             if following:
                 follower.step(_STEP_SECONDS)
                 self._mend(topic, follower)

@@ -15,7 +15,7 @@ from typing import Generic, Self, TypeVar
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies, Copy
+from streamtable.copies import Copies, Copy, Gauges
 from streamtable.errors import NotReady
 from streamtable.partitioner import partition_for
 from streamtable.ports import Log, Stores
@@ -66,19 +66,30 @@ class View(Generic[K, V]):
         log_: Kafka.
         stores: where the copy lives; of this view alone.
         clock: wall and monotonic time.
+        metrics: where position and age go.
+        name: of the view, on the metrics and in the log.
         stale_after: seconds of age from which answers are marked stale. Positions are compared with the broker once
             a second.
     """
 
     def __init__(
-        self, table: Table[K, V], log_: Log, stores: Stores, clock: Clock, stale_after: float = _STALE_SECONDS
+        self,
+        table: Table[K, V],
+        log_: Log,
+        stores: Stores,
+        clock: Clock,
+        metrics: Metrics,
+        name: str,
+        stale_after: float = _STALE_SECONDS,
     ) -> None:
         self.table = table
         self._stale_after = stale_after
         self._clock = clock
         self._watches: set[Watch[K, V]] = set()
         self._watches_lock = threading.Lock()
-        self._copies = Copies(table.name, log_, stores, clock, self._changed)
+        self._copies = Copies(
+            table.name, log_, stores, clock, self._changed, Gauges(metrics, name, table.name)
+        )
 
     # ---- life ------------------------------------------------------------------------------------------------------
 

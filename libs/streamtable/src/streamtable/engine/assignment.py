@@ -29,6 +29,7 @@ class Assignment:
         commit: commits all tasks before some are given away; must not raise for what a rewind can mend.
         cache_bytes: for decoded rows, shared by all tasks.
         clock: handed to the tasks.
+        rebalanced: told of each callback by its name.
     """
 
     def __init__(
@@ -38,21 +39,22 @@ class Assignment:
         commit: Callable[[], None],
         cache_bytes: int,
         clock: Clock,
+        rebalanced: Callable[[str], None],
     ) -> None:
         self.tasks: dict[int, Task] = {}
         self.restores: dict[int, Restore] = {}
-        self.rebalances = 0
         self._group = group
         self._restorer = restorer
         self._commit = commit
         self._cache_bytes = cache_bytes
         self._clock = clock
+        self._rebalanced = rebalanced
         self._owned: defaultdict[int, set[str]] = defaultdict(set)
 
     # ---- called by the consumer ------------------------------------------------------------------------------------
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.rebalances += 1
+        self._rebalanced("assigned")
         for place in places:
             self._owned[place.partition].add(place.topic)
         for partition in sorted({place.partition for place in places}):
@@ -62,14 +64,14 @@ class Assignment:
         log.info("partitions assigned", group=self._group.name, partitions=_numbers(places))
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        self.rebalances += 1
+        self._rebalanced("revoked")
         if any(place.partition in self.tasks for place in places):
             self._commit()
         self._release(places)
         log.info("partitions revoked", group=self._group.name, partitions=_numbers(places))
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        self.rebalances += 1
+        self._rebalanced("lost")
         self._release(places)
         log.warning("partitions lost, their uncommitted work is dropped", partitions=_numbers(places))
 

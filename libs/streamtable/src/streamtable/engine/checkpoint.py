@@ -41,8 +41,8 @@ class Checkpoint:
         self._reached = failpoint
         self._open = False  # a transaction has begun and not ended
 
-    def commit(self, tasks: Sequence[Task]) -> None:
-        """Commit everything that these tasks have done.
+    def commit(self, tasks: Sequence[Task]) -> Sequence[Work]:
+        """Commit everything that these tasks have done. Returns what that was.
 
         Raises:
             RewindNeeded: certainly not committed. The transaction, if any, must be aborted.
@@ -76,6 +76,7 @@ class Checkpoint:
         for work in works:
             work.task.committed(work, positions[work.task.partition])
             self._reached("store-written")
+        return works
 
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""

@@ -16,6 +16,7 @@ from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
+from streamtable.engine.vitals import Vitals
 from streamtable.errors import Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StoreCorrupted
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores
@@ -38,6 +39,7 @@ class Member:
         stores: where tables live.
         settings: how it works.
         clock: wall and monotonic time.
+        vitals: told what happens.
         failpoint: called between any two steps of a commit and in recovery.
 
     Raises:
@@ -53,6 +55,7 @@ class Member:
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
+        vitals: Vitals,
         failpoint: Failpoint,
     ) -> None:
         self.group = group
@@ -60,6 +63,7 @@ class Member:
         self._log = log_
         self._stores = stores
         self._clock = clock
+        self._vitals = vitals
         self._reached = failpoint
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
@@ -84,7 +88,12 @@ class Member:
         )
         self._checkpoint = Checkpoint(self._consumer, self._outbox, settings.guarantee, failpoint)
         self.assignment = Assignment(
-            group, self.restorer, self._commit_before_revocation, settings.cache_bytes, clock
+            group,
+            self.restorer,
+            self._commit_before_revocation,
+            settings.cache_bytes,
+            clock,
+            vitals.rebalanced,
         )
         self._consumer.subscribe(group.input_topics, self.assignment)
 
@@ -114,13 +123,14 @@ class Member:
         if not tasks or self._renew_needed or self._abandoned:
             return
         try:
-            self._checkpoint.commit(tasks)
+            works = self._checkpoint.commit(tasks)
         except (RewindNeeded, Migrated) as error:
             self._undo(error)
         except OutcomeUnknown as error:
             self._renew_later(error)
         else:
             self._failures = 0
+            self._vitals.committed(works, self._clock.monotonic() - self._committed_at)
             self._rebuild([task for task in tasks if task.failure is not None])
 
     def abandon(self) -> None:
@@ -145,6 +155,7 @@ class Member:
                 continue
             try:
                 task.process(records)
+                self._vitals.handled(records)
             except RewindNeeded:
                 gone_back.add(records.partition)
                 self._seek(task)
@@ -208,6 +219,7 @@ class Member:
 
     def _undo(self, error: Exception) -> None:
         """The commit did not happen: abort it, and let every task go back."""
+        self._vitals.aborted()
         log.warning("commit undone", group=self.group.name, reason=str(error))
         try:
             self._checkpoint.abort()

@@ -10,8 +10,10 @@ from streamtable.clock import Clock
 from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.vitals import Vitals
 from streamtable.errors import RetryLater
 from streamtable.graph import Group
+from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores
 from streamtable.wanted import check_topics
 
@@ -20,6 +22,7 @@ log = structlog.get_logger()
 
 _BACKGROUND_SLICE_SECONDS = 0.05
 _CHECK_TOPICS_SECONDS = 30.0
+_SAMPLE_SECONDS = 5.0
 _WAIT_SECONDS_MAX = 5.0
 
 
@@ -32,6 +35,8 @@ class GroupProcessor:
         stores: where tables live.
         settings: how it works.
         clock: wall and monotonic time.
+        metrics: where the numbers go.
+        progress: where recovery is shown.
         failpoint: called between any two steps of a commit and in recovery.
     """
 
@@ -42,6 +47,8 @@ class GroupProcessor:
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
+        metrics: Metrics,
+        progress: Progress,
         failpoint: Failpoint = no_failpoint,
     ) -> None:
         self.group = group
@@ -49,6 +56,7 @@ class GroupProcessor:
         self._log = log_
         self._stores = stores
         self._clock = clock
+        self._vitals = Vitals(group, metrics, progress)
         self._reached = failpoint
         self._stop = threading.Event()
         self._member: Member | None = None
@@ -87,7 +95,16 @@ class GroupProcessor:
         return self._member.assignment.recovering if self._member is not None else {}
 
     def _join(self, cluster: Cluster) -> Member:
-        return Member(self.group, self._log, cluster, self._stores, self.settings, self._clock, self._reached)
+        return Member(
+            self.group,
+            self._log,
+            cluster,
+            self._stores,
+            self.settings,
+            self._clock,
+            self._vitals,
+            self._reached,
+        )
 
     def _work(self, member: Member, cluster: Cluster) -> None:
         self._member = member
@@ -110,23 +127,30 @@ class GroupProcessor:
             self._reached("closing")
             self._member = None
             member.close()
+            self._vitals.close()
 
     def _run_background(self, member: Member, cluster: Cluster) -> None:
-        checked_at = self._clock.monotonic()
+        checked_at = sampled_at = self._clock.monotonic()
         try:
             while not self._stop.is_set():
                 member.restorer.step(_BACKGROUND_SLICE_SECONDS)
-                if self._clock.monotonic() - checked_at >= _CHECK_TOPICS_SECONDS:
-                    checked_at = self._clock.monotonic()
-                    self._check_topics(cluster)
+                self._vitals.loading(member.assignment)
+                now = self._clock.monotonic()
+                if now - sampled_at >= _SAMPLE_SECONDS:
+                    sampled_at = now
+                    self._now_and_then(lambda: self._vitals.sample(member.assignment, cluster))
+                if now - checked_at >= _CHECK_TOPICS_SECONDS:
+                    checked_at = now
+                    self._now_and_then(lambda: check_topics(self.group, cluster))
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self._background_failure = error
 
-    def _check_topics(self, cluster: Cluster) -> None:
+    def _now_and_then(self, ask: Callable[[], object]) -> None:
+        """Something that is asked again soon anyway."""
         try:
-            check_topics(self.group, cluster)
+            ask()
         except RetryLater as error:
-            log.warning("topics could not be checked", reason=str(error))
+            log.info("Kafka does not answer a question", reason=str(error))
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
         """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""

@@ -45,6 +45,7 @@ class Work:
     outputs: list[OutputRecord]
     changes: list[tuple[bytes, bytes | None]]
     next_offsets: Mapping[str, NextOffset]
+    dead_letters: int  # among the outputs
 
 
 class Task:
@@ -301,7 +302,7 @@ class Task:
             except StreamtableError as error:
                 self._careful_until.update(self.next_offsets)
                 raise RewindNeeded(error.message, topic=error.topic, partition=self.partition) from error
-        return Work(self, self._outputs, changes, dict(self.next_offsets))
+        return Work(self, self._outputs, changes, dict(self.next_offsets), self.dead_letters)
 
     def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
         """What the group commits for this work: all inputs, each with the table's position as metadata."""

@@ -1,0 +1,109 @@
+"""What a processor tells of itself while it works: metrics for each batch and commit, gauges every few seconds."""
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from streamtable.engine.assignment import Assignment
+from streamtable.engine.task import Work
+from streamtable.graph import Group
+from streamtable.observe import Metrics, Progress
+from streamtable.ports import Cluster
+from streamtable.types import RecordBatch, TopicPartition
+
+
+class Vitals:
+    """The instruments of one member.
+
+    Args:
+        group: whose name goes on every label.
+        metrics: where the numbers go.
+        progress: where recovery is shown to somebody who watches a terminal.
+    """
+
+    def __init__(self, group: Group[Any, Any], metrics: Metrics, progress: Progress) -> None:
+        self._group = group
+        self._metrics = metrics
+        self._progress = progress
+        self._gauged: set[tuple[str, int]] = set()
+        self._loading: dict[int, int] = {}  # the most that was still to read, by partition
+
+    # ---- main thread -----------------------------------------------------------------------------------------------
+
+    def handled(self, records: RecordBatch) -> None:
+        self._metrics.records_in.labels(self._group.name, records.topic, str(records.partition)).inc(
+            len(records)
+        )
+        self._metrics.batch_records.labels(self._group.name).observe(len(records))
+
+    def committed(self, works: Iterable[Work], seconds: float) -> None:
+        """A commit of these has taken that long."""
+        name, out = self._group.name, Counter[str]()
+        for work in works:
+            out.update(record.topic for record in work.outputs)
+            if work.changes:
+                out[self._group.table.name] += len(work.changes)
+            if work.dead_letters:
+                topic = self._group.dead_letters
+                self._metrics.dead_letters.labels(name, topic, str(work.task.partition)).inc(
+                    work.dead_letters
+                )
+        for topic, count in out.items():
+            self._metrics.records_out.labels(name, topic).inc(count)
+        self._metrics.commit_seconds.labels(name).observe(seconds)
+
+    def aborted(self) -> None:
+        self._metrics.aborts.labels(self._group.name).inc()
+
+    def rebalanced(self, event: str) -> None:
+        """`event` is assigned, revoked or lost."""
+        self._metrics.rebalances.labels(self._group.name, event).inc()
+
+    # ---- background thread -----------------------------------------------------------------------------------------
+
+    def sample(self, assignment: Assignment, cluster: Cluster) -> None:
+        """Set the gauges of the partitions that are ours, and drop those of partitions that left. Raises `RetryLater`."""
+        tasks = list(assignment.tasks.values())
+        applied = {
+            TopicPartition(topic, task.partition): offset
+            for task in tasks
+            for topic, offset in task.next_offsets.items()
+        }
+        gauged: set[tuple[str, int]] = set()
+        for place, marks in cluster.watermarks(applied).items():
+            lag = max(0, marks.high - applied[place])
+            self._metrics.lag.labels(self._group.name, place.topic, str(place.partition)).set(lag)
+            gauged.add(place)
+        for task in tasks:
+            if task.store is not None:
+                name = self._group.table.name
+                size = task.store.size_bytes()
+                self._metrics.store_bytes.labels(self._group.name, name, str(task.partition)).set(size)
+                gauged.add((name, task.partition))
+        for topic, partition in self._gauged - gauged:
+            self._metrics.forget(self._group.name, topic, partition)
+        self._gauged = gauged
+
+    def loading(self, assignment: Assignment) -> None:
+        """Show how far recoveries are."""
+        remaining = {p: left for p, left in assignment.recovering.items() if left or p in self._loading}
+        for partition, left in remaining.items():
+            most = self._loading[partition] = max(left, self._loading.get(partition, 0))
+            self._recovery(partition, left, most)
+        for partition in self._loading.keys() - remaining.keys():
+            self._recovery(partition, 0, self._loading.pop(partition))
+            self._progress.end(self._task_name(partition))
+
+    def close(self) -> None:
+        """Drop all gauges and bars."""
+        for topic, partition in self._gauged:
+            self._metrics.forget(self._group.name, topic, partition)
+        self._progress.close()
+
+    def _recovery(self, partition: int, left: int, most: int) -> None:
+        gauge = self._metrics.recovery_remaining
+        gauge.labels(self._group.name, self._group.table.name, str(partition)).set(left)
+        self._progress.update(self._task_name(partition), most - left, most)
+
+    def _task_name(self, partition: int) -> str:
+        return f"loading {self._group.table.name}[{partition}]"
