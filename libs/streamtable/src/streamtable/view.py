@@ -17,6 +17,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.copies import Copies, Copy, Gauges
 from streamtable.errors import NotReady
+from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
 from streamtable.ports import Log, Stores
 from streamtable.topics import Table
