@@ -17,14 +17,14 @@ from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.engine.vitals import Vitals
-from streamtable.errors import Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StoreCorrupted
+from streamtable.errors import Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores
 from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
-_SAVE_SECONDS = 60.0  # how often an idle task notes in its store that it is current
+_SAVE_SECONDS = 60.0  # how often an idle task notes in its store that it is current, and old state is removed
 _OPEN_SECONDS_MAX = 5.0
 _BACKOFF_SECONDS_MAX = 5.0
 
@@ -114,7 +114,7 @@ class Member:
         if self._commit_due():
             self.commit()
         self._settled()
-        self._save_idle()
+        self._housekeeping()
 
     def commit(self) -> None:
         """Commit all that was handled. On failure everything since the last commit is undone and read again."""
@@ -195,13 +195,31 @@ class Member:
             return min(max(due_in, 0.0), self.settings.poll_timeout)
         return self.settings.poll_timeout
 
-    def _save_idle(self) -> None:
+    def _housekeeping(self) -> None:
         now = self._clock.monotonic()
         if now - self._saved_at >= _SAVE_SECONDS:
             self._saved_at = now
             for task in self.assignment.tasks.values():
                 if not task.dirty:
                     task.save()
+            self._tidy()
+
+    def _tidy(self) -> None:
+        """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway."""
+        for (table, partition), used_at in self._stores.present().items():
+            ours = partition in self.assignment.tasks or partition in self.assignment.restores
+            age = self._clock.now() - used_at
+            if not ours and age > self.settings.state_retention:
+                try:
+                    self._stores.destroy(table, partition)
+                except StoreInUse:
+                    continue  # another process on this machine works on it
+                log.info(
+                    "state of a partition that left is removed",
+                    table=table,
+                    partition=partition,
+                    age_seconds=round(age),
+                )
 
     # ---- when something fails --------------------------------------------------------------------------------------
 
