@@ -35,7 +35,7 @@ def test_every_change_of_a_character_is_noticed() -> None:
             cursors.open("q", cursor[:index] + other + cursor[index + 1 :])
 
 
-@pytest.mark.parametrize("cursor", ["", "A", "AAAA", "é", "\x00", "=", "A" * 1025, "A" * 1024, "\ud800", "🂡"])
+@pytest.mark.parametrize("cursor", ["", "A", "AAAA", "é", "\x00", "=", "A" * 3001, "A" * 3000, "\ud800", "🂡"])
 def test_what_no_service_has_made_is_refused(cursor: str) -> None:
     with pytest.raises(BadCursor):
         Cursors(SECRET).open("q", cursor)

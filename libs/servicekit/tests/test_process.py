@@ -13,6 +13,7 @@ PROGRAM = """
 import sys, time
 from servicekit.process import StopSignals, say
 with StopSignals() as signals:
+    assert signals.wait(0.01) is None
     say("running")
     say(signals.wait())
     time.sleep(float(sys.argv[1]))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import httpx
 import pytest
 from starlette.types import ASGIApp
+from structlog.testing import capture_logs
 
 from servicekit.rest import build_app
 from servicekit.server import HttpServer
@@ -59,9 +60,13 @@ def refuses(port: int) -> bool:
     return False
 
 
-def test_port_0_is_a_free_port_that_is_printed(work: Work, capsys: pytest.CaptureFixture[str]) -> None:
+def test_port_0_is_a_free_port_that_is_printed_and_logged(
+    work: Work, capsys: pytest.CaptureFixture[str]
+) -> None:
     server = HttpServer(work.app(), "127.0.0.1", 0)
-    url = server.start()
+    with capture_logs() as logged:
+        url = server.start()
+    assert logged == [{"event": "listening", "url": url, "log_level": "info"}]
     assert capsys.readouterr().out == f"listening on {url}\n"
     assert httpx.get(f"{url}/livez").status_code == 200
     server.stop()

@@ -1,14 +1,14 @@
 """What a gRPC call may ask for, and that every error is an error of ours."""
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import grpc
+import structlog
 
 from streamtable.errors import RetryLater
 
-LOG: Final = logging.getLogger(__name__)
+log = structlog.get_logger()
 _SLACK: Final = 1.05  # a deadline travels rounded up
 
 
@@ -102,5 +102,5 @@ def _refusal(error: Exception) -> Refused:
         return error
     if isinstance(error, RetryLater):
         return Refused(grpc.StatusCode.UNAVAILABLE, "the service cannot answer at the moment; ask again")
-    LOG.error("a call failed", exc_info=error)
+    log.error("call failed", exc_info=error)
     return Refused(grpc.StatusCode.INTERNAL, "the service failed")

@@ -1,18 +1,17 @@
 """The outermost layer of a REST service: what a request may cost, and that every answer is an answer of ours."""
 
 import asyncio
-import logging
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
 from urllib.parse import unquote_to_bytes
 
+import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.problems import Problem
 from streamtable.errors import RetryLater
 
-LOG: Final = logging.getLogger(__name__)
+log = structlog.get_logger()
 _CONTROL = frozenset(range(0x20)) | {0x7F}
 
 
@@ -63,7 +62,7 @@ class Guard:
         except RetryLater:
             await answer.instead(unavailable(), scope)
         except Exception:
-            LOG.exception("a request failed")
+            log.exception("request failed", path=scope["path"])
             await answer.instead(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed"), scope)
 
     def _check_head(self, scope: Scope) -> None:
@@ -119,13 +118,13 @@ class Guard:
         self._abandoned.add(task)
         task.add_done_callback(self._forget)
         task.cancel()
-        LOG.warning("a request was given up after %s s", self._limits.deadline_seconds)
+        log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; ask again")
 
     def _forget(self, task: asyncio.Task[None]) -> None:
         self._abandoned.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            LOG.warning("a request that was given up failed later: %s", type(error).__name__)
+            log.warning("request that was given up failed later", error=type(error).__name__)
 
 
 class _Answer:

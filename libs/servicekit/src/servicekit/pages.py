@@ -8,7 +8,7 @@ from typing import Final
 
 MAC_BYTES: Final = 16
 SECRET_BYTES_MIN: Final = 16
-CURSOR_CHARACTERS_MAX: Final = 1024
+CURSOR_CHARACTERS_MAX: Final = 3000
 
 
 class BadCursor(ValueError):

@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Self
 
@@ -30,9 +30,19 @@ class StopSignals:
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type] # it is what signal() returned
 
-    def wait(self) -> str:
-        """Wait for a signal, or for `ask`. Returns the reason."""
-        return self._reasons.get()
+    def wait(self, timeout: float | None = None) -> str | None:
+        """Wait for a signal, or for `ask`.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            The reason; None when the time is over.
+        """
+        try:
+            return self._reasons.get(timeout=timeout)
+        except Empty:
+            return None
 
     def ask(self, reason: str) -> None:
         """Stop as if by a signal. Any thread."""

@@ -1,11 +1,11 @@
 """Runs an ASGI application with uvicorn in a thread, so that the main thread is free for signals or other work."""
 
-import logging
 import socket
 from collections.abc import Callable
 from threading import Event, Thread
 from typing import Final
 
+import structlog
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -13,7 +13,7 @@ from servicekit.process import say
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError
 
-LOG: Final = logging.getLogger(__name__)
+log = structlog.get_logger()
 KEEP_ALIVE_SECONDS: Final = 5
 HEAD_BYTES: Final = 16 * 1024
 _START_SECONDS: Final = 30.0
@@ -77,7 +77,7 @@ class HttpServer:
             raise ConfigurationError(f"the server on port {port} did not start within {_START_SECONDS:g} s")
         url = f"http://[{self._host}]:{port}" if ":" in self._host else f"http://{self._host}:{port}"
         say(f"listening on {url}")
-        LOG.info("listening on %s", url)
+        log.info("listening", url=url)
         return url
 
     def stop(self) -> None:

@@ -147,7 +147,7 @@ class ScanRequest(_message.Message):
     prefix: _builtins.str
     """Only users whose id begins so; empty: all."""
     start_after: _builtins.str
-    """Only users whose id comes after this one; empty: from the first."""
+    """Only users whose id comes after this text; empty: from the first."""
     limit: _builtins.int
     """At most so many users: 1 to 100,000; 0: 1,000."""
     def __init__(

@@ -83,7 +83,8 @@ class ClickCountsServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Scan(self, request, context):
-        """Users in the order of their ids' UTF-8 bytes, several in each message.
+        """Users in the order of their ids' UTF-8 bytes, several in each message. Clicks go on meanwhile: each message is as
+        of its own moment.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,7 +92,7 @@ class ClickCountsServicer:
 
     def Watch(self, request, context):
         """Each change from now on, in order for each user; changes that were overtaken may be left out.
-        OUT_OF_RANGE when the caller reads too slowly: read the table, then watch again.
+        UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -25,10 +25,12 @@ class ClickCountsStub:
     """NOT_FOUND for a user without clicks."""
     MultiGet: _grpc.UnaryUnaryMultiCallable[_click_count_pb2.MultiGetRequest, _click_count_pb2.MultiGetResponse]
     Scan: _grpc.UnaryStreamMultiCallable[_click_count_pb2.ScanRequest, _click_count_pb2.ScanResponse]
-    """Users in the order of their ids' UTF-8 bytes, several in each message."""
+    """Users in the order of their ids' UTF-8 bytes, several in each message. Clicks go on meanwhile: each message is as
+    of its own moment.
+    """
     Watch: _grpc.UnaryStreamMultiCallable[_click_count_pb2.WatchRequest, _click_count_pb2.WatchResponse]
     """Each change from now on, in order for each user; changes that were overtaken may be left out.
-    OUT_OF_RANGE when the caller reads too slowly: read the table, then watch again.
+    UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
     """
 
 class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
@@ -60,7 +62,9 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         request: _click_count_pb2.ScanRequest,
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_click_count_pb2.ScanResponse]:
-        """Users in the order of their ids' UTF-8 bytes, several in each message."""
+        """Users in the order of their ids' UTF-8 bytes, several in each message. Clicks go on meanwhile: each message is as
+        of its own moment.
+        """
 
     @_abc_1.abstractmethod
     def Watch(
@@ -69,7 +73,7 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_click_count_pb2.WatchResponse]:
         """Each change from now on, in order for each user; changes that were overtaken may be left out.
-        OUT_OF_RANGE when the caller reads too slowly: read the table, then watch again.
+        UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
         """
 
 def add_ClickCountsServicer_to_server(servicer: ClickCountsServicer, server: _grpc.Server) -> None: ...

@@ -1,0 +1,103 @@
+"""The list of the users with the most clicks, kept current by a thread that watches the table."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from typing import Final
+
+import structlog
+
+from click_count.counts import Change, Counts, Watch
+from click_count.domain import Ranking
+from streamtable.errors import NotReady, StreamtableError
+
+log = structlog.get_logger()
+SIZE: Final = 1000
+_WAIT_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The highest users, and how long ago the list last held all that this copy of the table did."""
+
+    rows: list[tuple[str, int]]
+    behind_seconds: float
+
+
+class TopList:
+    """Answers from memory. Where changes come faster than one thread takes them in, it reads the table again.
+
+    Args:
+        counts: the table.
+        size: how long a list can be asked for.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, counts: Counts, size: int = SIZE, clock: Callable[[], float] = time.monotonic) -> None:
+        self._counts = counts
+        self._size = size
+        self._clock = clock
+        self._lock = Lock()
+        self._ranking: Ranking | None = None
+        self._current_at = 0.0
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="top", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and wait for it."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def top(self, limit: int) -> Top:
+        """The `limit` highest users. Raises `NotReady` until the table was read once."""
+        with self._lock:
+            if self._ranking is None:
+                raise NotReady("the list is being made; ask again")
+            return Top(self._ranking.top(limit), self._clock() - self._current_at)
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                # The watch is opened first: what changes while the table is read is then in its queue.
+                with self._counts.watch(prefix="") as watch:
+                    self._rebuild()
+                    self._follow(watch)
+            except StreamtableError as error:
+                log.info("top list begins again", reason=str(error))
+                self._stopping.wait(_WAIT_SECONDS)
+
+    def _rebuild(self) -> None:
+        begun = self._clock()
+        ranking = Ranking(self._size)
+        ranking.rebuild(self._counts.iterate())
+        with self._lock:
+            self._ranking, self._current_at = ranking, begun
+
+    def _follow(self, watch: Watch) -> None:
+        while not (self._stopping.is_set() or watch.ended):
+            change = watch.next(0.0)
+            if change is None:
+                self._current_at = self._clock()
+                change = watch.next(_WAIT_SECONDS)
+            if change is not None and not self._take_in(change):
+                self._rebuild()
+
+    def _take_in(self, change: Change) -> bool:
+        """Apply a change; false if the ranking needs the whole table again."""
+        assert self._ranking is not None
+        held = self._ranking.held(change.key)
+        count = change.value
+        if held is not None and (count is None or count < held):
+            # Either it really fell, or the table was read after this change and already held a later one.
+            count = self._counts.get(change.key)
+        with self._lock:
+            self._ranking.update(change.key, count)
+            if self._ranking.complete:
+                return True
+            self._ranking = None
+            return False

@@ -1,0 +1,216 @@
+import json
+import time
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from click_count.query import build_query
+from click_count.top import TopList
+from servicekit.events import EventStreams
+from servicekit.pages import Cursors
+from servicekit.server import HttpServer
+from servicekit.streams import Streams
+
+OPENAPI = Path(__file__).parents[1] / "openapi" / "query.json"
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def client(counts: Any) -> Iterator[httpx.Client]:
+    top = TopList(counts)
+    events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
+    app = build_query(counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"up 1\n")
+    server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
+    top.start()
+    with httpx.Client(base_url=server.start()) as client:
+        yield client
+    server.stop()
+    events.close()
+    top.close()
+
+
+def assert_problem(response: httpx.Response, status: int) -> dict[str, Any]:
+    assert response.status_code == status, response.text
+    assert response.headers["content-type"] == "application/problem+json"
+    document: dict[str, Any] = response.json()
+    return document
+
+
+def test_a_users_count_comes_with_its_place_and_age(counts: Any, client: httpx.Client) -> None:
+    counts.put("alice", 3)
+    assert client.get("/clicks/alice").json() == {
+        "user_id": "alice",
+        "count": 3,
+        "partition": 0,
+        "offset": 1,
+        "age_seconds": 0.25,
+        "stale": False,
+    }
+
+
+def test_ids_beyond_ascii_are_found(counts: Any, client: httpx.Client) -> None:
+    counts.put("é 用户%", 3)
+    assert client.get("/clicks/%C3%A9%20%E7%94%A8%E6%88%B7%25").json()["user_id"] == "é 用户%"
+
+
+def test_an_unknown_user_is_a_problem_404(client: httpx.Client) -> None:
+    document = assert_problem(client.get("/clicks/nobody"), 404)
+    assert "nobody" not in json.dumps(document)
+
+
+@pytest.mark.parametrize("user", ["x" * 129, "%EF%BF%BD", "%C2%85", "%2e%2e%2e%2e" * 40])
+def test_what_cannot_be_a_user_id_is_refused(client: httpx.Client, user: str) -> None:
+    document = assert_problem(client.get(f"/clicks/{user}"), 422)
+    assert document["errors"][0]["where"] == "path.user"
+
+
+@pytest.mark.parametrize("user", ["%00", "%ff", "a%2Fb", "%C0%AE"])
+def test_what_is_no_clean_text_is_refused(client: httpx.Client, user: str) -> None:
+    assert_problem(client.get(f"/clicks/{user}"), 400)
+    assert_problem(client.get(f"/clicks/{user}/events"), 400)
+
+
+def test_nothing_is_sent_again_while_the_count_is_the_same(counts: Any, client: httpx.Client) -> None:
+    counts.put("alice", 3)
+    tag = client.get("/clicks/alice").headers["etag"]
+    for given in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
+        response = client.get("/clicks/alice", headers={"If-None-Match": given})
+        assert response.status_code == 304
+        assert response.headers["etag"] == tag
+        assert response.content == b""
+    counts.stale = True
+    assert client.get("/clicks/alice", headers={"If-None-Match": tag}).status_code == 200
+    counts.stale = False
+    counts.put("alice", 4)
+    assert client.get("/clicks/alice", headers={"If-None-Match": tag}).json()["count"] == 4
+
+
+def all_pages(client: httpx.Client, **query: Any) -> list[list[str]]:
+    pages = []
+    cursor = None
+    while True:
+        given = {**query, "cursor": cursor} if cursor else query
+        answer = client.get("/clicks", params=given).json()
+        pages.append([item["user_id"] for item in answer["items"]])
+        cursor = answer["next"]
+        if cursor is None:
+            return pages
+
+
+def test_pages_go_through_all_users_in_order(counts: Any, client: httpx.Client) -> None:
+    users = [f"user-{n:03}" for n in range(25)]
+    for user in reversed(users):
+        counts.put(user, 1)
+    counts.put("other/é", 1)
+    assert [len(page) for page in all_pages(client, prefix="user-", limit=10)] == [10, 10, 5]
+    assert list(chain(*all_pages(client, prefix="user-", limit=10))) == users
+    assert list(chain(*all_pages(client, limit=1))) == ["other/é", *users]
+    assert all_pages(client, prefix="nobody") == [[]]
+
+
+def test_a_cursor_that_was_not_made_for_the_query_is_refused(counts: Any, client: httpx.Client) -> None:
+    for n in range(3):
+        counts.put(f"user-{n}", 1)
+    cursor = client.get("/clicks", params={"limit": 1}).json()["next"]
+    for given in (
+        {"cursor": cursor, "prefix": "user-"},
+        {"cursor": cursor[:-4]},
+        {"cursor": "A" * 40},
+        {"cursor": ""},
+    ):
+        assert_problem(client.get("/clicks", params=given), 422)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "limit=0",
+        "limit=1001",
+        "limit=-1",
+        "limit=nan",
+        "limit=1e2",
+        "limit=" + "9" * 3000,
+        "limit=%EF%BC%91",
+        "limt=1",
+        "limit=1&limit=2",
+        "prefix=" + "x" * 129,
+        "prefix=%EF%BF%BD",
+        "user=alice",
+    ],
+)
+def test_bad_queries_are_refused(client: httpx.Client, query: str) -> None:
+    assert_problem(client.get(f"/clicks?{query}"), 422)
+
+
+def test_the_top_list_is_sorted(counts: Any, client: httpx.Client) -> None:
+    for user, count in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
+        counts.put(user, count)
+    wait_until(lambda: len(client.get("/top").json().get("items", ())) == 4)
+    answer = client.get("/top?limit=3").json()
+    assert [(item["user_id"], item["count"]) for item in answer["items"]] == [("b", 3), ("d", 3), ("c", 2)]
+    assert answer["stale"] is False
+    assert answer["age_seconds"] >= 0.25
+    assert_problem(client.get("/top?limit=1001"), 422)
+
+
+def test_every_endpoint_answers_503_until_the_table_is_ready(counts: Any, client: httpx.Client) -> None:
+    counts.ready = False
+    for path in ("/clicks/alice", "/clicks", "/top", "/clicks/alice/events", "/events", "/readyz"):
+        response = client.get(path)
+        assert_problem(response, 503)
+        assert response.headers["retry-after"] == "1"
+    assert client.get("/livez").status_code == 200
+
+
+def test_a_users_events_begin_with_the_count_and_go_on_with_changes(
+    counts: Any, client: httpx.Client
+) -> None:
+    counts.put("alice", 3)
+    with client.stream("GET", "/clicks/alice/events") as response:
+        lines = response.iter_lines()
+        assert next(line for line in lines if line.startswith("data:")).startswith(
+            'data: {"user_id": "alice", "count": 3'
+        )
+        counts.put("bob", 1)
+        counts.put("alice", 4)
+        assert next(line for line in lines if line.startswith("data:")) == (
+            'data: {"user_id": "alice", "count": 4, "partition": 0, "offset": 2}'
+        )
+
+
+def test_events_of_a_prefix_carry_deletions_too(counts: Any, client: httpx.Client) -> None:
+    with client.stream("GET", "/events?prefix=a") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "retry: 3000"
+        counts.put("bob", 1)
+        counts.put("alice", None)
+        assert next(line for line in lines if line.startswith("data:")).startswith(
+            'data: {"user_id": "alice", "count": null'
+        )
+
+
+def test_a_caller_who_missed_changes_is_told_so(counts: Any, client: httpx.Client) -> None:
+    with client.stream("GET", "/events") as response:
+        lines = response.iter_lines()
+        assert next(lines) == "retry: 3000"
+        counts.overrun()
+        assert "event: missed" in list(lines)
+
+
+def test_silent_streams_carry_heartbeats(client: httpx.Client) -> None:
+    with client.stream("GET", "/events") as response:
+        assert any(line == ": still here" for line in response.iter_lines())
+
+
+def test_the_committed_openapi_document_is_current(client: httpx.Client) -> None:
+    assert json.loads(OPENAPI.read_text("utf-8")) == client.get("/openapi.json").json()
