@@ -3,7 +3,7 @@
 import multiprocessing
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 
@@ -70,7 +70,7 @@ def _worker(work: Callable[[int], None], number: int) -> None:
     work(number)
 
 
-def _log_failures(workers: list[BaseProcess]) -> None:
+def _log_failures(workers: Sequence[BaseProcess]) -> None:
     for worker in workers:
         if worker.exitcode:
             log.error("worker failed, the others are stopped", worker=worker.name, exit_code=worker.exitcode)
