@@ -1,6 +1,7 @@
 """What `ports.Store` promises, of every implementation."""
 
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,18 @@ def test_reads_of_other_threads_while_it_closes_succeed_or_are_told_to_retry(sto
         thread.join(20)
     assert wrong == []
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_stores_that_exist_are_listed_with_the_time_they_were_opened_or_left(stores: Stores) -> None:
+    assert dict(stores.present()) == {}
+    before = time.time()
+    stores.open("clicks-table", 0).close()
+    stores.open("gone", 5).close()
+    stores.destroy("gone", 5)
+    stores.open("other", 11)
+    present = stores.present()
+    assert set(present) == {("clicks-table", 0), ("other", 11)}
+    assert all(before - 2 <= moment <= time.time() + 2 for moment in present.values())
 
 
 def test_size_grows_with_what_is_written(store: Store) -> None:

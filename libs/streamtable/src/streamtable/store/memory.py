@@ -1,7 +1,8 @@
 """Stores in memory: for tests, the Tester, and tables that need not survive the process."""
 
+import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
@@ -19,9 +20,14 @@ class MemoryStores:
     """Stores that live as long as this object: one that is closed and opened again has its rows still.
 
     With `crash()` it behaves as a process that is killed: what was written in bulk is lost, all else is kept.
+
+    Args:
+        now: wall time in seconds, for `present`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._used: dict[tuple[str, int], float] = {}
         self._kept: dict[tuple[str, int], _Contents] = {}
         self._open: dict[tuple[str, int], MemoryStore] = {}
 
@@ -31,12 +37,17 @@ class MemoryStores:
             raise StoreInUse("the store is open in this process already").at(table, partition)
         store = MemoryStore(self, place, self._kept.get(place, _Contents()))
         self._open[place] = store
+        self._used[place] = self._now()
         return store
 
     def destroy(self, table: str, partition: int) -> None:
         if (table, partition) in self._open:
             raise StoreInUse("the store is open: close it before it is destroyed").at(table, partition)
         self._kept.pop((table, partition), None)
+        self._used.pop((table, partition), None)
+
+    def present(self) -> Mapping[tuple[str, int], float]:
+        return dict(self._used)
 
     def close(self) -> None:
         for store in list(self._open.values()):
@@ -49,6 +60,7 @@ class MemoryStores:
 
     def _closed(self, place: tuple[str, int], kept: _Contents) -> None:
         self._kept[place] = kept
+        self._used[place] = self._now()
         del self._open[place]
 
 

@@ -101,7 +101,6 @@ class RocksStores:
                 raise
 
     def present(self) -> Mapping[tuple[str, int], float]:
-        """Table and partition of each store on disk, with the wall time (seconds) of the last opening or closing."""
         try:
             owners = [path for path in self._root.glob("*/*/owner") if path.parent.name.isdecimal()]
             return {
