@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from streamtable import view
 from streamtable.clock import SystemClock
-from streamtable.engine.failpoint import kill_at, no_failpoint
+from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.position import Guarantee
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
@@ -57,7 +57,7 @@ class Processor(GroupProcessor):
         memory_bytes: for RocksDB's caches and for decoded rows, each.
         metrics: where numbers go; a registry of its own unless given.
         progress: where recovery is shown; bars on standard error if that is a terminal.
-        failpoint: name of a place at which the process kills itself, for tests.
+        failpoint: where the process kills or freezes itself, for tests; see `engine.failpoint.failpoint_at`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Processor(GroupProcessor):
             SystemClock(),
             metrics or Metrics.register(CollectorRegistry()),
             progress or progress_on(sys.stderr),
-            kill_at(failpoint) if failpoint else no_failpoint,
+            failpoint_at(failpoint) if failpoint else no_failpoint,
         )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""Named places where a test can make the process die: between any two steps of a commit, and in recovery.
+"""Named places where a test can make the process die or freeze: between any two steps of a commit, and in recovery.
 
 In production every call is one comparison with None.
 """
@@ -28,15 +28,20 @@ def no_failpoint(name: str) -> None:
     """Go on."""
 
 
-def kill_at(spec: str) -> Failpoint:
-    """A failpoint that kills the process with SIGKILL, as a power cut would.
+def failpoint_at(spec: str) -> Failpoint:
+    """A failpoint that kills the process with SIGKILL, as a power cut would, or freezes it.
 
     Args:
-        spec: `name` or `name:N`: at the N-th time that the place is reached (1 is the first).
+        spec: `name` or `name:N`: at the N-th time that the place is reached (1 is the first). With `stop@` before it
+            the process freezes itself (SIGSTOP) until somebody sends SIGCONT: a zombie in the middle of a step.
     """
-    name, _, times = spec.partition(":")
+    action, at, place = spec.rpartition("@")
+    name, _, times = place.partition(":")
+    if action not in {"", "stop"} or (at and not action):
+        raise ValueError(f"a failpoint is name:N or stop@name:N, not {spec!r}")
     if name not in ALL_STEPS:
         raise ValueError(f"no failpoint is named {name!r}; there are {', '.join(ALL_STEPS)}")
+    number = signal.SIGSTOP if action else signal.SIGKILL
     left = int(times or 1)
 
     def hit(reached: str) -> None:
@@ -44,6 +49,6 @@ def kill_at(spec: str) -> Failpoint:
         if reached == name:
             left -= 1
             if left == 0:
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), number)
 
     return hit
