@@ -1,6 +1,5 @@
 """What a service does as a process: it stops at SIGTERM and SIGINT, and writes lines for who started it."""
 
-import os
 import signal
 import sys
 from queue import Empty, SimpleQueue
@@ -16,7 +15,6 @@ class StopSignals:
     def __init__(self) -> None:
         # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
         self._reasons: SimpleQueue[str] = SimpleQueue()
-        self._asked = False
         self._before: dict[signal.Signals, object] = {}
 
     def __enter__(self) -> Self:
@@ -50,9 +48,9 @@ class StopSignals:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del frame
-        if self._asked:
-            os._exit(128 + number)
-        self._asked = True
+        for stop_signal in STOP_SIGNALS:
+            # The default action ends the process even while it waits inside of a C library.
+            signal.signal(stop_signal, signal.SIG_DFL)
         self.ask(signal.Signals(number).name)
 
 

@@ -20,8 +20,7 @@ from servicekit.pages import Cursors
 from servicekit.process import StopSignals, say
 from servicekit.server import HttpServer
 from servicekit.streams import Streams
-from streamtable import View
-from streamtable.emitter import Emitter
+from streamtable import Emitter, View
 from streamtable.errors import StreamtableError
 
 log = structlog.get_logger()
@@ -55,9 +54,8 @@ def serve_emitter(runtime: Runtime) -> int:
 def serve_view(runtime: Runtime) -> int:
     """Answer gRPC until stopped."""
     settings = runtime.settings
-    table = topics.by_count(runtime.service.group).table
     with StopSignals() as signals, ExitStack() as opened:
-        view = opened.enter_context(View(table, runtime.kafka, state_dir=settings.state_dir, name="view"))
+        view = opened.enter_context(_view(runtime, "view"))
         opened.enter_context(operations(runtime, "view", lambda: view.ready))
         streams = Streams(_STREAMS)
         service = ClickCountsService(view, streams)
@@ -78,10 +76,9 @@ def serve_view(runtime: Runtime) -> int:
 def serve_query(runtime: Runtime) -> int:
     """Answer REST until stopped."""
     settings = runtime.settings
-    table = topics.by_count(runtime.service.group).table
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
-        view = opened.enter_context(View(table, runtime.kafka, state_dir=settings.state_dir, name="query"))
+        view = opened.enter_context(_view(runtime, "query"))
         top = TopList(view)
         top.start()
         opened.callback(top.close)
@@ -118,6 +115,12 @@ def send_load(runtime: Runtime, load: Load) -> int:
         _close(emitter, settings.shutdown_timeout)
     say(report.text(time.monotonic() - begun))
     return 1 if report.errors else 0
+
+
+def _view(runtime: Runtime, name: str) -> View[str, int]:
+    table = topics.by_count(runtime.service.group).table
+    state_dir = runtime.settings.state_dir
+    return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 
 def _close(emitter: ClickEmitter, seconds: float) -> None:

@@ -2,14 +2,13 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import Final
 
 from click_count import topics
 from click_count.runtime import Runtime, operations
 from servicekit.workers import Worker, run_workers, stop_with_parent
-from streamtable import Group, Guarantee, Processor
-from streamtable.settings import Address, Settings
+from streamtable import Group, Processor, Settings
+from streamtable.settings import Address
 
 HANDLERS: Final = {"count": topics.by_count, "record": topics.by_record}
 
@@ -22,18 +21,7 @@ def process(runtime: Runtime, group: Group[str, int], parent: int | None = None)
         group: what to do.
         parent: id of the process without which this one is to stop.
     """
-    settings = runtime.settings
-    processor = Processor(
-        group,
-        runtime.kafka,
-        state_dir=Path(settings.state_dir),
-        instance_id=settings.instance_id,
-        guarantee=Guarantee(settings.guarantee),
-        commit_interval=settings.commit_interval,
-        start_timeout=settings.start_timeout,
-        state_retention=settings.state_retention,
-        failpoint=settings.failpoint,
-    )
+    processor = Processor.from_settings(group, runtime.settings, metrics=runtime.measured)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
     with operations(runtime, "processor", lambda: processor.ready):

@@ -16,11 +16,10 @@ from click_count.settings import ServiceSettings
 from servicekit.process import StopSignals
 from servicekit.rest import build_app
 from servicekit.server import HttpServer
-from streamtable import Kafka
+from streamtable import Kafka, Settings, kafka_from
 from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TopicMismatch
-from streamtable.observe import configure_logging, metrics_page
+from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import Cluster
-from streamtable.settings import Settings
 
 log = structlog.get_logger()
 VERSION: Final = "1.0.0"
@@ -37,6 +36,7 @@ class Runtime:
     service: ServiceSettings
     kafka: Kafka
     registry: CollectorRegistry
+    measured: Metrics
 
     def metrics(self) -> bytes:
         """The page for Prometheus."""
@@ -49,13 +49,9 @@ def run(command: Callable[[Runtime], int]) -> int:
         settings = Settings.from_environment()
         service = ServiceSettings.from_environment(os.environ)
         configure_logging(settings.log_format, settings.log_level, sys.stderr)
-        kafka = Kafka(
-            settings.bootstrap_servers,
-            settings.kafka,
-            group_protocol=settings.group_protocol,
-            static_membership=settings.static_membership,
-        )
-        return command(Runtime(settings, service, kafka, CollectorRegistry()))
+        registry = CollectorRegistry()
+        measured = Metrics.register(registry)
+        return command(Runtime(settings, service, kafka_from(settings), registry, measured))
     except ConfigurationError as error:
         sys.stderr.write(f"{error}\n")
         return EXIT_CONFIGURATION

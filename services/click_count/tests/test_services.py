@@ -1,0 +1,277 @@
+"""The services as processes, with a real broker between them."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from contracts.grpc.click_count.v1 import click_count_pb2 as pb
+from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
+from streamtable.testing.broker import Broker
+
+PARTITIONS = 4
+GROUPS = ("click-count", "click-count-2")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+
+
+class Process:
+    """One command, running."""
+
+    def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("STREAMTABLE_", "CLICK_COUNT_"))}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "click_count.main", *arguments],
+            env={**clean, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        self.output: list[str] = []
+        self._lines: Queue[str] = Queue()
+        self._reader = threading.Thread(target=self._read)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.output.append(line)
+            self._lines.put(line)
+        self.process.stdout.close()
+
+    def address(self) -> str:
+        """What it says that it listens on."""
+        while True:
+            found = re.match(r"listening on (http|grpc)://(\S+)", self._lines.get(timeout=30))
+            if found is not None:
+                return found.group(2)
+
+    def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.ended()
+
+    def ended(self) -> int:
+        code = self.process.wait(30)
+        self._reader.join()
+        return code
+
+    def close(self) -> None:
+        self.process.kill()
+        self.ended()
+
+
+class Cluster:
+    """The topics of click counting, and processes that use them."""
+
+    def __init__(self, broker: Broker, folder: Path, stack: ExitStack) -> None:
+        self.environment = {
+            "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",
+            "STREAMTABLE_GRPC_ADDRESS": "127.0.0.1:0",
+            "STREAMTABLE_LOG_FORMAT": "json",
+        }
+        self._folder = folder
+        self._stack = stack
+        self._started = 0
+
+    def start(self, *arguments: str, **environment: str) -> Process:
+        self._started += 1
+        own = {
+            "STREAMTABLE_INSTANCE_ID": f"test-{self._started}",
+            "STREAMTABLE_STATE_DIR": str(self._folder / str(self._started)),
+        }
+        process = Process(list(arguments), {**self.environment, **own, **environment})
+        self._stack.callback(process.close)
+        return process
+
+    def http(self, process: Process) -> httpx.Client:
+        client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
+        return self._stack.enter_context(client)
+
+    def clicks_in_kafka(self) -> int:
+        config = {"bootstrap.servers": self.environment["STREAMTABLE_BOOTSTRAP_SERVERS"], "group.id": "-"}
+        consumer = Consumer(config)
+        places = [TopicPartition("user-clicks", partition) for partition in range(PARTITIONS)]
+        ends = [consumer.get_watermark_offsets(place, timeout=20)[1] for place in places]
+        consumer.close()
+        return sum(ends)
+
+
+@pytest.fixture
+def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    compacted = {"cleanup.policy": "compact"}
+    topics = [NewTopic("user-clicks", PARTITIONS)]
+    for group in GROUPS:
+        topics += [NewTopic(f"{group}-{kind}", PARTITIONS) for kind in ("dead-letters", "retry")]
+        topics.append(NewTopic(f"{group}-table", PARTITIONS, config=compacted))
+    for created in admin.create_topics(topics).values():
+        created.result(30)
+    with ExitStack() as stack:
+        yield Cluster(broker, tmp_path, stack)
+    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
+        deleted.result(30)
+    wait_until(lambda: "user-clicks" not in admin.list_topics(timeout=10).topics)
+    for removed in admin.delete_consumer_groups(list(GROUPS)).values():
+        removed.exception(30)
+
+
+def ready(client: httpx.Client) -> bool:
+    return client.get("/readyz").status_code == 200
+
+
+def count_of(client: httpx.Client, user: str) -> int | None:
+    response = client.get(f"/clicks/{user}")
+    return response.json()["count"] if response.status_code == 200 else None
+
+
+def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) -> None:
+    processes = {
+        name: cluster.start(name, STREAMTABLE_METRICS_ADDRESS="127.0.0.1:0")
+        for name in ("emitter", "processor", "view", "query")
+    }
+    emitter, query = cluster.http(processes["emitter"]), cluster.http(processes["query"])
+    processor = cluster.http(processes["processor"])
+    for client in (emitter, query, processor):
+        wait_until(lambda client=client: ready(client))  # type: ignore[misc] # bound in the loop
+
+    for user, clicks in (("alice", 3), ("bob", 2), ("é 用户", 1)):
+        body = [{"user_id": user, "url": "https://example.org/"}] * clicks
+        assert emitter.post("/clicks", json=body).status_code == 200
+    assert emitter.post("/clicks", json={"user_id": "alice", "url": "x"}).status_code == 201
+    wait_until(lambda: count_of(query, "alice") == 4 and count_of(query, "é 用户") == 1)
+
+    answer = query.get("/clicks/alice").json()
+    assert answer["stale"] is False
+    assert 0 <= answer["age_seconds"] < 5
+    items = query.get("/clicks?limit=2").json()["items"]
+    assert items == [{"user_id": "alice", "count": 4}, {"user_id": "bob", "count": 2}]
+    wait_until(lambda: query.get("/top?limit=1").json()["items"] == [{"user_id": "alice", "count": 4}])
+
+    processes["view"].address()  # of its metrics
+    with grpc.insecure_channel(processes["view"].address()) as channel:
+        stub: Any = ClickCountsStub(channel)
+        response = stub.Get(pb.GetRequest(user_id="alice"), timeout=5, wait_for_ready=True)
+        assert (response.count, response.partition) == (4, answer["partition"])
+        rows = [row.user_id for message in stub.Scan(pb.ScanRequest()) for row in message.rows]
+        assert rows == ["alice", "bob", "é 用户"]
+        changes = stub.Watch(pb.WatchRequest(user_id="alice"))
+        changes.initial_metadata()
+        with query.stream("GET", "/clicks/alice/events") as events:
+            lines = events.iter_lines()
+            assert '"count": 4' in next(line for line in lines if line.startswith("data:"))
+            emitter.post("/clicks", json={"user_id": "alice", "url": "x"})
+            assert next(changes).count == 5
+            assert '"count": 5' in next(line for line in lines if line.startswith("data:"))
+            # Open streams do not keep the services from stopping.
+            assert processes["query"].stop() == 0
+        assert processes["view"].stop() == 0
+
+    assert "streamtable_records_in_total" in processor.get("/metrics").text
+    assert processes["emitter"].stop(signal.SIGINT) == 0
+    assert processes["processor"].stop() == 0
+
+
+def test_both_handlers_make_the_same_table_from_a_load(cluster: Cluster) -> None:
+    load = cluster.start(
+        "load", "--rate", "0", "--count", "5000", "--keys", "50", "--skew", "1", "--seed", "3"
+    )
+    assert load.ended() == 0, load.output
+    assert "acknowledged 5000" in load.output[-1]
+    tables = []
+    for handler, group in zip(("count", "record"), GROUPS, strict=True):
+        processor = cluster.start("processor", "--handler", handler, CLICK_COUNT_GROUP=group)
+        query = cluster.start("query", CLICK_COUNT_GROUP=group)
+        client = cluster.http(query)
+        wait_until(lambda client=client: total(client) == 5000)  # type: ignore[misc] # bound in the loop
+        tables.append(client.get("/clicks?limit=1000").json()["items"])
+        assert processor.stop() == 0
+        assert query.stop() == 0
+    assert tables[0] == tables[1]
+    assert len(tables[0]) > 30
+
+
+def total(client: httpx.Client) -> int:
+    answer = client.get("/clicks?limit=1000")
+    return sum(item["count"] for item in answer.json()["items"]) if answer.status_code == 200 else 0
+
+
+def test_several_workers_count_together_and_stop_together(cluster: Cluster) -> None:
+    load = cluster.start("load", "--rate", "0", "--count", "2000", "--keys", "50")
+    processor = cluster.start("processor", "--workers", "2")
+    client = cluster.http(cluster.start("query"))
+    assert load.ended() == 0, load.output
+    wait_until(lambda: total(client) == 2000)
+    assert processor.stop() == 0, processor.output
+
+
+def test_every_click_that_was_answered_before_the_emitter_stopped_is_in_kafka(cluster: Cluster) -> None:
+    process = cluster.start("emitter")
+    emitter = cluster.http(process)
+    wait_until(lambda: ready(emitter))
+    codes: list[int] = []
+    lost: list[Exception] = []
+
+    def post() -> None:
+        with httpx.Client(base_url=emitter.base_url, timeout=20) as client:
+            try:
+                while True:
+                    body = {"user_id": "alice", "url": "https://example.org/"}
+                    codes.append(client.post("/clicks", json=body).status_code)
+            except httpx.HTTPError as error:
+                lost.append(error)
+
+    threads = [threading.Thread(target=post) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(codes) > 50)
+    assert process.stop() == 0, process.output
+    for thread in threads:
+        thread.join()
+    assert set(codes) == {201}
+    assert codes.count(201) == cluster.clicks_in_kafka()
+
+
+@pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
+def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
+    with ExitStack() as stack:
+        process = Cluster(broker, tmp_path, stack).start(command, CLICK_COUNT_GROUP="nowhere")
+        assert process.ended() == 2
+        text = "".join(process.output)
+        assert "topic" in text
+
+
+@pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("STREAMTABLE_BOOTSTRAP_SERVERS", "nonsense"),
+        ("STREAMTABLE_NO_SUCH_SETTING", "1"),
+        ("CLICK_COUNT_NO_SUCH_SETTING", "1"),
+    ],
+)
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str, name: str, value: str) -> None:
+    process = Process([command], {name: value})
+    assert process.ended() == 2
+    text = "".join(process.output)
+    assert name in text
+    assert "Traceback" not in text
