@@ -93,6 +93,7 @@ def test_numbers_outside_of_the_range_are_poison(codec: Any, data: Any) -> None:
         (codec("long", "local-timestamp-millis"), datetime(2020, 1, 1, tzinfo=UTC)),
         (UUIDS, "00000000-0000-0000-0000-000000000000"),
         (MONEY, Decimal("0.001")),
+        (MONEY, Decimal("1.001")),
         (MONEY, Decimal(10_000)),
         (MONEY, Decimal("NaN")),
         (MONEY, Decimal("1E+999999")),

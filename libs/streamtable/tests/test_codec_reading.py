@@ -100,6 +100,8 @@ POISON = [
     (array("long"), "808080808040", "block of"),
     (array("long"), "03080202" + "00", "block"),  # two items in 4 bytes, says the block; they take two
     (array("long"), "0301" + "020200", "block of -1"),
+    (array("long"), "0306" + "020200", "another size"),  # three bytes, says the block; they take two
+    (mapping("long"), "0108" + "02610200", "another size"),
     (array("double"), "04" + "00" * 9, "block of 2"),
     (array(array("long")), "02" + LONG_MAX, "block of"),
     (mapping("long"), "02" + LONG_MAX, "block of|negative|end"),
@@ -197,6 +199,15 @@ def test_no_small_message_fills_the_memory() -> None:
         [sys.executable, "-c", HUNGRY], capture_output=True, text=True, timeout=60, check=False
     )
     assert (run.returncode, run.stdout.split()) == (0, ["poison"] * 6), run.stderr
+
+
+def test_defaults_do_not_make_a_small_message_fill_the_memory() -> None:
+    writer = record(("a", "boolean"))
+    reader = record(("a", "boolean"), *((f"f{i}", "int", 0) for i in range(40)))
+    read = make_reader(AvroSchema.load(array(writer)).tree, AvroSchema.load(array(reader)).tree)
+    items = Avro("long", Plain()).encode(300_000)
+    with pytest.raises(ValueError, match="block of 300000 items"):
+        read(items + b"\x00" * 300_001, 0)
 
 
 # ---- resolution ---------------------------------------------------------------------------------------------------

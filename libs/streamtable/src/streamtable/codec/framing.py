@@ -104,8 +104,11 @@ class Confluent:
             )
         return _CONFLUENT_MAGIC + self._registry.id_of(self._subject, schema).to_bytes(4, "big")
 
-    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+    def writer(
+        self,
+        prefix: bytes,
+        known: Mapping[bytes, AvroSchema],  # noqa: ARG002 - the protocol's
+    ) -> AvroSchema:
         if len(prefix) < self.size or not prefix.startswith(_CONFLUENT_MAGIC):
             raise PoisonRecord(f"not Confluent's format: begins with {prefix.hex() or 'nothing'}")
-        schema = self._registry.schema(int.from_bytes(prefix[1:], "big"))
-        return known.get(schema.fingerprint, schema)
+        return self._registry.schema(int.from_bytes(prefix[1:], "big"))
