@@ -1,4 +1,6 @@
+import contextlib
 import socket
+import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +21,14 @@ def names(bootstrap_servers: str) -> set[str]:
 
 def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=replicas)])[name].result(
-        timeout=20
-    )
+    deadline = time.monotonic() + 60
+    while name not in names(bootstrap_servers):
+        # Refused while a cluster that lost a member has no controller, or too few brokers for the replicas.
+        with contextlib.suppress(KafkaException):
+            admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=replicas)])[name].result(
+                20
+            )
+        assert time.monotonic() < deadline, f"{name} could not be created"
 
 
 def as_map(text: str) -> dict[str, str]:

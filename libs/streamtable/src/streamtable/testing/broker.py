@@ -119,7 +119,7 @@ class Broker:
         """Whether its process exists; a frozen one counts."""
         return self._child is not None and self._child.returncode is None
 
-    def start(self, timeout: float = 60) -> None:
+    def start(self, timeout: float = 90) -> None:
         """Start it, formatting an empty data folder first, and wait until it answers.
 
         Raises:
@@ -157,7 +157,7 @@ class Broker:
         self._child = Child([*java, "kafka.Kafka", str(settings)], self.log_file, detached=self._detached)
         (self.data_dir / "pid").write_text(f"{self._child.pid}\n")
 
-    def wait_ready(self, timeout: float = 60) -> None:
+    def wait_ready(self, timeout: float = 90) -> None:
         """Wait until it says that it has started, and answers with as many brokers as the cluster has."""
         deadline = time.monotonic() + timeout
         while not (self._says_ready() and self._answers()):

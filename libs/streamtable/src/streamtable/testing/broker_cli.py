@@ -46,24 +46,20 @@ def up(data_dir: Path, port: int, count: int, *, foreground: bool) -> None:
             f"{data_dir} holds the data of {formatted} brokers, not {count}: wipe it first"
         )
     cluster = BrokerCluster(data_dir, count=count, port=port, detached=not foreground)
+    signal.signal(signal.SIGTERM, _interrupt)
+    stays = False
     try:
         cluster.start()
-    except BaseException:
-        cluster.close()
-        raise
-    pids = ", ".join(str(broker.pid) for broker in cluster.brokers)
-    print(
-        f"Kafka answers on {cluster.bootstrap_servers} (process {pids}; data and logs in {data_dir})",
-        flush=True,
-    )
-    if foreground:
-        signal.signal(signal.SIGTERM, _interrupt)
-        try:
-            while all(broker.running for broker in cluster.brokers):
-                time.sleep(0.2)
-        except KeyboardInterrupt:
-            print("stopping")
-        finally:
+        pids = ", ".join(str(broker.pid) for broker in cluster.brokers)
+        where = f"process {pids}; data and logs in {data_dir}"
+        print(f"Kafka answers on {cluster.bootstrap_servers} ({where})", flush=True)
+        stays = not foreground
+        while foreground and all(broker.running for broker in cluster.brokers):
+            time.sleep(0.2)
+    except KeyboardInterrupt:
+        print("stopping")
+    finally:
+        if not stays:
             cluster.close()
 
 
