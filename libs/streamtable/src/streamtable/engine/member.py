@@ -124,7 +124,8 @@ class Member:
             return
         try:
             works = self._checkpoint.commit(tasks)
-        except (RewindNeeded, Migrated) as error:
+        except (RewindNeeded, Migrated, RetryLater) as error:
+            # RetryLater: at least once only, from offsets that may have been committed; applying twice is its licence.
             self._undo(error)
         except OutcomeUnknown as error:
             self._renew_later(error)
