@@ -77,8 +77,8 @@ class Kafka:
         return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
 
     def producer(self) -> KafkaProducer:
-        _, config = self._watched("producer", options.producer())
-        return KafkaProducer(_made(Client, config))
+        log, config = self._watched("producer", options.producer())
+        return KafkaProducer(_made(Client, config), log)
 
     def table_reader(self, name: str) -> KafkaTableReader:
         log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True})

@@ -10,7 +10,7 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import Migrated, RetryLater
-from streamtable.kafka.errors import MIGRATED, PASSING, cause, describe, fatal, migrated, unreadable
+from streamtable.kafka.errors import MIGRATED, PASSING, STATE, cause, describe, fatal, migrated, unreadable
 from streamtable.kafka.fetch import fetch, split
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import RebalanceListener
@@ -18,6 +18,7 @@ from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 REJOIN_EVERY_S = 1.0
 START = 0
+SEEK_WAIT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +72,16 @@ class KafkaGroupConsumer:
         self._lock = threading.RLock()  # the client must not be closed while `stable_offsets` is in it
         self._closed = False
         self._failure: BaseException | None = None
-        self._unplaced: set[TopicPartition] = set()
+        self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
+        self._assigned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
         self._subscription: tuple[list[str], RebalanceListener] | None = None
         self._rejoin_at: float | None = None
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
         self._subscription = (list(topics), listener)
         self._consumer.subscribe(
-            list(topics), on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._lost
+            list(topics), on_assign=self._on_assigned, on_revoke=self._on_revoked, on_lost=self._on_lost
         )
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
@@ -87,23 +90,50 @@ class KafkaGroupConsumer:
             return []
         messages = fetch(self._consumer, max_records, timeout)
         self._raise_failure()
-        return split(messages, self._error_item)
+        batches = split(messages, self._error_item)
+        for batch in batches:
+            if batch.place in self._next:
+                self._next[batch.place] = batch.last_offset + 1
+        return batches
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
+        places = list(places)
         self._consumer.pause(partitions(places))
+        self._paused.update(places)
 
     def resume(self, places: Iterable[TopicPartition]) -> None:
-        places = list(places)
-        if unplaced := self._unplaced.intersection(places):
+        resumed = self._paused.intersection(places)
+        if unplaced := resumed - self._next.keys():
             raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
-        self._consumer.resume(partitions(places))
+        self._consumer.resume(partitions(resumed))
+        self._paused -= resumed
+        for place in resumed:
+            # The client's fetcher notices a resumed partition after up to a second, unless a seek wakes it; one to
+            # offset 0 does not, so another goes before it, of which no record can come any more.
+            if self._next[place] == 0:
+                self._seek(place, 1)
+            self._seek(place, self._next[place])
 
     def seek(self, place: TopicPartition, offset: int) -> None:
-        try:
-            self._consumer.seek(Partition(*place, offset))
-        except KafkaException as error:
-            raise migrated(cause(error), "a seek").at(*place, offset) from error
-        self._unplaced.discard(place)
+        self._seek(place, offset)
+        self._next[place] = offset
+
+    def _seek(self, place: TopicPartition, offset: int) -> None:
+        deadline = time.monotonic() + SEEK_WAIT_S
+        while place in self._assigned:
+            try:
+                self._consumer.seek(Partition(*place, offset))
+            except KafkaException as exception:
+                error = cause(exception)
+                # Right after the assignment the fetcher may not have started, and refuses.
+                if error.code() not in STATE or time.monotonic() > deadline:
+                    raise fatal(error, "a seek").at(*place, offset) from exception
+                time.sleep(0.002)
+            else:
+                return
+        raise Migrated(
+            "a seek in a partition that is not assigned", topic=place.topic, partition=place.partition
+        )
 
     def stable_offsets(
         self, places: Iterable[TopicPartition], timeout: float
@@ -155,7 +185,7 @@ class KafkaGroupConsumer:
 
     # -- callbacks: an exception in one is kept and raised by `poll`, because the client would go on without state
 
-    def _assigned(self, consumer: Consumer, assigned: list[Partition]) -> None:
+    def _on_assigned(self, consumer: Consumer, assigned: list[Partition]) -> None:
         for each in assigned:
             # Any start will do until `seek`. Without one the client looks for a committed offset, and where there
             # is none it stops the partition with an error after which every seek is refused.
@@ -165,29 +195,35 @@ class KafkaGroupConsumer:
         else:
             consumer.assign(assigned)
         consumer.pause(assigned)
-        self._unplaced.update(_places(assigned))
-        self._tell(lambda listener: listener.assigned(_places(assigned)))
+        self._assigned.update(_places(assigned))
+        self._paused.update(_places(assigned))
+        self._tell(lambda listener, places: listener.assigned(places), _places(assigned))
 
-    def _revoked(self, consumer: Consumer, revoked: list[Partition]) -> None:
-        self._tell(lambda listener: listener.revoked(_places(revoked)))
+    def _on_revoked(self, consumer: Consumer, revoked: list[Partition]) -> None:
+        self._tell(lambda listener, places: listener.revoked(places), _places(revoked))
         self._unassign(consumer, revoked)
 
-    def _lost(self, consumer: Consumer, lost: list[Partition]) -> None:
-        self._tell(lambda listener: listener.lost(_places(lost)))
+    def _on_lost(self, consumer: Consumer, lost: list[Partition]) -> None:
+        self._tell(lambda listener, places: listener.lost(places), _places(lost))
         self._unassign(consumer, lost)
 
     def _unassign(self, consumer: Consumer, gone: list[Partition]) -> None:
-        self._unplaced.difference_update(_places(gone))
+        for place in _places(gone):
+            self._next.pop(place, None)
+            self._assigned.discard(place)
+            self._paused.discard(place)
         if self._incremental:
             consumer.incremental_unassign(gone)
         else:
             consumer.unassign()
 
-    def _tell(self, call: Callable[[RebalanceListener], None]) -> None:
-        if self._failure is not None or self._subscription is None:
+    def _tell(
+        self, call: Callable[[RebalanceListener, list[TopicPartition]], None], places: list[TopicPartition]
+    ) -> None:
+        if not places or self._failure is not None or self._subscription is None:
             return
         try:
-            call(self._subscription[1])
+            call(self._subscription[1], places)
         except BaseException as error:  # noqa: BLE001 - kept, and raised as it is by `poll` or `close`
             self._failure = error
 

@@ -9,11 +9,14 @@ def _codes(names: str) -> frozenset[int]:
     return frozenset(getattr(KafkaError, name) for name in names.split())
 
 
-TIMED_OUT, RESET, END, QUEUE_FULL = (
-    getattr(KafkaError, name)
-    for name in ("_TIMED_OUT", "_AUTO_OFFSET_RESET", "_PARTITION_EOF", "_QUEUE_FULL")
-)
-INVALID = _codes("_INVALID_ARG _UNKNOWN_PROTOCOL _CONFLICT")
+END = _codes("_PARTITION_EOF")
+"""Not an error: the end of a partition has been reached."""
+
+STATE = _codes("_STATE")
+"""The client cannot do this now."""
+
+DEAD = _codes("_FATAL")
+"""The client failed for good earlier; `poll` says why, once."""
 
 FENCED = _codes("_FENCED INVALID_PRODUCER_EPOCH PRODUCER_FENCED")
 """The transactional id has got a newer epoch."""

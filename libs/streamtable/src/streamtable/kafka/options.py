@@ -70,6 +70,8 @@ def consumer(group: str) -> dict[str, object]:
         "check.crcs": True,
         # The default, a second's pause of a partition whose queue was full, starves a fast reader.
         "fetch.queue.backoff.ms": 5,
+        # A partition that is resumed waits until the fetch of the others has returned; the default is 500.
+        "fetch.wait.max.ms": 100,
         "queued.max.messages.kbytes": 8_192,
         "queued.min.messages": 10_000,
     }

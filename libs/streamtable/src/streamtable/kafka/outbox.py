@@ -14,7 +14,7 @@ from streamtable.errors import (
     Unencodable,
 )
 from streamtable.kafka.consumer import GroupMembership, offsets_of
-from streamtable.kafka.errors import MIGRATED, cause, describe, fatal, migrated
+from streamtable.kafka.errors import DEAD, MIGRATED, cause, describe, fatal, migrated
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import Membership
@@ -81,7 +81,7 @@ class KafkaOutbox:
                 )
             except BufferError:
                 deadline = deadline or time.monotonic() + QUEUE_WAIT_S
-                self._producer.poll(0.05)
+                self._serve(self._producer.poll, 0.05)
                 if time.monotonic() > deadline:
                     text = f"the producer's queue stayed full for {QUEUE_WAIT_S:.0f} s"
                     raise RewindNeeded(text, topic=topic) from None
@@ -91,7 +91,7 @@ class KafkaOutbox:
                 return
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
-        waiting = self._producer.flush(timeout)
+        waiting = self._serve(self._producer.flush, timeout)
         tracked, self._tracked = self._tracked, {}
         failed, self._failed = self._failed, None
         if failed is not None:
@@ -149,6 +149,13 @@ class KafkaOutbox:
             else:
                 return
 
+    def _serve(self, call: Callable[[float], int], timeout: float) -> int:
+        """Let delivery reports in. The client raises its fatal error here, once, whoever caused it."""
+        try:
+            return call(timeout)
+        except KafkaException as exception:
+            raise fatal(cause(exception), "producing") from exception
+
     def _failure(self, error: KafkaError, topic: str | None) -> StreamtableError:
         """What a record's failure, or an error that demands an abort, means to the engine."""
         if error.code() in MIGRATED:
@@ -157,6 +164,9 @@ class KafkaOutbox:
             text = "a record is larger than the client or the topic accepts"
             return Unencodable(f"{text} ({describe(error)})", topic=topic)
         if error.fatal():
+            return fatal(error, "producing")
+        if error.code() in DEAD:
+            self._serve(self._producer.poll, 0)
             return fatal(error, "producing")
         return RewindNeeded(f"the transaction cannot be committed ({describe(error)})", topic=topic)
 

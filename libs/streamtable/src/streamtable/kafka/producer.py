@@ -8,8 +8,9 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import RetryLater, StreamtableError, Unencodable
-from streamtable.kafka.errors import cause, describe, fatal
+from streamtable.kafka.errors import DEAD, cause, describe, fatal
 from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
+from streamtable.kafka.watch import ClientLog
 from streamtable.types import Ack, Headers
 
 Done = Callable[[Ack | StreamtableError], None]
@@ -19,8 +20,9 @@ IDLE_S = 0.1
 class KafkaProducer:
     """`ports.Producer` on librdkafka, with one thread that serves the answers."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, log: ClientLog) -> None:
         self._producer = producer
+        self._log = log
         self._refused: deque[tuple[Done, StreamtableError]] = deque()  # answered by the thread, as all are
         self._served = threading.Condition()
         self._stopping = False
@@ -82,7 +84,12 @@ class KafkaProducer:
 
     def _serve(self) -> None:
         while not self._stopping:
-            served = self._producer.poll(IDLE_S)
+            try:
+                served = self._producer.poll(IDLE_S)
+            except KafkaException as exception:
+                # The client says once that it failed for good; the records' own reports follow.
+                self._log.error(cause(exception))
+                served = 1
             while self._refused:
                 done, error = self._refused[0]
                 done(error)
@@ -97,6 +104,6 @@ def _failure(error: KafkaError, topic: str) -> StreamtableError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         text = "the record is larger than the client or the topic accepts"
         return Unencodable(f"{text} ({describe(error)})", topic=topic)
-    if error.fatal():
+    if error.fatal() or error.code() in DEAD:
         return fatal(error, "producing")
     return RetryLater(f"the record was not delivered ({describe(error)})", topic=topic)

@@ -42,7 +42,7 @@ class KafkaTableReader:
             error = message.error()
             assert error is not None
             place = TopicPartition(message.topic() or "", message.partition() or 0)
-            if error.code() == END:
+            if error.code() in END:
                 ends[place] = message.offset() or 0
             elif error.fatal() or error.code() not in PASSING:
                 if place in self._positions:

@@ -29,7 +29,6 @@ class ClientLog:
         self._clock = clock
         self._last: dict[str, float] = {}
         self._suppressed: dict[str, int] = {}
-        self.fatal: KafkaError | None = None
 
     def log(self, level: int, _format: str, facility: str, _client: str, text: str, *_: object) -> None:
         """Called by the client as if this were a `logging.Logger`."""
@@ -39,8 +38,6 @@ class ClientLog:
 
     def error(self, error: KafkaError) -> None:
         """The client's error callback, also used for error items among records."""
-        if error.fatal():
-            self.fatal = error
         level = logging.ERROR if error.fatal() else logging.WARNING
         self.event(level, "kafka error", error.name(), describe(error))
 
