@@ -22,10 +22,11 @@ GROUP = PREFIX + "group"
 TIME = PREFIX + "time-ms"
 VALUE_OMITTED = PREFIX + "value-omitted-bytes"
 
+RECORD_OVERHEAD_BYTES = 128
+"""What a record batch costs around a single record: below this, "fits the topic" is certain."""
+
 _MESSAGE_CHARS_MAX = 1_000
-_HEADERS_BYTES_MAX = (
-    4_096  # of our own headers: an allowance when a record is nearly as large as Kafka permits
-)
+_HEADER_OVERHEAD_BYTES = 8  # the lengths of its name and value
 
 
 class OutputRecord(NamedTuple):
@@ -40,12 +41,11 @@ class OutputRecord(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of key, value and headers."""
-        return (
-            len(self.key or b"")
-            + len(self.value or b"")
-            + sum(len(name) + len(value or b"") for name, value in self.headers)
+        """Bytes of key, value and headers, not less than Kafka counts."""
+        headers = sum(
+            len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in self.headers
         )
+        return len(self.key or b"") + len(self.value or b"") + headers
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +102,8 @@ def dead_letter(
         group: which could not process it.
         topic: of the dead letters; it has the partitions of the input.
         now: seconds since 1970.
-        bytes_max: what the topic accepts. A value that does not fit is left out and its size noted; it can still be
-            read at its origin.
+        bytes_max: what the topic accepts. If the record does not fit, its value (whose size is noted) and its own
+            headers are left out, and if need be its key; they can still be read at its origin.
     """
     key, value = records.keys[index], records.values[index]
     ours: list[Header] = [
@@ -121,6 +121,8 @@ def dead_letter(
     letter = OutputRecord(
         topic, key, value, [*theirs, *ours], max(records.timestamp(index), 0), records.partition
     )
-    if letter.size + _HEADERS_BYTES_MAX > bytes_max and value is not None:
-        letter = letter._replace(value=None, headers=[*ours, (VALUE_OMITTED, b"%d" % len(value))])
-    return letter
+    room = bytes_max - RECORD_OVERHEAD_BYTES
+    if letter.size > room:
+        omitted = [] if value is None else [(VALUE_OMITTED, b"%d" % len(value))]
+        letter = letter._replace(value=None, headers=[*ours, *omitted])
+    return letter if letter.size <= room else letter._replace(key=None)

@@ -14,7 +14,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.context import Batch, Context
-from streamtable.deadletter import Origin, OutputRecord, dead_letter
+from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord, dead_letter
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import (
     Fatal,
@@ -32,9 +32,6 @@ from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
-
-# What a record batch costs around one record: below this, "fits the topic" is certain.
-_RECORD_OVERHEAD_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -260,7 +257,7 @@ class Task:
             headers,
             timestamp_ms,
         )
-        limit = self._topics[stream.name].max_message_bytes - _RECORD_OVERHEAD_BYTES
+        limit = self._topics[stream.name].max_message_bytes - RECORD_OVERHEAD_BYTES
         refuse_if_larger(record.size, limit, f"the record for {stream.name!r}")
         self._add_output(record)
 
@@ -270,7 +267,7 @@ class Task:
 
     @property
     def _table_bytes_max(self) -> int:
-        return self._topics[self.group.table.name].max_message_bytes - _RECORD_OVERHEAD_BYTES
+        return self._topics[self.group.table.name].max_message_bytes - RECORD_OVERHEAD_BYTES
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
