@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Generic, TypeVar
 
-from streamtable.errors import PoisonRecord, StoreCorrupted, Unencodable
+from streamtable.errors import Fatal, PoisonRecord, Unencodable
 from streamtable.ports import Codec, Store
 
 V = TypeVar("V")
@@ -119,7 +119,9 @@ class PartitionTable(Generic[V]):
             try:
                 row = self._codec.decode(data)
             except PoisonRecord as error:
-                raise StoreCorrupted(
+                # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
+                # loading it again would never end.
+                raise Fatal(
                     f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
                     "codec or by another program?"
                 ) from error
