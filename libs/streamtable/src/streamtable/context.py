@@ -6,7 +6,7 @@ Both are made once per partition and moved along, so a record costs no object. K
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
-from streamtable.errors import StreamtableError
+from streamtable.errors import GraphError, StreamtableError
 from streamtable.ports import Codec
 from streamtable.table import PartitionTable
 from streamtable.topics import Stream
@@ -50,7 +50,8 @@ class _Scope(Generic[K, V]):
     @property
     def _rows(self) -> PartitionTable[V]:
         if self._table is None:
-            raise StreamtableError("this group keeps no table: add Persist(codec) to its graph")
+            # Not the record's fault: with any other error `on_error` would give up record after record.
+            raise GraphError("this group keeps no table: add Persist(codec) to its graph")
         return self._table
 
     def emit(

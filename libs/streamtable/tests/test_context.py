@@ -1,0 +1,145 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamtable.codec.plain import Json, String
+from streamtable.context import Batch, Context, Rejected
+from streamtable.errors import GraphError
+from streamtable.store.memory import MemoryStores
+from streamtable.table import PartitionTable
+from streamtable.topics import Stream
+from streamtable.types import Headers, RecordBatch
+
+Make = Callable[..., RecordBatch]
+OUT = Stream("out", String(), String())
+
+
+class Emitted(list[Any]):
+    def __call__(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None:
+        self.append((stream, key, value, headers, timestamp_ms))
+
+
+@pytest.fixture
+def table(stores: MemoryStores) -> PartitionTable[Any]:
+    return PartitionTable(stores.open("t", 0), Json(), 1 << 20)
+
+
+def each(context: Context[Any, Any], records: RecordBatch, handler: Callable[..., None]) -> None:
+    keys = [String().decode(key) for key in records.keys if key is not None]
+    context.each(records, keys, [String().decode(value) for value in records.values if value], handler)
+
+
+def test_a_handler_sees_each_record_with_its_key_row_and_place(
+    table: PartitionTable[Any], batch: Make
+) -> None:
+    seen: list[Any] = []
+
+    def handle(ctx: Context[str, list[str]], event: str) -> None:
+        seen.append((ctx.key, event, ctx.value, ctx.topic, ctx.partition, ctx.offset, ctx.timestamp_ms))
+        ctx.set([*(ctx.value or []), event])
+
+    records = batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")], first=10, partition=2)
+    each(Context(table, Emitted()), records, handle)
+    assert seen == [
+        ("a", "x", None, "in", 2, 10, 1_000),
+        ("b", "y", None, "in", 2, 11, 1_000),
+        ("a", "z", ["x"], "in", 2, 12, 1_000),
+    ]
+    assert table.get(b"a") == ["x", "z"]
+
+
+def test_deleting_takes_the_row_away_for_the_next_record(table: PartitionTable[Any], batch: Make) -> None:
+    rows: list[Any] = []
+
+    def handle(ctx: Context[str, int], event: str) -> None:
+        rows.append(ctx.value)
+        ctx.delete() if event == "delete" else ctx.set(1)
+
+    each(Context(table, Emitted()), batch("in", [(b"a", b"s"), (b"a", b"delete"), (b"a", b"s")]), handle)
+    assert rows == [None, 1, None]
+
+
+def test_a_row_of_none_is_refused_because_delete_says_it(table: PartitionTable[Any], batch: Make) -> None:
+    with pytest.raises(TypeError, match=r"ctx\.delete"):
+        each(Context(table, Emitted()), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
+
+
+def test_a_value_changed_in_place_is_written_only_when_it_is_set(
+    table: PartitionTable[Any], batch: Make
+) -> None:
+    table.put(b"a", {"n": 1})
+    table.committed()
+    each(Context(table, Emitted()), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.value.update(n=2))
+    assert table.changes() == []
+
+
+def test_after_an_exception_the_index_says_which_record_it_was(
+    table: PartitionTable[Any], batch: Make
+) -> None:
+    context: Context[str, Any] = Context(table, Emitted())
+
+    def handle(ctx: Context[str, Any], event: str) -> None:
+        if event == "bad":
+            ctx.fail("no")
+
+    with pytest.raises(Rejected, match="no"):
+        each(context, batch("in", [(b"a", b"x"), (b"a", b"bad"), (b"a", b"y")]), handle)
+    assert context.index == 1
+
+
+@pytest.mark.parametrize("use", ["value", "set", "delete"])
+def test_without_a_table_its_use_is_a_mistake_of_the_graph_not_of_the_record(use: str, batch: Make) -> None:
+    def handle(ctx: Context[str, int], event: str) -> None:
+        getattr(ctx, use) if use == "value" else getattr(ctx, use)(*([1] if use == "set" else []))
+
+    with pytest.raises(GraphError, match="add Persist"):
+        each(Context(None, Emitted()), batch("in", [(b"a", b"x")]), handle)
+
+
+def test_what_is_emitted_goes_to_the_task_as_it_is(table: PartitionTable[Any], batch: Make) -> None:
+    emitted = Emitted()
+
+    def handle(ctx: Context[str, int], event: str) -> None:
+        ctx.emit(OUT, "k", None, headers=[("h", b"1")], timestamp_ms=7)
+        ctx.emit(OUT, "k", event)
+
+    each(Context(table, emitted), batch("in", [(b"a", b"x")]), handle)
+    assert emitted == [(OUT, "k", None, [("h", b"1")], 7), (OUT, "k", "x", (), 0)]
+
+
+def whole(batch_: Batch[str, str, Any], records: RecordBatch, handler: Callable[..., None]) -> None:
+    keys = [key.decode() for key in records.keys if key is not None]
+    batch_.whole(records, keys, [value.decode() for value in records.values if value], handler)
+
+
+def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: PartitionTable[Any], batch: Make) -> None:
+    table.put(b"b", 5)
+    seen: list[Any] = []
+
+    def handle(records: Batch[str, str, int]) -> None:
+        seen.append((len(records), records.keys, records.events, records.offsets, records.timestamps_ms))
+        seen.append(records.get_many(records.keys))
+        records.put_many({"a": 1, "b": None})
+
+    whole(Batch(table, String(), Emitted()), batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")]), handle)
+    assert seen == [
+        (3, ["a", "b", "a"], ["x", "y", "z"], [0, 1, 2], [1_000] * 3),
+        {"a": None, "b": 5},
+    ]
+    assert dict(table.changes()) == {b"a": Json().encode(1), b"b": None}
+
+
+def test_a_batch_has_the_headers_of_each_record(table: PartitionTable[Any], record: Any) -> None:
+    seen: list[Any] = []
+    records = RecordBatch("in", 0, [record(b"a", b"x"), record(b"a", b"y", 1, [("h", None)])])
+    whole(Batch(table, String(), Emitted()), records, lambda b: seen.append([*map(b.headers, range(2))]))
+    assert seen == [[(), [("h", None)]]]
+
+
+def test_a_batch_without_a_table_cannot_use_one(batch: Make) -> None:
+    made: Batch[str, str, int] = Batch(None, String(), Emitted())
+    with pytest.raises(GraphError, match="add Persist"):
+        whole(made, batch("in", [(b"a", b"x")]), lambda b: b.put_many({}))
