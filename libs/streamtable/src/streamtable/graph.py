@@ -96,6 +96,7 @@ class Group(Generic[K, V]):
 
     def __init__(self, name: str, *edges: "Input[K, Any, V] | Persist[V] | Output") -> None:
         self.name = legal_name(name, "group")
+        legal_name(self.dead_letters, f"the longest topic of group {name!r},")
         self.inputs: tuple[Input[K, Any, V], ...] = tuple(e for e in edges if isinstance(e, Input))
         self.outputs: tuple[Output, ...] = tuple(e for e in edges if isinstance(e, Output))
         persists = [e for e in edges if isinstance(e, Persist)]
