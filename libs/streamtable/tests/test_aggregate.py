@@ -1,0 +1,80 @@
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
+
+EVENTS = st.lists(st.tuples(st.sampled_from([b"a", b"b", b"c"]), st.integers(-5, 5)))
+
+
+class Rows(dict[bytes, Any]):
+    """A table of a dict that counts how often it is asked."""
+
+    reads = 0
+
+    def get_many(self, keys: Iterable[bytes]) -> list[Any]:
+        self.reads += 1
+        return [self.get(key) for key in keys]
+
+    def put_many(self, rows: Mapping[bytes, Any]) -> None:
+        self.update(rows)
+
+
+def number(event: int) -> int:
+    return event
+
+
+def inverse(event: int) -> int:
+    return 1 // event
+
+
+def one_by_one(aggregate: Aggregate[Any, Any], events: list[tuple[bytes, int]]) -> dict[bytes, Any]:
+    """The definition: what each aggregate says of one event and a row."""
+    rows: dict[bytes, Any] = {}
+    for key, event in events:
+        row = rows.get(key)
+        match aggregate:
+            case Count():
+                rows[key] = (row or 0) + 1
+            case Last():
+                rows[key] = event
+            case Sum():
+                rows[key] = (row or 0) + event
+            case Min():
+                rows[key] = event if row is None else min(row, event)
+            case Max():
+                rows[key] = event if row is None else max(row, event)
+    return rows
+
+
+@pytest.mark.parametrize("aggregate", [Count(), Last(), Sum(number), Min(number), Max(number)], ids=repr)
+@given(first=EVENTS, second=EVENTS)
+def test_two_batches_give_what_their_events_one_by_one_give(
+    aggregate: Aggregate[Any, Any], first: list[tuple[bytes, int]], second: list[tuple[bytes, int]]
+) -> None:
+    rows = Rows()
+    for events in (first, second):
+        aggregate.fold(rows, [key for key, _ in events], [event for _, event in events])
+    assert rows == one_by_one(aggregate, first + second)
+
+
+def test_a_row_of_zero_is_a_row_not_a_missing_one() -> None:
+    rows = Rows({b"a": 0})
+    Min(number).fold(rows, [b"a"], [3])
+    assert rows == {b"a": 0}
+
+
+def test_a_batch_asks_the_table_once() -> None:
+    rows = Rows()
+    Count().fold(rows, [b"a", b"b", b"a"] * 100, [1] * 300)
+    assert (rows.reads, rows) == (1, {b"a": 200, b"b": 100})
+
+
+def test_a_number_that_cannot_be_taken_leaves_the_rows_as_they_were() -> None:
+    rows = Rows({b"a": 1})
+    with pytest.raises(ZeroDivisionError):
+        Sum(inverse).fold(rows, [b"a", b"a"], [1, 0])
+    assert rows == {b"a": 1}

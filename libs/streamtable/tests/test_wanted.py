@@ -1,0 +1,58 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamtable.codec.plain import Long, String
+from streamtable.errors import TopicMismatch
+from streamtable.graph import Group, Input, Output, Persist
+from streamtable.ports import TopicInfo
+from streamtable.topics import Stream
+from streamtable.wanted import check_topics, wanted_topics
+
+GROUP: Group[str, int] = Group(
+    "g",
+    Input(Stream("clicks", String(), String()), lambda ctx, event: None),
+    Output(Stream("out", String(), Long())),
+    Persist(Long()),
+)
+Info = Callable[..., TopicInfo]
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]]) -> Any:
+    return make_cluster(topic_infos(GROUP, partitions=4))
+
+
+def test_a_group_wants_its_inputs_outputs_and_own_topics() -> None:
+    assert set(wanted_topics(GROUP)) == {"clicks", "g-retry", "g-dead-letters", "out", "g-table"}
+
+
+def test_topics_that_fit_are_returned_by_name(cluster: Any) -> None:
+    assert set(check_topics(GROUP, cluster)) == set(wanted_topics(GROUP))
+
+
+def test_all_missing_topics_are_named(cluster: Any) -> None:
+    del cluster.infos["g-retry"], cluster.infos["out"]
+    with pytest.raises(TopicMismatch, match="g-retry, out"):
+        check_topics(GROUP, cluster)
+
+
+@pytest.mark.parametrize("name", ["g-retry", "g-dead-letters", "g-table"])
+def test_another_number_of_partitions_is_refused_with_both_numbers(
+    name: str, cluster: Any, topic_info: Info
+) -> None:
+    cluster.infos[name] = topic_info(name, partitions=5)
+    with pytest.raises(TopicMismatch, match=f"'{name}'.*: it has 5, the input 4"):
+        check_topics(GROUP, cluster)
+
+
+def test_an_output_may_have_any_number_of_partitions(cluster: Any, topic_info: Info) -> None:
+    cluster.infos["out"] = topic_info("out", partitions=1)
+    check_topics(GROUP, cluster)
+
+
+def test_a_table_that_is_not_compacted_is_refused(cluster: Any, topic_info: Info) -> None:
+    cluster.infos["g-table"] = topic_info("g-table", partitions=4, compacted=False)
+    with pytest.raises(TopicMismatch, match="not compacted"):
+        check_topics(GROUP, cluster)
