@@ -1,7 +1,8 @@
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
 import httpx
@@ -47,7 +48,9 @@ def app(state: State) -> FastAPI:
         "1",
         ready=lambda: state.ready,
         metrics=lambda: b"up 1\n",
-        limits=Limits(body_bytes=1000, path_bytes=200, query_bytes=300, headers=20, deadline_seconds=0.3),
+        limits=Limits(
+            body_bytes=1000, path_bytes=200, query_bytes=300, headers=20, requests=8, deadline_seconds=0.3
+        ),
     )
 
     @app.post("/orders")
@@ -104,6 +107,13 @@ def assert_problem(response: httpx.Response, status: int) -> dict[str, object]:
     assert EVIL not in response.text
     assert "Traceback" not in response.text
     return document
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
 
 
 def post(client: httpx.Client, body: bytes | str, media_type: str = "application/json") -> httpx.Response:
@@ -270,6 +280,17 @@ def test_a_handler_that_takes_too_long_is_given_up(client: httpx.Client) -> None
     assert time.monotonic() - before < 5
     assert_problem(response, 503)
     assert response.headers["retry-after"] == "1"
+
+
+def test_requests_beyond_those_that_can_be_worked_on_are_refused(client: httpx.Client, state: State) -> None:
+    state.release.clear()
+    with ThreadPoolExecutor(12) as pool:
+        answers = list(pool.map(lambda _: client.get("/slow"), range(12)))
+    assert {answer.status_code for answer in answers} == {503}
+    details = [answer.json()["detail"] for answer in answers]
+    assert any("too many requests" in detail for detail in details)
+    state.release.set()
+    wait_until(lambda: client.get("/list").status_code == 200)
 
 
 def test_an_answer_that_has_begun_is_not_cut_by_the_deadline(client: httpx.Client) -> None:

@@ -63,6 +63,13 @@ class MemoryCounts:
         self._offset = 0
         self._changed = Condition()
 
+    def reset(self) -> None:
+        """Begin again, as far as callers can see; whoever watches is told."""
+        for key in list(self.rows):
+            self.put(key, None)
+        self.ready, self.stale, self.age_seconds = True, False, 0.25
+        self._offset = 0
+
     def put(self, key: str, value: int | None) -> None:
         with self._changed:
             if value is None:
@@ -116,6 +123,11 @@ class MemoryCounts:
     def _check(self) -> None:
         if not self.ready:
             raise NotReady("the table is being loaded")
+
+
+@pytest.fixture(scope="session")
+def make_counts() -> type[MemoryCounts]:
+    return MemoryCounts
 
 
 @pytest.fixture

@@ -25,18 +25,30 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
         time.sleep(0.01)
 
 
-@pytest.fixture
-def client(counts: Any) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="module")
+def served(make_counts: Any) -> Iterator[tuple[Any, httpx.Client]]:
+    counts = make_counts()
     top = TopList(counts)
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
     app = build_query(counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"up 1\n")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     top.start()
     with httpx.Client(base_url=server.start()) as client:
-        yield client
+        yield counts, client
     server.stop()
     events.close()
     top.close()
+
+
+@pytest.fixture
+def counts(served: tuple[Any, httpx.Client]) -> Any:
+    served[0].reset()
+    return served[0]
+
+
+@pytest.fixture
+def client(counts: Any, served: tuple[Any, httpx.Client]) -> httpx.Client:
+    return served[1]
 
 
 def assert_problem(response: httpx.Response, status: int) -> dict[str, Any]:

@@ -256,22 +256,13 @@ def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, comman
     with ExitStack() as stack:
         process = Cluster(broker, tmp_path, stack).start(command, CLICK_COUNT_GROUP="nowhere")
         assert process.ended() == 2
-        text = "".join(process.output)
-        assert "topic" in text
+        assert "topic" in process.output[-1]
 
 
 @pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("STREAMTABLE_BOOTSTRAP_SERVERS", "nonsense"),
-        ("STREAMTABLE_NO_SUCH_SETTING", "1"),
-        ("CLICK_COUNT_NO_SUCH_SETTING", "1"),
-    ],
-)
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str, name: str, value: str) -> None:
-    process = Process([command], {name: value})
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str) -> None:
+    process = Process([command], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
     assert process.ended() == 2
     text = "".join(process.output)
-    assert name in text
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in text
     assert "Traceback" not in text

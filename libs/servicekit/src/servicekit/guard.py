@@ -25,6 +25,7 @@ class Limits:
         query_bytes: of the query string as sent.
         headers: how many.
         headers_bytes: of their names and values together.
+        requests: that are worked on at a time; more are answered with 503 at once.
         deadline_seconds: from the head of the request to the start of the answer.
     """
 
@@ -33,6 +34,7 @@ class Limits:
     query_bytes: int = 4096
     headers: int = 64
     headers_bytes: int = 16 * 1024
+    requests: int = 256
     deadline_seconds: float = 10.0
 
 
@@ -42,7 +44,7 @@ class Guard:
     def __init__(self, app: ASGIApp, limits: Limits) -> None:
         self._app = app
         self._limits = limits
-        self._abandoned: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -103,8 +105,12 @@ class Guard:
             raise Problem(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
+        if len(self._running) >= self._limits.requests:
+            raise unavailable("too many requests are being worked on; ask again")
         # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only left alone.
         task: asyncio.Task[None] = asyncio.ensure_future(_call(self._app, scope, receive, answer))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         try:
             left = end - asyncio.get_running_loop().time()
             await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -115,16 +121,15 @@ class Guard:
             task.cancel()
             raise
         answer.close()
-        self._abandoned.add(task)
-        task.add_done_callback(self._forget)
+        task.add_done_callback(_tell_late_failure)
         task.cancel()
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; ask again")
 
-    def _forget(self, task: asyncio.Task[None]) -> None:
-        self._abandoned.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.warning("request that was given up failed later", error=type(error).__name__)
+
+def _tell_late_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("request that was given up failed later", error=type(error).__name__)
 
 
 class _Answer:

@@ -3,11 +3,11 @@
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import Lock
-from typing import Final
+from typing import Final, Protocol
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,13 +19,21 @@ from servicekit.server import HttpServer
 from streamtable import Kafka, Settings, kafka_from
 from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TopicMismatch
 from streamtable.observe import Metrics, configure_logging, metrics_page
-from streamtable.ports import Cluster
+from streamtable.ports import TopicInfo
 
 log = structlog.get_logger()
 VERSION: Final = "1.0.0"
 EXIT_CONFIGURATION: Final = 2
 _LOOK_SECONDS: Final = 1.0
 _RETRY_SECONDS: Final = 0.5
+
+
+class Topics(Protocol):
+    """Knows topics; `streamtable`'s cluster does."""
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """Those that exist. Raises `RetryLater`."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def wait_to_stop(signals: StopSignals, check: Callable[[], object]) -> None:
     log.info("stopping", reason=reason)
 
 
-def wait_for_topic(cluster: Cluster, topic: str, seconds: float, signals: StopSignals) -> None:
+def wait_for_topic(cluster: Topics, topic: str, seconds: float, signals: StopSignals) -> None:
     """Wait until the broker answers, and return if it has the topic, or when a signal arrives meanwhile.
 
     Raises:
@@ -119,7 +127,7 @@ class Reachable:
         seconds: that an answer is good for.
     """
 
-    def __init__(self, cluster: Cluster, topic: str, seconds: float = 3.0) -> None:
+    def __init__(self, cluster: Topics, topic: str, seconds: float = 3.0) -> None:
         self._cluster = cluster
         self._topic = topic
         self._seconds = seconds
