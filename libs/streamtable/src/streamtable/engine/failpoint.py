@@ -42,7 +42,9 @@ def failpoint_at(spec: str) -> Failpoint:
     if name not in ALL_STEPS:
         raise ValueError(f"no failpoint is named {name!r}; there are {', '.join(ALL_STEPS)}")
     number = signal.SIGSTOP if action else signal.SIGKILL
-    left = int(times or 1)
+    left = int(times) if times.isdecimal() else 0 if times else 1
+    if left < 1:
+        raise ValueError(f"a failpoint is reached for the 1st, 2nd, ... time, not the {times!r}th")
 
     def hit(reached: str) -> None:
         nonlocal left

@@ -80,6 +80,9 @@ class LocalPosition:
     def decode(checkpoint: bytes) -> "LocalPosition":
         """Raises `StoreCorrupted` for anything but what `encode` made."""
         try:
-            return LocalPosition(**orjson.loads(checkpoint))
+            match LocalPosition(**orjson.loads(checkpoint)):
+                case LocalPosition(int(), str(), int() | float(), dict(), int(), bool()) as position:
+                    return position
         except (orjson.JSONDecodeError, TypeError) as error:
             raise StoreCorrupted(f"the store's checkpoint is unreadable: {error}") from error
+        raise StoreCorrupted(f"the store's checkpoint is not one of ours: {checkpoint[:200]!r}")

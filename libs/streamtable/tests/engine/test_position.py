@@ -1,0 +1,35 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.errors import StoreCorrupted
+
+
+@given(changelog=st.integers(0, 2**62), exact=st.booleans())
+def test_a_table_position_survives_its_way_through_the_metadata(changelog: int, exact: bool) -> None:  # noqa: FBT001 - hypothesis gives by name
+    assert TablePosition.decode(TablePosition(changelog, exact).encode()) == TablePosition(changelog, exact)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", "x", "5", "[]", "{}", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}',
+     '{"changelog":1}', '{"changelog":1,"exact":1}', '{"changelog":1.5,"exact":true}', "\ud800"],
+)  # fmt: skip
+def test_metadata_of_another_tool_is_no_position(metadata: str) -> None:
+    assert TablePosition.decode(metadata) is None
+
+
+def test_a_local_position_survives_its_way_through_the_store() -> None:
+    position = LocalPosition(7, "id", 12.5, {"in": 3}, partitions=4, whole=False)
+    assert LocalPosition.decode(position.encode()) == position
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [b"", b"\xff", b"5", b"[]", b"{}", b'{"changelog":1,"topic_id":"x","current_at":0,"more":1}',
+     b'{"changelog":"1","topic_id":"x","current_at":0}', b'{"changelog":1,"topic_id":"x","current_at":null}'],
+)  # fmt: skip
+def test_a_checkpoint_that_is_not_ours_means_a_damaged_store(checkpoint: bytes) -> None:
+    with pytest.raises(StoreCorrupted):
+        LocalPosition.decode(checkpoint)
