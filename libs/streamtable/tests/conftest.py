@@ -332,13 +332,14 @@ def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
 
     def make(group: Group[Any, Any], **changes: Any) -> Task:
         given: dict[str, Any] = {
-            "store": stores.open(group.table.name, 0) if group.persist else None,
             "changelog_position": 0,
             "next_offsets": dict.fromkeys(group.input_topics, 0),
-            "new": False,
+            "uncommitted": False,
             "cache_bytes": 1 << 20,
             "clock": clock,
         } | changes
+        if "store" not in given:
+            given["store"] = stores.open(group.table.name, 0) if group.persist else None
         topics = given.pop("topics", None) or infos(group)
         partition = given.pop("partition", 0)
         return Task(group, topics, partition, **given)

@@ -72,7 +72,7 @@ class Assignment:
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
         self._rebalanced("lost")
-        self._release(places)
+        self._release(places, current=False)
         log.warning("partitions lost, their uncommitted work is dropped", partitions=_numbers(places))
 
     # ---- called by the processor -----------------------------------------------------------------------------------
@@ -92,7 +92,7 @@ class Assignment:
                     store=restore.store,
                     changelog_position=restore.changelog_position,
                     next_offsets=restore.plan.next_offsets,
-                    new=restore.plan.new,
+                    uncommitted=restore.plan.uncommitted,
                     cache_bytes=self._cache_bytes,
                     clock=self._clock,
                 )
@@ -120,14 +120,16 @@ class Assignment:
     @property
     def recovering(self) -> Mapping[int, int]:
         """Changelog offsets still to read, by partition."""
-        return {partition: restore.remaining for partition, restore in self.restores.items()}
+        # A list first, made in one go: other threads ask too, while the main thread adds and takes away.
+        return {partition: restore.remaining for partition, restore in list(self.restores.items())}
 
-    def _release(self, places: Iterable[TopicPartition]) -> None:
+    def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
+        """Close what is there of them. `current`: until now nobody else could have changed their tables."""
         for place in places:
             self._owned[place.partition].discard(place.topic)
             if task := self.tasks.pop(place.partition, None):
                 if task.store is not None:
-                    if not task.dirty and task.failure is None:
+                    if current and not task.dirty and task.failure is None:
                         task.save()
                     task.store.close()
             elif restore := self.restores.pop(place.partition, None):

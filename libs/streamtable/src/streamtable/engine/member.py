@@ -107,10 +107,11 @@ class Member:
         batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
         if not self._settled():
             return  # what was polled lies beyond the offsets that we have gone back to
-        self._start_tasks()
+        started = self._start_tasks()
         if not self._settled():
             return
-        self._handle(batches)
+        # What was polled before a task has said where it goes on may lie beyond that: it is read again.
+        self._handle(batches, gone_back={task.partition for task in started})
         if self._commit_due():
             self.commit()
         self._settled()
@@ -147,8 +148,7 @@ class Member:
 
     # ---- one turn --------------------------------------------------------------------------------------------------
 
-    def _handle(self, batches: list[RecordBatch]) -> None:
-        gone_back: set[int] = set()
+    def _handle(self, batches: list[RecordBatch], gone_back: set[int]) -> None:
         for records in batches:
             task = self.assignment.tasks.get(records.partition)
             if task is None or records.partition in gone_back:
@@ -157,9 +157,12 @@ class Member:
             try:
                 task.process(records)
                 self._vitals.handled(records)
-            except RewindNeeded:
+            except (RewindNeeded, RetryLater) as error:
                 gone_back.add(records.partition)
                 self._seek(task)
+                if isinstance(error, RetryLater):
+                    log.warning("handling waits", reason=str(error))
+                    self._back_off()
             except StoreCorrupted as error:
                 task.failure = error
                 self._rebuild([task])
@@ -168,21 +171,22 @@ class Member:
                 if self._rewound or self._renew_needed:
                     return
 
-    def _start_tasks(self) -> None:
+    def _start_tasks(self) -> list[Task]:
         started = self.assignment.start_ready()
-        if any(task.new for task in started):
+        if any(task.uncommitted for task in started):
             # A crash in a new partition's first transaction would leave its traces in the changelog but no offset,
             # which looks like expired offsets: so the offsets are committed before the first record.
             self.commit()
             self._reached("new-partition-committed")
         if self._rewound or self._renew_needed:
             self.assignment.recover_again(started)
-            return
+            return started
         for task in started:
             self._seek(task)
             self._consumer.resume(self.assignment.places(task.partition))
             log.info("partition at work", group=self.group.name, partition=task.partition,
                      changelog=task.changelog_position, inputs=dict(task.next_offsets))  # fmt: skip
+        return started
 
     def _commit_due(self) -> bool:
         tasks = self.assignment.tasks.values()

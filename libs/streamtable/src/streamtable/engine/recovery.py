@@ -50,14 +50,14 @@ class Plan:
 
     Attributes:
         next_offsets: where each input goes on.
-        new: the group has never committed here: commit these offsets before the first record.
+        uncommitted: of some input the group has never committed an offset: commit these before the first record.
         discard: why the local copy must be thrown away first; None if it is good.
         read_from: first changelog offset to read.
         read_to: the partition is ready when the reader's position is here; equal to `read_from` if nothing is to do.
     """
 
     next_offsets: Mapping[str, NextOffset]
-    new: bool
+    uncommitted: bool
     discard: str | None = None
     read_from: int = 0
     read_to: int = 0
@@ -90,8 +90,11 @@ def plan(
         topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
     }
     new = all(state.committed is None for state in inputs.values())
+    # Also of a single input that was added to the graph: with start="latest" a crash before its first commit would
+    # otherwise skip what had arrived until then.
+    uncommitted = any(state.committed is None for state in inputs.values())
     if changelog is None:
-        return Plan(offsets, new)
+        return Plan(offsets, uncommitted)
     if new and changelog.marks.high > 0:
         raise StateLost(
             f"the table holds {changelog.marks.high} changes, but the group has no committed offset for "
@@ -113,7 +116,7 @@ def plan(
                 partition=partition,
             )
         start = changelog.marks.low
-    return Plan(offsets, new, discard, start, max(start, target))
+    return Plan(offsets, uncommitted, discard, start, max(start, target))
 
 
 def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:

@@ -21,6 +21,7 @@ from streamtable.errors import (
     GraphError,
     HandlerFailed,
     PoisonRecord,
+    RetryLater,
     RewindNeeded,
     StoreCorrupted,
     StreamtableError,
@@ -55,7 +56,7 @@ class Task:
         store: the partition's table, recovered; None if the group keeps none.
         changelog_position: where the table stands.
         next_offsets: where each input goes on.
-        new: nothing was ever committed: the offsets must be, before the first record.
+        uncommitted: an offset was never committed: they must be, before the first record.
         cache_bytes: for decoded rows.
         clock: for the time in dead letters and checkpoints.
     """
@@ -69,7 +70,7 @@ class Task:
         store: Store | None,
         changelog_position: int,
         next_offsets: Mapping[str, NextOffset],
-        new: bool,
+        uncommitted: bool,
         cache_bytes: int,
         clock: Clock,
     ) -> None:
@@ -79,7 +80,7 @@ class Task:
         self.changelog_position = changelog_position
         self.committed_offsets = dict(next_offsets)
         self.next_offsets = dict(next_offsets)
-        self.new = new
+        self.uncommitted = uncommitted
         self.records = 0  # handled since the last commit
         self.dead_letters = 0  # among them
         self.failure: StoreCorrupted | None = None  # the store must be rebuilt
@@ -107,6 +108,7 @@ class Task:
         Raises:
             HandlerFailed: a handler raised and its input says stop.
             RewindNeeded: a handler raised and its input says go on without the record: rewind, and read again.
+            RetryLater: something outside (a schema registry) does not answer: rewind, wait, and read again.
         """
         topic, expected = records.topic, self.next_offsets[records.topic]
         if records.first_offset < expected:
@@ -128,12 +130,13 @@ class Task:
         """A dead letter sent again: handled as if it came from its origin."""
         origin = Origin.read(record.headers(0))
         edge = self._inputs.get(origin.topic) if origin else None
-        if edge is None or origin is None:
-            reason = (
-                f"its headers name no input of group {self.group.name!r}"
-                if origin
-                else "it has no origin headers"
-            )
+        if edge is None or origin is None or origin.partition != record.partition:
+            if origin is None:
+                reason = "it has no origin headers"
+            elif edge is None:
+                reason = f"its headers name no input of group {self.group.name!r}"
+            else:
+                reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
             self._set_aside(
                 record, 0, PoisonRecord(f"a record in the retry topic cannot be handled: {reason}")
             )
@@ -158,8 +161,8 @@ class Task:
         try:
             with checked:
                 self._call(edge, records, keys.values, events.values)
-        except (Fatal, StoreCorrupted, GraphError):
-            raise
+        except (Fatal, StoreCorrupted, GraphError, RetryLater):
+            raise  # not the record's fault
         except Exception as error:  # noqa: BLE001 - user code may raise anything; it is reported with its place
             self._handler_failed(edge, records, error)
 
@@ -274,7 +277,7 @@ class Task:
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.new or self.next_offsets != self.committed_offsets
+        return self.uncommitted or self.next_offsets != self.committed_offsets
 
     @property
     def pending_bytes(self) -> int:
@@ -311,15 +314,16 @@ class Task:
 
     def committed(self, work: Work, changelog_position: int) -> None:
         """Kafka has committed the work: now, and only now, it goes to the store, in one write."""
-        self.changelog_position = changelog_position
-        self.committed_offsets = dict(work.next_offsets)
-        self.new = False
         if self.store is not None and self.table is not None:
             try:
-                self.store.write(work.changes, self._checkpoint())
+                self.store.write(work.changes, self._checkpoint(changelog_position, work.next_offsets))
             except StoreCorrupted as error:
                 self.failure = error  # the commit stands, and so do those of the other tasks
             self.table.committed()
+        # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
+        self.changelog_position = changelog_position
+        self.committed_offsets = dict(work.next_offsets)
+        self.uncommitted = False
         self._forget_outputs()
         for topic, offset in self.committed_offsets.items():
             if offset >= self._careful_until.get(topic, offset):
@@ -338,14 +342,14 @@ class Task:
     def save(self) -> None:
         """Note in the store that it is current, though nothing was committed for a while. Only when nothing is dirty."""
         if self.store is not None:
-            self.store.write((), self._checkpoint())
+            self.store.write((), self._checkpoint(self.changelog_position, self.committed_offsets))
 
-    def _checkpoint(self) -> bytes:
+    def _checkpoint(self, changelog_position: int, next_offsets: Mapping[str, NextOffset]) -> bytes:
         return LocalPosition(
-            changelog=self.changelog_position,
+            changelog=changelog_position,
             topic_id=self._topics[self.group.table.name].topic_id,
             current_at=self._clock.now(),
-            inputs=self.committed_offsets,
+            inputs=next_offsets,
             partitions=self._topics[self.group.table.name].partitions,
         ).encode()
 
