@@ -23,7 +23,7 @@ log = structlog.get_logger()
 _BACKGROUND_SLICE_SECONDS = 0.05
 _CHECK_TOPICS_SECONDS = 30.0
 _SAMPLE_SECONDS = 5.0
-_WAIT_SECONDS_MAX = 5.0
+_WAIT_SECONDS = 0.5
 
 
 class GroupProcessor:
@@ -58,7 +58,8 @@ class GroupProcessor:
         self._clock = clock
         self._vitals = Vitals(group, metrics, progress)
         self._reached = failpoint
-        self._stop = threading.Event()
+        # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
+        self._stopping = False
         self._member: Member | None = None
         self._background_failure: BaseException | None = None
 
@@ -82,7 +83,7 @@ class GroupProcessor:
 
     def stop(self) -> None:
         """Let `run` end after the step it is in. Any thread, or a signal handler."""
-        self._stop.set()
+        self._stopping = True
 
     @property
     def ready(self) -> bool:
@@ -113,7 +114,7 @@ class GroupProcessor:
         )
         background.start()
         try:
-            while not self._stop.is_set():
+            while not self._stopping:
                 member.step()
                 if self._background_failure is not None:
                     raise self._background_failure
@@ -122,7 +123,7 @@ class GroupProcessor:
             member.abandon()
             raise
         finally:
-            self._stop.set()
+            self._stopping = True
             background.join()
             self._reached("closing")
             self._member = None
@@ -132,7 +133,7 @@ class GroupProcessor:
     def _run_background(self, member: Member, cluster: Cluster) -> None:
         checked_at = sampled_at = self._clock.monotonic()
         try:
-            while not self._stop.is_set():
+            while not self._stopping:
                 member.restorer.step(_BACKGROUND_SLICE_SECONDS)
                 self._vitals.loading(member.assignment)
                 now = self._clock.monotonic()
@@ -154,8 +155,8 @@ class GroupProcessor:
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
         """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""
-        began, wait = self._clock.monotonic(), 0.1
-        while not self._stop.is_set():
+        began = self._clock.monotonic()
+        while not self._stopping:
             try:
                 return ask()
             except RetryLater as error:
@@ -163,6 +164,5 @@ class GroupProcessor:
                 if self.settings.start_timeout is not None and waited >= self.settings.start_timeout:
                     raise
                 log.warning("waiting for Kafka", seconds=round(waited, 1), reason=str(error))
-                self._stop.wait(wait)
-                wait = min(wait * 2, _WAIT_SECONDS_MAX)
+                self._clock.sleep(_WAIT_SECONDS)
         return None
