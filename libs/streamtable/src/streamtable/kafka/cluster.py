@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from streamtable.declared import TopicDescription
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.errors import cause, describe
+from streamtable.kafka.errors import PASSING, cause, describe
 from streamtable.ports import TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -127,16 +127,9 @@ class KafkaCluster:
             NewTopic(topic.name, topic.partitions, topic.replication, config=dict(topic.config))
             for topic in topics
         ]
-        for name, future in (
-            self._admin.create_topics(new, request_timeout=self._timeout).items() if new else ()
-        ):
-            try:
-                self._change(future)
-            except KafkaException as error:
-                if cause(error).code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                    raise ConfigurationError(
-                        f"topic {name!r} was refused ({describe(cause(error))})"
-                    ) from error
+        if new:
+            for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
+                self._change(future, f"creating topic {name!r}")
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
         """Set these settings of a topic, leaving the others. Raises `RetryLater`, `ConfigurationError`."""
@@ -148,12 +141,7 @@ class KafkaCluster:
         for future in self._admin.incremental_alter_configs(
             [resource], request_timeout=self._timeout
         ).values():
-            try:
-                self._change(future)
-            except KafkaException as error:
-                raise ConfigurationError(
-                    f"topic {name!r} was not altered ({describe(cause(error))})"
-                ) from error
+            self._change(future, f"altering topic {name!r}")
 
     def close(self) -> None:
         """Nothing to do: the client goes when it is dropped."""
@@ -172,13 +160,15 @@ class KafkaCluster:
         except KafkaException as error:
             raise self._silent(cause(error)) from error
 
-    def _change(self, future: Future[T]) -> None:
+    def _change(self, future: Future[T], doing: str) -> None:
         try:
             future.result(self._timeout + 1)
-        except KafkaException as error:
-            if cause(error).retriable() or cause(error).code() == KafkaError.REQUEST_TIMED_OUT:
-                raise self._silent(cause(error)) from error
-            raise
+        except KafkaException as exception:
+            error = cause(exception)
+            if error.code() in PASSING:
+                raise self._silent(error) from exception
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise ConfigurationError(f"{doing} was refused ({describe(error)})") from exception
 
     def _silent(self, error: KafkaError) -> RetryLater:
         return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({describe(error)})")

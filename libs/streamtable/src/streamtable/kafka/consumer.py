@@ -10,7 +10,17 @@ from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import Migrated, RetryLater
-from streamtable.kafka.errors import MIGRATED, PASSING, STATE, cause, describe, fatal, migrated, unreadable
+from streamtable.kafka.errors import (
+    DEAD,
+    MIGRATED,
+    PASSING,
+    STATE,
+    cause,
+    describe,
+    fatal,
+    migrated,
+    unreadable,
+)
 from streamtable.kafka.fetch import fetch, split
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import RebalanceListener
@@ -18,6 +28,8 @@ from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 REJOIN_EVERY_S = 1.0
 START = 0
+UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
+"""How the text of a fatal error names its cause; its code says no more than that it is fatal."""
 SEEK_WAIT_S = 2.0
 
 
@@ -236,9 +248,9 @@ class KafkaGroupConsumer:
     def _error_item(self, message: Message) -> None:
         error = message.error()
         assert error is not None
-        if error.code() == KafkaError.UNRELEASED_INSTANCE_ID:
+        if error.code() in DEAD and UNRELEASED in error.str():
             self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
-        elif error.fatal():
+        elif error.fatal() or error.code() in DEAD:
             raise fatal(error, "being a member of the group")
         elif error.code() not in PASSING:
             raise unreadable(error, message.topic() or "", message.partition() or 0, message.offset())

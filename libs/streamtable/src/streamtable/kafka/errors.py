@@ -55,6 +55,13 @@ def describe(error: KafkaError) -> str:
     return f"{error.name()}: {error.str()}"
 
 
+FORBIDDEN = _codes(
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED TOPIC_AUTHORIZATION_FAILED "
+    "GROUP_AUTHORIZATION_FAILED"
+)
+"""A person has to grant something."""
+
+
 def fatal(error: KafkaError, doing: str) -> Fatal:
     """What to raise for an error after which the client cannot go on."""
     if error.code() in FENCED:

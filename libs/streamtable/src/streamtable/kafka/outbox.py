@@ -14,7 +14,7 @@ from streamtable.errors import (
     Unencodable,
 )
 from streamtable.kafka.consumer import GroupMembership, offsets_of
-from streamtable.kafka.errors import DEAD, MIGRATED, cause, describe, fatal, migrated
+from streamtable.kafka.errors import DEAD, FENCED, FORBIDDEN, MIGRATED, cause, describe, fatal, migrated
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import Membership
@@ -37,6 +37,7 @@ class KafkaOutbox:
         self._transactional = transactional
         self._tracked: dict[TopicPartition, int] = {}
         self._failed: StreamtableError | None = None
+        self._damaged = False  # a record has failed within a transaction
 
     def open(self, timeout: float) -> None:
         if not self._transactional:
@@ -121,6 +122,9 @@ class KafkaOutbox:
                 self._ask(self._producer.abort_transaction, timeout, "the abort")
             except RewindNeeded as error:
                 raise OutcomeUnknown(error.message) from error
+            if self._damaged:
+                # The client goes on with a gap in its sequence numbers: the broker refuses the next transaction.
+                raise OutcomeUnknown("a record has failed, so the next transaction takes a new producer")
 
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
@@ -136,7 +140,7 @@ class KafkaOutbox:
             except KafkaException as exception:
                 error = cause(exception)
                 if error.fatal():
-                    raise fatal(error, doing) from exception
+                    raise self._dead(error, doing) from exception
                 if error.txn_requires_abort():
                     raise self._failure(error, None) from exception
                 if error.code() in MIGRATED:
@@ -154,20 +158,26 @@ class KafkaOutbox:
         try:
             return call(timeout)
         except KafkaException as exception:
-            raise fatal(cause(exception), "producing") from exception
+            raise self._dead(cause(exception), "producing") from exception
+
+    def _dead(self, error: KafkaError, doing: str) -> StreamtableError:
+        """What the end of this client means: only where a person must look, the end of the process."""
+        if error.code() in FENCED or error.code() in FORBIDDEN:
+            return fatal(error, doing)
+        return OutcomeUnknown(f"{doing} failed for good, which takes a new producer ({describe(error)})")
 
     def _failure(self, error: KafkaError, topic: str | None) -> StreamtableError:
         """What a record's failure, or an error that demands an abort, means to the engine."""
         if error.code() in MIGRATED:
             return migrated(error, "the transaction")
+        self._damaged = self._transactional
         if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
             text = "a record is larger than the client or the topic accepts"
             return Unencodable(f"{text} ({describe(error)})", topic=topic)
-        if error.fatal():
-            return fatal(error, "producing")
         if error.code() in DEAD:
             self._serve(self._producer.poll, 0)
-            return fatal(error, "producing")
+        if error.fatal() or error.code() in DEAD or error.code() in FORBIDDEN:
+            return self._dead(error, "producing")
         return RewindNeeded(f"the transaction cannot be committed ({describe(error)})", topic=topic)
 
     def _report(self, error: KafkaError | None, message: Message) -> None:

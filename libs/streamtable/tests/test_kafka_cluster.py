@@ -1,0 +1,84 @@
+"""Questions about topics, asked of a real broker."""
+
+import time
+
+import pytest
+
+from streamtable.declared import TopicDescription
+from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.kafka import Kafka
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import Topics
+from streamtable.testing.process import reserve_port
+from streamtable.types import TopicPartition, Watermarks
+
+
+def test_topics_are_described_and_missing_ones_left_out(broker: Broker, topics: Topics) -> None:
+    config = {"cleanup.policy": "compact", "delete.retention.ms": "1000", "max.message.bytes": "2000"}
+    name = topics.create("table", partitions=3, config=config)
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    (topic,) = cluster.topics([name, topics.name("missing")]).values()
+    assert (topic.name, topic.partitions, topic.compacted) == (name, 3, True)
+    assert (topic.delete_retention_ms, topic.max_message_bytes) == (1000, 2000)
+    assert topic.topic_id
+    assert cluster.topics([]) == {}
+
+
+def test_the_end_counts_uncommitted_records(broker: Broker, topics: Topics) -> None:
+    name = topics.create("table", partitions=2)
+    kafka = Kafka(broker.bootstrap_servers)
+    outbox = kafka.outbox(topics.name("tx"))
+    outbox.open(30)
+    outbox.begin()
+    outbox.produce(name, b"k", b"v", partition=1)
+    outbox.flush(30)
+    places = [TopicPartition(name, 0), TopicPartition(name, 1)]
+    assert kafka.cluster().watermarks(places) == {places[0]: Watermarks(0, 0), places[1]: Watermarks(0, 1)}
+    assert kafka.cluster().watermarks([]) == {}
+    outbox.abort(30)
+    outbox.close()
+
+
+def test_topics_are_created_once_and_altered_in_place(broker: Broker, topics: Topics) -> None:
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    wanted = TopicDescription(topics.name("new"), 2, 1, {"cleanup.policy": "compact", "retention.ms": "5000"})
+    cluster.create_topics([wanted])
+    cluster.create_topics([wanted])
+    cluster.alter_topic(wanted.name, {"retention.ms": "6000"})
+    deadline = time.monotonic() + 30
+    while cluster.describe([wanted.name])[wanted.name].config["retention.ms"] != "6000":
+        assert time.monotonic() < deadline
+    found = cluster.describe([wanted.name])[wanted.name]
+    assert (found.partitions, found.replication, found.config["cleanup.policy"]) == (2, 1, "compact")
+
+
+@pytest.mark.parametrize("replication", [5, 1])
+def test_what_the_broker_refuses_is_a_configuration_error(
+    replication: int, broker: Broker, topics: Topics
+) -> None:
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    wanted = TopicDescription(topics.name("new"), 1, replication, {"cleanup.policy": "no such policy"})
+    with pytest.raises(ConfigurationError, match=wanted.name):
+        cluster.create_topics([wanted])
+
+
+def test_an_altered_setting_that_does_not_exist_is_a_configuration_error(
+    broker: Broker, topics: Topics
+) -> None:
+    cluster = Kafka(broker.bootstrap_servers).cluster()
+    with pytest.raises(ConfigurationError, match="retention"):
+        cluster.alter_topic(topics.create("in"), {"retention.ms": "for ever"})
+
+
+def test_without_a_broker_every_question_ends_in_time_and_names_the_address() -> None:
+    with reserve_port(0) as held:  # nothing answers there
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        cluster = Kafka(address, admin_timeout=1).cluster()
+        began = time.monotonic()
+        with pytest.raises(RetryLater, match=address):
+            cluster.topics(["some"])
+        with pytest.raises(RetryLater, match=address):
+            cluster.watermarks([TopicPartition("some", 0)])
+        with pytest.raises(RetryLater, match=address):
+            cluster.create_topics([TopicDescription("some", 1, 1)])
+        assert time.monotonic() - began < 6

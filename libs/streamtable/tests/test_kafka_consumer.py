@@ -1,0 +1,300 @@
+"""Members of a group on a real broker, under both group protocols."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal
+
+import pytest
+
+from streamtable.errors import InputLost, Migrated, RetryLater
+from streamtable.kafka import Kafka
+from streamtable.kafka.consumer import KafkaGroupConsumer, membership_of
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import Topics
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+
+WITHIN_S = 30
+Protocol = Literal["consumer", "classic"]
+both_protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
+
+
+class Listener:
+    """Keeps what it was told; `on_revoked` runs in the callback."""
+
+    def __init__(self, on_assigned: Callable[[], None] = lambda: None) -> None:
+        self.owned: set[TopicPartition] = set()
+        self.on_assigned = on_assigned
+        self.on_revoked: Callable[[Sequence[TopicPartition]], None] = lambda _: None
+
+    def assigned(self, places: Sequence[TopicPartition]) -> None:
+        self.owned.update(places)
+        self.on_assigned()
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        self.on_revoked(places)
+        self.owned.difference_update(places)
+
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        self.owned.difference_update(places)
+
+
+class Member:
+    def __init__(self, kafka: Kafka, group: str, topics: list[str], instance: str = "1") -> None:
+        self.listener = Listener()
+        self.consumer: KafkaGroupConsumer = kafka.group_consumer(group, instance)
+        self.consumer.subscribe(topics, self.listener)
+
+    @property
+    def owned(self) -> set[TopicPartition]:
+        return self.listener.owned
+
+    def start(self, offset: int = 0) -> None:
+        for place in self.owned:
+            self.consumer.seek(place, offset)
+        self.consumer.resume(self.owned)
+
+    def take(self, count: int) -> list[RecordBatch]:
+        """Poll until so many records are here."""
+        taken: list[RecordBatch] = []
+        deadline = time.monotonic() + WITHIN_S
+        while sum(map(len, taken)) < count and time.monotonic() < deadline:
+            taken += self.consumer.poll(1000, 0.1)
+        return taken
+
+
+Join = Callable[..., Member]
+
+
+@pytest.fixture
+def join(broker: Broker) -> Iterator[Join]:
+    """Start a member and poll it until it owns something."""
+    members: list[Member] = []
+
+    def start(protocol: Protocol, group: str, topics: list[str], *, wait: bool = True) -> Member:
+        kafka = Kafka(broker.bootstrap_servers, group_protocol=protocol)
+        member = Member(kafka, group, topics, str(len(members)))
+        members.append(member)
+        if wait:
+            until(lambda: bool(member.owned), member)
+        return member
+
+    yield start
+    for member in members:
+        member.consumer.close()
+
+
+def until(condition: Callable[[], bool], *members: Member) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline, [member.owned for member in members]
+        for member in members:
+            member.consumer.poll(100, 0.05)
+
+
+def fill(kafka: Kafka, topic: str, partition: int, count: int) -> None:
+    outbox = kafka.outbox(None)
+    for index in range(count):
+        outbox.produce(topic, b"key", b"%d" % index, partition=partition)
+    outbox.flush(WITHIN_S)
+    outbox.close()
+
+
+@both_protocols
+def test_assigned_partitions_stay_silent_until_resumed_and_then_start_exactly_at_the_seek(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=2)
+    for partition in range(2):
+        fill(Kafka(broker.bootstrap_servers), topic, partition, 10)
+    member = join(protocol, topics.name("g"), [topic])
+    assert member.consumer.poll(100, 0.3) == []
+    member.start(4)
+    taken = member.take(12)
+    offsets = {
+        place: [o for batch in taken if batch.place == place for o in batch.offsets] for place in member.owned
+    }
+    assert offsets == {place: [4, 5, 6, 7, 8, 9] for place in member.owned}
+
+
+@both_protocols
+@pytest.mark.parametrize("offset", [0, 3])
+def test_a_resumed_partition_delivers_without_the_fetchers_pause_of_a_second(
+    offset: int, protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 10)
+    member = join(protocol, topics.name("g"), [topic])
+    waited = []
+    for _ in range(3):
+        member.start(offset)
+        began = time.monotonic()
+        member.take(10 - offset)
+        waited.append(time.monotonic() - began)
+        member.consumer.pause(member.owned)
+        member.consumer.poll(10, 0.2)
+    assert min(waited) < 0.6
+
+
+def test_a_seek_throws_away_what_was_fetched_ahead(broker: Broker, topics: Topics, join: Join) -> None:
+    topic = topics.create("in", partitions=1)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 100)
+    member = join("consumer", topics.name("g"), [topic])
+    member.start()
+    member.take(1)
+    member.consumer.seek(TopicPartition(topic, 0), 7)
+    assert member.take(93)[0].first_offset == 7
+
+
+def test_a_partition_resumed_before_any_seek_is_a_mistake(broker: Broker, topics: Topics, join: Join) -> None:
+    member = join("consumer", topics.name("g"), [topics.create("in")])
+    with pytest.raises(AssertionError, match="where to read"):
+        member.consumer.resume(member.owned)
+
+
+def test_a_seek_elsewhere_says_that_the_partition_is_not_ours(
+    broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    member = join("consumer", topics.name("g"), [topic])
+    with pytest.raises(Migrated):
+        member.consumer.seek(TopicPartition(topic, 5), 0)
+
+
+@both_protocols
+def test_two_members_own_the_same_partition_numbers_of_both_topics(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    names = [topics.create("a", partitions=4), topics.create("b", partitions=4)]
+    first = join(protocol, topics.name("g"), names)
+    second = join(protocol, topics.name("g"), names, wait=False)
+    until(lambda: len(first.owned) == len(second.owned) == 4, first, second)
+    for member in (first, second):
+        numbers = [{place.partition for place in member.owned if place.topic == name} for name in names]
+        assert numbers[0] == numbers[1]
+    assert not first.owned & second.owned
+
+
+@both_protocols
+def test_a_revoked_partition_can_still_be_committed_in_a_transaction(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=2)
+    member = join(protocol, topics.name("g"), [topic])
+    outbox = Kafka(broker.bootstrap_servers).outbox(topics.name("tx"))
+    outbox.open(WITHIN_S)
+
+    def commit(places: Sequence[TopicPartition]) -> None:
+        outbox.begin()
+        offsets = {place: Committed(NextOffset(5), "from the callback") for place in places}
+        outbox.send_offsets(offsets, member.consumer.membership())
+        outbox.commit(WITHIN_S)
+
+    member.listener.on_revoked = commit
+    other = join(protocol, topics.name("g"), [topic], wait=False)
+    until(lambda: len(member.owned) == len(other.owned) == 1, member, other)
+    member.listener.on_revoked = lambda _: None
+    (moved,) = other.owned
+    assert stable(other.consumer, moved) == Committed(NextOffset(5), "from the callback")
+    outbox.close()
+
+
+@both_protocols
+def test_an_exception_in_the_listener_comes_out_of_every_later_poll(
+    protocol: Protocol, broker: Broker, topics: Topics
+) -> None:
+    topic = topics.create("in", partitions=1)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 10)
+    consumer = Kafka(broker.bootstrap_servers, group_protocol=protocol).group_consumer(topics.name("g"), "1")
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def poll_on() -> None:
+        deadline = time.monotonic() + WITHIN_S
+        while time.monotonic() < deadline:
+            consumer.poll(10, 0.1)
+
+    consumer.subscribe([topic], Listener(fail))
+    with pytest.raises(ZeroDivisionError):
+        poll_on()
+    with pytest.raises(ZeroDivisionError):
+        consumer.poll(10, 0.1)
+    with pytest.raises(ZeroDivisionError):
+        consumer.close()
+
+
+def test_a_position_that_the_topic_does_not_hold_is_lost_input(
+    broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    member = join("consumer", topics.name("g"), [topic])
+    member.start(99)
+    with pytest.raises(InputLost) as caught:
+        member.take(1)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == (topic, 0, 99)
+
+
+@both_protocols
+def test_committed_offsets_come_back_with_their_metadata(
+    protocol: Protocol, broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=2)
+    consumer = join(protocol, topics.name("g"), [topic]).consumer
+    place, other = TopicPartition(topic, 0), TopicPartition(topic, 1)
+    consumer.commit({place: Committed(NextOffset(3), "17")})
+    assert consumer.stable_offsets([place, other], WITHIN_S) == {
+        place: Committed(NextOffset(3), "17"),
+        other: None,
+    }
+
+
+def test_offsets_in_an_open_transaction_are_neither_old_nor_none_but_ask_again(
+    broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    consumer = join("consumer", topics.name("g"), [topic]).consumer
+    place = TopicPartition(topic, 0)
+    consumer.commit({place: Committed(NextOffset(3))})
+    outbox = Kafka(broker.bootstrap_servers).outbox(topics.name("tx"))
+    outbox.open(WITHIN_S)
+    outbox.begin()
+    outbox.send_offsets({place: Committed(NextOffset(4))}, consumer.membership())
+    with pytest.raises(RetryLater):
+        consumer.stable_offsets([place], 0.5)
+    outbox.commit(WITHIN_S)
+    assert stable(consumer, place) == Committed(NextOffset(4))
+    outbox.close()
+
+
+def test_nothing_is_committed_before_the_group_was_joined(broker: Broker, topics: Topics) -> None:
+    topic = topics.create("in", partitions=1)
+    consumer = Kafka(broker.bootstrap_servers).group_consumer(topics.name("g"), "1")
+    assert consumer.membership().member_id == ""
+    with pytest.raises(Migrated):
+        consumer.commit({TopicPartition(topic, 0): Committed(NextOffset(3))})
+    consumer.close()
+
+
+def test_a_member_that_was_closed_has_no_offsets_to_tell(broker: Broker, topics: Topics, join: Join) -> None:
+    topic = topics.create("in", partitions=1)
+    consumer = join("consumer", topics.name("g"), [topic]).consumer
+    began = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - began < 3
+    with pytest.raises(RetryLater):
+        consumer.stable_offsets([TopicPartition(topic, 0)], 1)
+
+
+def test_an_unknown_form_of_group_metadata_is_refused() -> None:
+    with pytest.raises(AssertionError, match="unknown form"):
+        membership_of(b"CGMDv3:", "me")
+
+
+def stable(consumer: KafkaGroupConsumer, place: TopicPartition) -> Committed | None:
+    """The committed offset, as soon as the markers of the transaction are written."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            return consumer.stable_offsets([place], 1)[place]
+        except RetryLater:
+            assert time.monotonic() < deadline

@@ -1,0 +1,38 @@
+"""Splitting what a consumer returned."""
+
+from confluent_kafka import KafkaError, Message
+
+from streamtable.kafka.fetch import split
+from streamtable.types import TopicPartition
+
+
+def message(topic: str, partition: int, offset: int, error: KafkaError | None = None) -> Message:
+    return Message(topic=topic, partition=partition, offset=offset, error=error)
+
+
+def test_runs_of_a_partition_become_one_batch_in_their_order() -> None:
+    messages = [
+        message("a", 0, 1),
+        message("a", 0, 2),
+        message("b", 0, 9),
+        message("a", 1, 5),
+        message("a", 0, 4),
+    ]
+    batches = split(messages, lambda _: None)
+    assert {batch.place: batch.offsets for batch in batches} == {
+        TopicPartition("a", 0): [1, 2, 4],
+        TopicPartition("b", 0): [9],
+        TopicPartition("a", 1): [5],
+    }
+
+
+def test_error_items_are_handed_over_and_are_in_no_batch() -> None:
+    error = message("a", 0, 2, KafkaError(KafkaError.UNKNOWN))
+    seen: list[Message] = []
+    batches = split([message("a", 0, 1), error, message("a", 0, 3)], seen.append)
+    assert [batch.offsets for batch in batches] == [[1, 3]]
+    assert seen == [error]
+
+
+def test_nothing_makes_no_batch() -> None:
+    assert split([], lambda _: None) == []

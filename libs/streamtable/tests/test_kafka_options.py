@@ -1,0 +1,32 @@
+"""Settings are checked when they are built, without a broker."""
+
+import pytest
+
+from streamtable.errors import ConfigurationError
+from streamtable.kafka import Kafka
+
+
+@pytest.mark.parametrize(
+    "address", ["", "localhost", "localhost:", ":9092", "localhost:0", "localhost:65536", "a:1,,"]
+)
+def test_an_address_needs_host_and_port(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="host:port"):
+        Kafka(address)
+
+
+@pytest.mark.parametrize("address", ["localhost:9092", "a:1, b:2", "[::1]:9092"])
+def test_several_addresses_are_separated_by_commas(address: str) -> None:
+    assert Kafka(address).bootstrap_servers == address
+
+
+@pytest.mark.parametrize(
+    "name", ["acks", "enable.auto.commit", "auto.offset.reset", "isolation.level", "partitioner", "group.id"]
+)
+def test_an_option_that_would_break_a_guarantee_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"'{name}' cannot be set: .+"):
+        Kafka("localhost:9092", {name: "all"})
+
+
+def test_an_unknown_option_is_refused_when_the_client_is_made() -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.such\.setting"):
+        Kafka("localhost:9092", {"no.such.setting": "1"}).outbox(None)

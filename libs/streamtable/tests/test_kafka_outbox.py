@@ -1,0 +1,280 @@
+"""Transactions on a real broker: what is visible, who is fenced, and what each failure tells the engine."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, Unencodable
+from streamtable.kafka import Kafka
+from streamtable.kafka.consumer import GroupMembership
+from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import OwnBroker, Topics
+from streamtable.types import Committed, NextOffset, TopicPartition
+
+WITHIN_S = 30
+Open = Callable[[str | None], KafkaOutbox]
+
+
+@pytest.fixture
+def kafka(broker: Broker) -> Kafka:
+    return Kafka(broker.bootstrap_servers)
+
+
+@pytest.fixture
+def opened(kafka: Kafka) -> Iterator[Open]:
+    """Make an outbox and open it."""
+    outboxes: list[KafkaOutbox] = []
+
+    def make(transactional_id: str | None) -> KafkaOutbox:
+        outbox = kafka.outbox(transactional_id)
+        outboxes.append(outbox)
+        outbox.open(WITHIN_S)
+        return outbox
+
+    yield make
+    for outbox in outboxes:
+        outbox.close()
+
+
+def visible(kafka: Kafka, topic: str, partition: int = 0) -> list[bytes | None]:
+    """What a reader of committed records sees up to the end of the partition."""
+    place = TopicPartition(topic, partition)
+    end = kafka.cluster().watermarks([place])[place].high
+    reader = kafka.table_reader("test")
+    reader.assign({place: 0})
+    values: list[bytes | None] = []
+    deadline = time.monotonic() + WITHIN_S
+    while reader.position(place) < end:
+        assert time.monotonic() < deadline
+        for batch in reader.poll(1000, 0.1):
+            values += batch.values
+    reader.close()
+    return values
+
+
+def test_flush_tells_the_offset_of_the_last_tracked_record_of_each_partition(
+    kafka: Kafka, topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=2)
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    for partition in (0, 0, 1):
+        outbox.produce(topic, b"key", b"value", partition=partition, tracked=True)
+    outbox.produce(topic, b"key", b"untracked", partition=1)
+    assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): 1, TopicPartition(topic, 1): 0}
+    outbox.commit(WITHIN_S)
+    assert visible(kafka, topic, 1) == [b"value", b"untracked"]
+
+
+def test_records_of_an_aborted_transaction_are_never_visible(
+    kafka: Kafka, topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=1)
+    outbox = opened(topics.name("tx"))
+    for value, end in ((b"one", outbox.commit), (b"two", outbox.abort), (b"three", outbox.commit)):
+        outbox.begin()
+        outbox.produce(topic, b"key", value)
+        outbox.flush(WITHIN_S)
+        end(WITHIN_S)
+    assert visible(kafka, topic) == [b"one", b"three"]
+
+
+def test_a_zombie_is_fenced_by_the_next_one_to_open_and_leaves_nothing_behind(
+    kafka: Kafka, topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=1)
+    zombie = opened(topics.name("tx"))
+    zombie.begin()
+    zombie.produce(topic, b"key", b"zombie")
+    zombie.flush(WITHIN_S)
+    owner = opened(topics.name("tx"))
+    with pytest.raises(Fenced, match="instance id of its own"):
+        zombie.commit(WITHIN_S)
+    with pytest.raises(Fenced):
+        zombie.begin()
+    owner.begin()
+    owner.produce(topic, b"key", b"owner")
+    owner.commit(WITHIN_S)
+    assert visible(kafka, topic) == [b"owner"]
+
+
+def test_a_fenced_producer_says_so_whatever_is_asked_of_it(topics: Topics, opened: Open) -> None:
+    topic = topics.create("out", partitions=1)
+    zombie = opened(topics.name("tx"))
+    zombie.begin()
+    zombie.produce(topic, b"key", b"first")
+    zombie.flush(WITHIN_S)
+    opened(topics.name("tx"))
+    zombie.produce(topic, b"key", b"second")
+    with pytest.raises(Fenced):
+        zombie.flush(WITHIN_S)
+    with pytest.raises(Fenced):
+        zombie.abort(WITHIN_S)
+
+
+def test_a_transaction_that_outlived_its_time_is_refused(topics: Topics, opened: Open) -> None:
+    topic = topics.create("out", partitions=1)
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    outbox.produce(topic, b"key", b"late")
+    outbox.flush(WITHIN_S)
+    time.sleep(12)  # nothing to wait for: the broker says nothing when it aborts after 10 s
+    with pytest.raises(Fenced, match="stood still"):
+        outbox.commit(WITHIN_S)
+
+
+@pytest.mark.parametrize("transactional_id", ["tx", None])
+def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
+    transactional_id: str | None, topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=1)
+    outbox = opened(transactional_id and topics.name(transactional_id))
+    outbox.begin()
+    with pytest.raises(Unencodable):
+        outbox.produce(topic, b"key", b"x" * 2_000_000)
+    outbox.produce(topic, b"key", b"small")
+    outbox.flush(WITHIN_S)
+    outbox.commit(WITHIN_S)
+
+
+def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_producer(
+    kafka: Kafka, topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=1, config={"max.message.bytes": "1000"})
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    outbox.produce(topic, b"key", b"x" * 5_000)
+    outbox.flush(WITHIN_S)
+    with pytest.raises(Unencodable):
+        outbox.commit(WITHIN_S)
+    with pytest.raises(OutcomeUnknown, match="new producer"):
+        outbox.abort(WITHIN_S)
+    successor = opened(topics.name("tx"))
+    successor.begin()
+    successor.produce(topic, b"key", b"small", tracked=True)
+    assert len(successor.flush(WITHIN_S)) == 1
+    successor.commit(WITHIN_S)
+    assert visible(kafka, topic) == [b"small"]
+
+
+def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked(
+    topics: Topics, opened: Open
+) -> None:
+    topic = topics.create("out", partitions=1, config={"max.message.bytes": "1000"})
+    outbox = opened(None)
+    outbox.produce(topic, b"key", b"x" * 5_000)
+    with pytest.raises(Unencodable) as caught:
+        outbox.flush(WITHIN_S)
+    assert (caught.value.topic, caught.value.partition) == (topic, 0)
+    outbox.produce(topic, b"key", b"small", tracked=True)
+    assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): 0}
+
+
+def test_keys_go_to_the_partitions_that_java_gives_them(kafka: Kafka, topics: Topics, opened: Open) -> None:
+    topic = topics.create("out", partitions=12)
+    outbox = opened(None)
+    expected = {b"alice": 9, b"bob": 6, b"carol": 2, b"user-1": 8, b"order-42": 0}
+    for key in expected:
+        outbox.produce(topic, key, key, tracked=True)
+    outbox.flush(WITHIN_S)
+    for key, partition in expected.items():
+        assert key in visible(kafka, topic, partition)
+
+
+def test_a_record_arrives_as_it_was_given(kafka: Kafka, topics: Topics, opened: Open) -> None:
+    topic = topics.create("out", partitions=1)
+    outbox = opened(None)
+    outbox.produce(topic, None, None, headers=[("a", b"1"), ("a", None)], timestamp_ms=1234)
+    outbox.flush(WITHIN_S)
+    reader = kafka.table_reader("test")
+    reader.assign({TopicPartition(topic, 0): 0})
+    batches = reader.poll(10, WITHIN_S)
+    assert batches[0].keys == [None]
+    assert batches[0].values == [None]
+    assert list(batches[0].headers(0)) == [("a", b"1"), ("a", None)]
+    assert batches[0].timestamp(0) == 1234
+    reader.close()
+
+
+def test_offsets_of_someone_who_never_joined_are_not_sent(topics: Topics, opened: Open) -> None:
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    offsets = {TopicPartition(topics.create("in"), 0): Committed(NextOffset(1))}
+    with pytest.raises(Migrated, match="joined"):
+        outbox.send_offsets(offsets, GroupMembership(b"", ""))
+    outbox.abort(WITHIN_S)
+
+
+def test_offsets_of_a_member_that_left_are_refused(kafka: Kafka, topics: Topics, opened: Open) -> None:
+    topic = topics.create("in", partitions=1)
+    consumer = kafka.group_consumer(topics.name("g"), "1")
+    consumer.subscribe([topic], Silent())
+    deadline = time.monotonic() + WITHIN_S
+    while not consumer.membership().member_id and time.monotonic() < deadline:
+        consumer.poll(1, 0.05)
+    membership = consumer.membership()
+    consumer.close()
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    with pytest.raises(Migrated, match="moved on"):
+        outbox.send_offsets({TopicPartition(topic, 0): Committed(NextOffset(1))}, membership)
+    outbox.abort(WITHIN_S)
+    outbox.begin()
+    outbox.commit(WITHIN_S)
+
+
+class Silent:
+    def assigned(self, places: object) -> None: ...
+    def revoked(self, places: object) -> None: ...
+    def lost(self, places: object) -> None: ...
+
+
+def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_known(
+    own_broker: OwnBroker,
+) -> None:
+    broker = own_broker()
+    topics = Topics(broker.bootstrap_servers)
+    topic = topics.create("out", partitions=1)
+    kafka = Kafka(broker.bootstrap_servers)
+    outbox = kafka.outbox("tx")
+    outbox.open(WITHIN_S)
+
+    outbox.begin()
+    outbox.produce(topic, b"key", b"in doubt", tracked=True)
+    outbox.flush(WITHIN_S)
+    broker.pause()
+    began = time.monotonic()
+    with pytest.raises(OutcomeUnknown):
+        outbox.commit(1)
+    with pytest.raises(OutcomeUnknown):
+        outbox.abort(1)
+    other = kafka.outbox("other")
+    with pytest.raises(RetryLater):
+        other.open(1)
+    plain = kafka.outbox(None)
+    plain.produce(topic, b"key", b"value")
+    with pytest.raises(RewindNeeded):
+        plain.flush(1)
+    for each in (outbox, other, plain):
+        each.close()
+    assert time.monotonic() - began < 6
+
+    broker.resume()
+    successor = kafka.outbox("tx")
+    successor.open(WITHIN_S)
+    successor.begin()
+    successor.produce(topic, b"key", b"after")
+    successor.commit(WITHIN_S)
+    successor.close()
+    assert b"after" in visible(kafka, topic)
+
+
+def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
+    topic = topics.create("out", partitions=1)
+    outbox = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}).outbox(None)
+    for _ in range(200):
+        outbox.produce(topic, b"key", b"value", tracked=True)
+    assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): 199}
+    outbox.close()

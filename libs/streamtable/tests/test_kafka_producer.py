@@ -1,0 +1,96 @@
+"""Single records to a real broker, each answered once."""
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.kafka import Kafka
+from streamtable.kafka.producer import KafkaProducer
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import OwnBroker, Topics
+from streamtable.types import Ack
+
+WITHIN_S = 30
+
+
+@pytest.fixture
+def producer(broker: Broker) -> Iterator[KafkaProducer]:
+    made = Kafka(broker.bootstrap_servers).producer()
+    yield made
+    made.close(WITHIN_S)
+
+
+def test_each_record_is_answered_once_with_its_place(producer: KafkaProducer, topics: Topics) -> None:
+    topic = topics.create("events", partitions=12)
+    answers: list[Ack | StreamtableError] = []
+    threads = set()
+
+    def done(answer: Ack | StreamtableError) -> None:
+        answers.append(answer)
+        threads.add(threading.current_thread().name)
+
+    for _ in range(3):
+        producer.produce(topic, b"alice", b"hello", done)
+    assert producer.flush(WITHIN_S) == 0
+    assert answers == [Ack(topic, 9, 0), Ack(topic, 9, 1), Ack(topic, 9, 2)]
+    assert threads == {"kafka-producer"}
+
+
+def test_many_threads_may_produce(producer: KafkaProducer, topics: Topics) -> None:
+    topic = topics.create("events", partitions=2)
+    answers: list[Ack | StreamtableError] = []
+
+    def some() -> None:
+        for _ in range(100):
+            producer.produce(topic, None, b"value", answers.append)
+
+    threads = [threading.Thread(target=some) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert producer.flush(WITHIN_S) == 0
+    assert len({answer for answer in answers if isinstance(answer, Ack)}) == 400
+
+
+def test_a_record_that_is_too_large_for_client_or_topic_is_unencodable(
+    producer: KafkaProducer, topics: Topics
+) -> None:
+    topic = topics.create("events", partitions=1, config={"max.message.bytes": "1000"})
+    answers: list[Ack | StreamtableError] = []
+    producer.produce(topic, b"k", b"x" * 2_000_000, answers.append)
+    producer.produce(topic, b"k", b"x" * 2_000, answers.append)
+    assert producer.flush(WITHIN_S) == 0
+    assert [type(answer) for answer in answers] == [Unencodable, Unencodable]
+
+
+def test_what_is_not_delivered_when_it_closes_is_answered_too(own_broker: OwnBroker) -> None:
+    broker = own_broker()
+    topic = Topics(broker.bootstrap_servers).create("events")
+    producer = Kafka(broker.bootstrap_servers).producer()
+    answers: list[Ack | StreamtableError] = []
+    producer.produce(topic, b"k", b"v", answers.append)
+    assert producer.flush(WITHIN_S) == 0
+    broker.pause()
+    producer.produce(topic, b"k", b"v", answers.append)
+    assert producer.flush(0.3) == 1
+    began = time.monotonic()
+    producer.close(0.5)
+    producer.close(0.5)
+    assert time.monotonic() - began < 3
+    assert [type(answer) for answer in answers] == [Ack, RetryLater]
+    broker.resume()
+
+
+def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
+    topic = topics.create("events", partitions=1)
+    producer = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}).producer()
+    answers: list[Ack | StreamtableError] = []
+    for _ in range(100):
+        producer.produce(topic, b"k", b"v", answers.append)
+    producer.close(WITHIN_S)
+    assert [answer for answer in answers if not isinstance(answer, Ack)] == []
+    assert len(answers) == 100
