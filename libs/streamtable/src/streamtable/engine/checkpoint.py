@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee
 from streamtable.engine.task import Task, Work
-from streamtable.errors import RetryLater
+from streamtable.errors import OutcomeUnknown, RetryLater, StateLost
 from streamtable.ports import GroupConsumer, Outbox
 from streamtable.types import Committed, TopicPartition
 
@@ -48,6 +48,8 @@ class Checkpoint:
             RewindNeeded: certainly not committed. The transaction, if any, must be aborted.
             Migrated: the same, because the group has moved on.
             OutcomeUnknown: only the broker knows.
+            Unencodable: a record is larger than the client or its topic accepts, though it was measured before.
+            StateLost: a changelog ends before what it held at the last commit.
             Fatal: as it says.
         """
         works = [task.work() for task in tasks]
@@ -111,20 +113,29 @@ class Checkpoint:
         """Returns the changelog position of each task's partition after the commit."""
         last = self._outbox.flush(_STEP_SECONDS_MAX)
         self._reached("flushed")
-        return {
-            work.task.partition: last[TopicPartition(work.task.group.table.name, work.task.partition)] + 1
-            if work.changes
-            else work.task.changelog_position
-            for work in works
-        }
+        positions = {work.task.partition: work.task.changelog_position for work in works}
+        for work in works:
+            if work.changes:
+                place = TopicPartition(work.task.group.table.name, work.task.partition)
+                if last[place] < positions[place.partition]:
+                    raise StateLost(
+                        f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at "
+                        f"{positions[place.partition]}. The topic was deleted and created again, or has lost its "
+                        "end: restore it, or rebuild the table",
+                        topic=place.topic,
+                        partition=place.partition,
+                        offset=last[place],
+                    )
+                positions[place.partition] = last[place] + 1
+        return positions
 
     def _commit_plainly(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         for tries_left in reversed(range(_COMMIT_TRIES)):
             try:
                 self._consumer.commit(offsets)
-            except RetryLater:
+            except RetryLater as error:
                 # It may have happened; committing the same offsets again is harmless.
                 if not tries_left:
-                    raise
+                    raise OutcomeUnknown(f"the offsets were not acknowledged: {error.message}") from error
             else:
                 return
