@@ -68,6 +68,7 @@ class Member:
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
+        self._joined = False
         self._failures = 0  # commits that failed in a row
         self._committed_at = self._saved_at = clock.monotonic()
         self._outbox = self._new_outbox()
@@ -99,12 +100,13 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """All assigned partitions are at work."""
-        return not self.assignment.restores and not self._renew_needed
+        """Has joined, and all assigned partitions are at work."""
+        return self._joined and not self.assignment.restores and not self._renew_needed
 
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
         batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
+        self._joined = self._joined or bool(self._consumer.membership().member_id)
         if not self._settled():
             return  # what was polled lies beyond the offsets that we have gone back to
         started = self._start_tasks()
@@ -300,7 +302,7 @@ class Member:
             self._consumer.seek(TopicPartition(topic, task.partition), offset)
 
     def _back_off(self) -> None:
-        self._failures += 1
+        self._failures = min(self._failures + 1, 10)
         self._clock.sleep(min(0.05 * 2**self._failures, _BACKOFF_SECONDS_MAX))
 
     def _new_outbox(self) -> Outbox:

@@ -1,0 +1,429 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamtable.codec.plain import Long, String
+from streamtable.engine.failpoint import no_failpoint
+from streamtable.engine.member import Member
+from streamtable.engine.position import Guarantee, LocalPosition, TablePosition
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.vitals import Vitals
+from streamtable.errors import (
+    ConfigurationError,
+    Fenced,
+    HandlerFailed,
+    Migrated,
+    OutcomeUnknown,
+    RetryLater,
+    RewindNeeded,
+    StoreCorrupted,
+    StreamtableError,
+)
+from streamtable.graph import Group, Input, OnError, Persist
+from streamtable.observe import Metrics, SilentProgress
+from streamtable.store.memory import MemoryStores
+from streamtable.topics import Stream
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
+
+
+def count(ctx: Any, event: str) -> None:
+    if event == "away":
+        raise RetryLater("the registry does not answer")
+    if event == "bad":
+        raise ValueError(event)
+    ctx.set((ctx.value or 0) + 1)
+
+
+GROUP: Group[str, int] = Group(
+    "g", Input(Stream("events", String(), String()), count, on_error=OnError.DEAD_LETTER), Persist(Long())
+)
+EVENTS, RETRY = TopicPartition("events", 0), TopicPartition("g-retry", 0)
+
+
+class Rig:
+    """A member on doubles of the log."""
+
+    steps: Any
+    consumer: Any
+    reader: Any
+    stores: Any
+    clock: Any
+    batch: Any
+    record: Any
+    make_outbox: Any
+    cluster: Any
+
+    def __init__(self, guarantee: Guarantee, doubles: dict[str, Any]) -> None:
+        self.__dict__ |= doubles
+        self.outboxes: list[Any] = []
+        self.guarantee = guarantee
+        settings = ProcessorSettings("i", guarantee=guarantee, commit_interval=1.0)
+        vitals = Vitals(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
+        self.member = Member(
+            GROUP, self, self.cluster, self.stores, settings, self.clock, vitals, no_failpoint  # type: ignore[arg-type] # a double
+        )  # fmt: skip
+
+    # ---- ports.Log ----
+
+    def outbox(self, transactional_id: str | None) -> Any:
+        made = self.make_outbox(self.steps)
+        made.transactional_id = transactional_id
+        self.outboxes.append(made)
+        return made
+
+    def group_consumer(self, group: str, instance_id: str) -> Any:
+        return self.consumer
+
+    def table_reader(self, name: str) -> Any:
+        return self.reader
+
+    # ---- what a test does ----
+
+    def join(self, *partitions: int) -> None:
+        places = [TopicPartition(t, p) for p in partitions or (0,) for t in ("events", "g-retry")]
+        self.consumer.paused.update(places)
+        self.consumer.listener.assigned(places)
+        self.recover()
+
+    def recover(self) -> None:
+        for _ in range(5):
+            self.member.restorer.step(0)
+            self.clock.sleep(0.3)
+        self.member.step()
+        self.member._committed_at = self.clock.monotonic()  # the next commit is due in a second
+        self.consumer.seeks.clear()
+
+    def deliver(self, rows: list[tuple[bytes, bytes]], first: int = 0, partition: int = 0) -> None:
+        self.consumer.batches.append([self.batch("events", rows, first=first, partition=partition)])
+
+    def turn(self, *, commit: bool = False) -> None:
+        if commit:
+            self.clock.sleep(1.1)
+        self.member.step()
+
+    @property
+    def rows(self) -> dict[bytes, int]:
+        store = self.member.assignment.tasks[0].store
+        assert store is not None
+        with store.scan() as rows:
+            return {key: Long().decode(value) for key, value in rows}
+
+
+@pytest.fixture
+def doubles(
+    steps: Any, consumer: Any, reader: Any, stores: MemoryStores, clock: Any, batch: Any,
+    record: Any, make_outbox: Any, make_cluster: Any, topic_infos: Callable[..., Any],
+) -> dict[str, Any]:  # fmt: skip
+    cluster = make_cluster(topic_infos(GROUP))
+    metadata = TablePosition(0, exact=True).encode()
+    for place in (EVENTS, RETRY):
+        cluster.committed[place] = Committed(NextOffset(0), metadata)
+    cluster.marks[EVENTS] = Watermarks(0, 1_000)
+    return {
+        "steps": steps, "consumer": consumer, "reader": reader, "stores": stores, "clock": clock,
+        "batch": batch, "record": record, "make_outbox": make_outbox, "cluster": cluster,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def rig(doubles: dict[str, Any]) -> Any:
+    return Rig(Guarantee.EXACTLY_ONCE, doubles)
+
+
+def test_partitions_are_resumed_where_they_go_on_once_they_are_recovered(rig: Any) -> None:
+    places = [EVENTS, RETRY]
+    rig.consumer.paused.update(places)
+    rig.consumer.listener.assigned(places)
+    rig.member.step()
+    assert (rig.consumer.paused, rig.member.ready) == (set(places), False)
+    rig.member.restorer.step(0)
+    rig.member.step()
+    assert (rig.consumer.paused, rig.member.ready) == (set(), True)
+    assert rig.consumer.seeks == [(EVENTS, 0), (RETRY, 0)]
+
+
+def test_work_is_committed_when_its_time_has_come(rig: Any) -> None:
+    rig.join()
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    assert "commit" not in rig.steps.taken
+    rig.turn(commit=True)
+    assert rig.steps.taken.count("commit") == 1
+    assert rig.rows == {b"a": 1}
+
+
+def test_nothing_is_committed_when_there_is_nothing_to_commit(rig: Any) -> None:
+    rig.join()
+    for _ in range(3):
+        rig.turn(commit=True)
+    assert rig.steps.taken == ["open"]
+
+
+def test_many_changes_force_a_commit_before_its_time(doubles: dict[str, Any]) -> None:
+    rig = Rig(Guarantee.EXACTLY_ONCE, doubles)
+    object.__setattr__(rig.member.settings, "commit_bytes", 100)
+    rig.join()
+    rig.deliver([(b"%d" % n, b"x") for n in range(10)])
+    rig.turn()
+    assert "commit" in rig.steps.taken
+
+
+def test_offsets_of_a_new_partition_are_committed_before_its_first_record(rig: Any) -> None:
+    rig.cluster.committed = {}
+    rig.join()
+    assert rig.steps.taken == ["open", "begin", "flush", "send offsets", "commit"]
+    assert rig.outboxes[0].offsets[EVENTS].next_offset == 0
+
+
+@pytest.mark.parametrize("error", [RewindNeeded("x"), Migrated("x")], ids=repr)
+@pytest.mark.parametrize("step", ["flush", "send offsets", "commit"])
+def test_a_commit_that_was_refused_is_aborted_and_its_records_are_read_again(
+    step: str, error: StreamtableError, rig: Any
+) -> None:
+    rig.join()
+    rig.steps.fail(step, error)
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.turn(commit=True)
+    assert rig.steps.taken[-1] == "abort"
+    assert (rig.consumer.seeks, rig.rows) == ([(EVENTS, 0), (RETRY, 0)], {})
+    rig.deliver([(b"a", b"x"), (b"a", b"x")])
+    rig.turn(commit=True)
+    assert rig.rows == {b"a": 2}
+    assert len(rig.outboxes) == 1
+
+
+def test_records_that_were_polled_before_a_rewind_are_not_handled_behind_it(rig: Any) -> None:
+    rig.join()
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.steps.fail("flush", RewindNeeded("x"))
+    rig.member.commit()  # as a rebalance callback does, from within the poll that then returns offset 1
+    rig.deliver([(b"a", b"x")], first=1)
+    rig.turn()
+    assert rig.member.assignment.tasks[0].next_offsets["events"] == 0
+    assert rig.consumer.seeks == [(EVENTS, 0), (RETRY, 0)]
+
+
+def test_refusals_one_after_the_other_make_it_slower_but_not_without_end(rig: Any) -> None:
+    rig.join()
+    rig.steps.fail("flush", *[RewindNeeded("x")] * 1_100)
+    waits = []
+    for _ in range(1_100):
+        rig.deliver([(b"a", b"x")])
+        before = rig.clock.slept
+        rig.turn()
+        rig.member.commit()
+        waits.append(round(rig.clock.slept - before, 3))
+        rig.turn()
+    assert waits[0] < 0.2
+    assert waits == sorted(waits)
+    assert waits[-1] == 5.0
+
+
+@pytest.mark.parametrize("step", ["commit", "send offsets"])
+def test_after_an_unknown_outcome_every_task_recovers_with_a_new_producer(step: str, rig: Any) -> None:
+    rig.join()
+    rig.steps.fail(step, OutcomeUnknown("no answer"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    old = rig.member.assignment.tasks[0]
+    rig.turn(commit=True)
+    assert "abort" not in rig.steps.taken
+    assert [outbox.closed for outbox in rig.outboxes] == [True, False]
+    assert {outbox.transactional_id for outbox in rig.outboxes} == {"g-i"}
+    assert rig.steps.taken[-2:] == ["close outbox", "open"]
+    assert (rig.member.ready, rig.consumer.paused) == (False, {EVENTS, RETRY})
+    # It did happen: the broker knows, and so do the changelog and the offsets.
+    metadata = TablePosition(1, exact=True).encode()
+    rig.cluster.committed[EVENTS] = Committed(NextOffset(1), metadata)
+    rig.cluster.marks[TopicPartition("g-table", 0)] = Watermarks(0, 2)
+    rig.reader.logs[TopicPartition("g-table", 0)] = [rig.record(b"a", Long().encode(1), 0)]
+    rig.recover()
+    assert rig.rows == {b"a": 1}
+    assert rig.member.assignment.tasks[0] is not old
+    assert rig.member.assignment.tasks[0].next_offsets["events"] == 1
+
+
+def test_an_abort_of_unknown_outcome_is_an_unknown_outcome(rig: Any) -> None:
+    rig.join()
+    rig.steps.fail("flush", RewindNeeded("x"))
+    rig.steps.fail("abort", OutcomeUnknown("no answer"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.turn(commit=True)
+    assert [outbox.closed for outbox in rig.outboxes] == [True, False]
+    assert not rig.member.ready
+
+
+def test_while_no_new_producer_can_be_had_nothing_is_handled_or_committed(rig: Any) -> None:
+    rig.join()
+    rig.steps.fail("commit", OutcomeUnknown("no answer"))
+    rig.steps.fail("open", RetryLater("x"), RetryLater("x"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.turn(commit=True)
+    rig.deliver([(b"a", b"x")], first=1)
+    rig.turn(commit=True)
+    rig.consumer.listener.revoked([])
+    assert rig.steps.taken.count("commit") == 1
+    rig.turn()
+    assert [outbox.closed for outbox in rig.outboxes] == [True, True, True, False]
+    rig.recover()
+    assert rig.member.ready
+
+
+def test_a_partition_that_is_revoked_while_its_outcome_is_unknown_is_not_said_to_be_current(
+    rig: Any,
+) -> None:
+    rig.join()
+    rig.steps.fail("commit", OutcomeUnknown("no answer"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.consumer.listener.revoked([EVENTS, RETRY])
+    checkpoint = LocalPosition.decode(rig.stores.open("g-table", 0).checkpoint() or b"")
+    assert checkpoint.changelog == 0
+
+
+def test_a_newer_process_with_the_same_id_ends_this_one(rig: Any) -> None:
+    rig.join()
+    rig.steps.fail("commit", Fenced("another process"))
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    with pytest.raises(Fenced):
+        rig.turn(commit=True)
+
+
+def test_a_failing_handler_sends_its_own_partition_back_and_no_other(rig: Any) -> None:
+    rig.cluster.committed |= {
+        TopicPartition(t, 1): Committed(NextOffset(0), TablePosition(0, exact=True).encode())
+        for t in ("events", "g-retry")
+    }
+    rig.join(0, 1)
+    rig.consumer.batches.append(
+        [
+            rig.batch("events", [(b"a", b"x"), (b"a", b"bad"), (b"a", b"x")]),
+            rig.batch("events", [(b"b", b"x")], partition=1),
+        ]
+    )
+    rig.turn()
+    assert rig.consumer.seeks == [(EVENTS, 0), (RETRY, 0)]
+    assert rig.member.assignment.tasks[1].next_offsets["events"] == 1
+    rig.deliver([(b"a", b"x"), (b"a", b"bad"), (b"a", b"x")])
+    rig.turn(commit=True)
+    assert rig.rows == {b"a": 2}
+    assert [r["topic"] for r in rig.outboxes[0].produced].count("g-dead-letters") == 1
+
+
+def test_an_outside_that_does_not_answer_makes_a_partition_wait_not_stop(rig: Any) -> None:
+    rig.join()
+    rig.deliver([(b"a", b"x"), (b"a", b"away")])
+    rig.turn()
+    assert rig.clock.slept > 0
+    assert rig.consumer.seeks == [(EVENTS, 0), (RETRY, 0)]
+    rig.deliver([(b"a", b"x"), (b"a", b"x")])
+    rig.turn(commit=True)
+    assert rig.rows == {b"a": 2}
+
+
+def test_a_damaged_store_is_loaded_again_while_the_member_goes_on(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.join()
+    store = rig.member.assignment.tasks[0].store
+
+    def fail(*_: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(store, "get", fail)
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    assert rig.consumer.paused == {EVENTS, RETRY}
+    rig.recover()
+    rig.deliver([(b"a", b"x")])
+    rig.turn(commit=True)
+    assert rig.rows == {b"a": 1}
+    assert rig.member.assignment.tasks[0].store is not store
+
+
+def test_after_an_error_nothing_more_is_committed_on_the_way_out(doubles: dict[str, Any]) -> None:
+    rig: Any = Rig(Guarantee.EXACTLY_ONCE, doubles)
+    rig.join()
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.member.abandon()
+    rig.consumer.listener.revoked([EVENTS, RETRY])
+    rig.member.close()
+    assert "begin" not in rig.steps.taken
+    assert rig.outboxes[0].closed
+    assert rig.reader.closed
+
+
+def test_at_least_once_has_no_transactional_id(doubles: dict[str, Any]) -> None:
+    rig: Any = Rig(Guarantee.AT_LEAST_ONCE, doubles)
+    rig.join()
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    rig.turn(commit=True)
+    assert rig.outboxes[0].transactional_id is None
+    assert rig.rows == {b"a": 1}
+
+
+def test_idle_partitions_are_noted_as_current_every_minute(rig: Any) -> None:
+    rig.join()
+    for _ in range(3):
+        rig.clock.sleep(61)
+        rig.turn()
+    checkpoint = rig.member.assignment.tasks[0].store.checkpoint()
+    assert LocalPosition.decode(checkpoint).current_at == rig.clock.now()
+
+
+def test_state_of_partitions_that_left_long_ago_is_removed(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.join()
+    long_ago, lately = rig.clock.now() - 90_000, rig.clock.now()
+    present = {("g-table", 0): long_ago, ("g-table", 1): long_ago, ("g-table", 2): lately}
+    destroyed: list[Any] = []
+    monkeypatch.setattr(rig.stores, "present", lambda: present)
+    monkeypatch.setattr(rig.stores, "destroy", lambda *place: destroyed.append(place))
+    rig.clock.sleep(61)
+    rig.turn()
+    assert destroyed == [("g-table", 1)]
+
+
+def test_a_broker_that_does_not_let_a_producer_begin_leaves_nothing_open(doubles: dict[str, Any]) -> None:
+    doubles["steps"].fail("open", RetryLater("x"))
+    with pytest.raises(RetryLater):
+        Rig(Guarantee.EXACTLY_ONCE, doubles)
+    assert doubles["steps"].taken == ["open", "close outbox"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"commit_interval": 0}, {"poll_records": -1}, {"cache_bytes": 0}, {"instance_id": ""}]
+)
+def test_settings_that_cannot_work_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+        ProcessorSettings(**{"instance_id": "i"} | wrong)
+
+
+def test_a_handler_whose_input_says_stop_ends_the_turn_with_the_place(
+    doubles: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig: Any = Rig(Guarantee.EXACTLY_ONCE, doubles)
+    rig.join()
+    task = rig.member.assignment.tasks[0]
+    stop = Input(GROUP.inputs[0].stream, count)
+    monkeypatch.setitem(task._inputs, "events", stop)
+    rig.deliver([(b"a", b"x"), (b"a", b"bad")])
+    with pytest.raises(HandlerFailed, match=r"events\[0\]@1"):
+        rig.turn()
+
+
+def test_a_batch_of_another_partition_than_ours_is_dropped(
+    rig: Any, batch: Callable[..., RecordBatch]
+) -> None:
+    rig.join()
+    rig.deliver([(b"a", b"x")], partition=7)
+    rig.turn(commit=True)
+    assert "begin" not in rig.steps.taken

@@ -1,0 +1,239 @@
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamtable.clock import SystemClock
+from streamtable.engine.position import TablePosition
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import ConfigurationError, HandlerFailed, RetryLater, StateLost, TopicMismatch
+from streamtable.graph import Group
+from streamtable.observe import Metrics, SilentProgress
+from streamtable.store.memory import MemoryStores
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+
+PLACES = [TopicPartition("events", 0), TopicPartition("counted-retry", 0)]
+
+
+class LogDouble:
+    """Clients of which a test keeps hold. The consumer is assigned its partition by its first poll."""
+
+    def __init__(self, consumer: Any, reader: Any, outbox: Any, cluster: Any) -> None:
+        self.parts = {
+            "group_consumer": consumer,
+            "table_reader": reader,
+            "outbox": outbox,
+            "cluster": cluster,
+        }
+        poll, subscribe, close = consumer.poll, consumer.subscribe, consumer.close
+
+        def first_poll(*args: Any) -> Any:
+            consumer.poll = poll
+            consumer.listener.assigned(PLACES)
+            return []
+
+        def join(*args: Any) -> None:
+            subscribe(*args)
+            consumer.poll = first_poll
+
+        def leave() -> None:
+            close()
+            consumer.listener.revoked(PLACES)
+
+        consumer.subscribe, consumer.close = join, leave
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        part = self.parts[name]
+        return lambda *_: part
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any]) -> Any:
+    made = make_cluster(topic_infos(counted))
+    for place in PLACES:
+        made.committed[place] = Committed(NextOffset(0), TablePosition(0, exact=True).encode())
+    made.marks[PLACES[0]] = Watermarks(0, 10)
+    return made
+
+
+@pytest.fixture
+def make(
+    consumer: Any, reader: Any, outbox: Any, cluster: Any, counted: Group[str, int], stores: MemoryStores
+) -> Callable[..., GroupProcessor]:
+    def make(*, failpoint: Callable[[str], None] = lambda name: None, **settings: Any) -> GroupProcessor:
+        return GroupProcessor(
+            counted,
+            LogDouble(consumer, reader, outbox, cluster),
+            stores,
+            ProcessorSettings("i", **settings),
+            SystemClock(),
+            Metrics.register(CollectorRegistry()),
+            SilentProgress(),
+            failpoint,
+        )
+
+    return make
+
+
+Make = Callable[..., GroupProcessor]
+
+
+class Running:
+    def __init__(self, processor: GroupProcessor) -> None:
+        self.processor = processor
+        self.error: BaseException | None = None
+        self.thread = threading.Thread(target=self._run)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.processor.run()
+        except BaseException as error:  # noqa: BLE001 - the test looks at it
+            self.error = error
+
+    def ended(self) -> BaseException | None:
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+        return self.error
+
+
+@pytest.fixture
+def run() -> Iterator[Callable[[GroupProcessor], Running]]:
+    started: list[Running] = []
+
+    def run(processor: GroupProcessor) -> Running:
+        started.append(Running(processor))
+        return started[-1]
+
+    yield run
+    for each in started:
+        each.processor.stop()
+        each.ended()
+
+
+def until(true: Callable[[], object]) -> None:
+    waiting = threading.Event()
+    for _ in range(1_000):
+        if true():
+            return
+        waiting.wait(0.01)
+    raise AssertionError("it has not come true in 10 s")
+
+
+def test_it_works_until_it_is_stopped_and_commits_what_it_has_handled(
+    make: Make, run: Any, consumer: Any, outbox: Any, batch: Any, stores: MemoryStores
+) -> None:
+    processor = make(commit_interval=60.0)
+    running = run(processor)
+    until(lambda: processor.ready)
+    consumer.batches.append([batch("events", [(b"a", b"x")])])
+    until(lambda: not consumer.batches)
+    processor.stop()
+    assert running.ended() is None
+    assert outbox.offsets[PLACES[0]].next_offset == 1
+    assert stores.open("counted-table", 0).get(b"a") is not None
+    assert not processor.ready
+
+
+def test_missing_topics_stop_it_before_it_joins(make: Make, cluster: Any, steps: Any) -> None:
+    del cluster.infos["counted-table"]
+    with pytest.raises(ConfigurationError, match="counted-table"):
+        make().run()
+    assert steps.taken == []
+
+
+def test_it_waits_for_the_broker_no_longer_than_it_was_told(
+    make: Make, cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(names: Any) -> Any:
+        raise RetryLater("no answer")
+
+    monkeypatch.setattr(cluster, "topics", silent)
+    with pytest.raises(RetryLater):
+        make(start_timeout=0.3).run()
+
+
+def test_it_can_be_stopped_while_it_waits_for_the_broker(
+    make: Make, cluster: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = threading.Event()
+
+    def silent(names: Any) -> Any:
+        asked.set()
+        raise RetryLater("no answer")
+
+    monkeypatch.setattr(cluster, "topics", silent)
+    processor = make()
+    running = run(processor)
+    assert asked.wait(10)
+    processor.stop()
+    assert running.ended() is None
+
+
+def test_what_fails_in_the_background_ends_it(make: Make, cluster: Any, run: Any) -> None:
+    cluster.committed = {}
+    cluster.marks[TopicPartition("counted-table", 0)] = Watermarks(0, 5)
+    assert isinstance(run(make()).ended(), StateLost)
+
+
+def test_an_unexpected_error_of_the_background_is_not_swallowed(
+    make: Make, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = make()
+    running = run(processor)
+    until(lambda: processor.ready)
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    assert processor._member is not None
+    monkeypatch.setattr(processor._member.restorer, "step", fail)
+    assert isinstance(running.ended(), ZeroDivisionError)
+
+
+def test_after_a_handler_failed_nothing_of_it_is_committed_on_the_way_out(
+    make: Make, consumer: Any, run: Any, batch: Any, steps: Any, stores: MemoryStores
+) -> None:
+    processor = make(commit_interval=60.0)
+    running = run(processor)
+    until(lambda: processor.ready)
+    consumer.batches.append([batch("events", [(b"a", b"x")])])
+    until(lambda: not consumer.batches)
+    rubbish = batch("events", [(b"a", b"x")], first=1)
+    rubbish.messages[0].value_ = object()  # the codec itself fails: nothing that `on_error` knows
+    consumer.batches.append([rubbish])
+    assert running.ended() is not None
+    assert not isinstance(running.error, HandlerFailed)
+    assert "begin" not in steps.taken
+    assert stores.open("counted-table", 0).get(b"a") is None
+
+
+def test_topics_that_change_while_it_runs_stop_it(
+    make: Make, cluster: Any, run: Any, topic_info: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamtable.engine.processor._CHECK_TOPICS_SECONDS", 0.1)
+    processor = make()
+    running = run(processor)
+    until(lambda: processor.ready)
+    cluster.infos["events"] = topic_info("events", partitions=2)
+    error = running.ended()
+    assert isinstance(error, TopicMismatch)
+
+
+def test_all_is_closed_in_order(make: Make, run: Any, steps: Any, stores: MemoryStores, reader: Any) -> None:
+    processor = make(failpoint=steps)
+    running = run(processor)
+    until(lambda: processor.ready)
+    processor.stop()
+    running.ended()
+    assert [s for s in steps.taken if "clos" in s] == [
+        "closing", "close consumer", "close outbox", "store-closed",
+    ]  # fmt: skip
+    assert reader.closed
+
+
+def test_what_is_still_to_read_can_be_asked_at_any_time(make: Make) -> None:
+    assert make().recovering == {}
