@@ -72,6 +72,19 @@ def test_port_0_is_a_free_port_that_is_printed_and_logged(
     server.stop()
 
 
+def test_answers_on_a_kept_connection_do_not_wait_for_acknowledgements(work: Work) -> None:
+    server = HttpServer(work.app(), "127.0.0.1", 0)
+    with httpx.Client(base_url=server.start()) as client:
+        client.get("/livez")
+        seconds = []
+        for _ in range(20):
+            begun = time.monotonic()
+            client.get("/livez")
+            seconds.append(time.monotonic() - begun)
+    server.stop()
+    assert sorted(seconds)[5] < 0.03
+
+
 def test_a_port_that_is_in_use_is_an_error_in_words(work: Work) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

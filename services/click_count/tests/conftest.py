@@ -33,7 +33,7 @@ class MemoryPosition:
     age_seconds: float
 
 
-@dataclass
+@dataclass(eq=False)
 class MemoryWatch:
     key: str | None
     prefix: str | None

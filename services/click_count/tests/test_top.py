@@ -77,6 +77,17 @@ def test_it_waits_for_a_table_that_is_not_ready(counts: Any) -> None:
     top.close()
 
 
+def test_what_ends_its_thread_is_raised_by_the_check(counts: Any) -> None:
+    counts.rows = {b"not a text": 1}
+    top = TopList(counts)
+    top.check()
+    top.start()
+    wait_until(lambda: top._failure is not None)
+    with pytest.raises(AttributeError):
+        top.check()
+    top.close()
+
+
 def test_it_says_how_far_it_is_behind(counts: Any, top: TopList) -> None:
     wait_until(lambda: answers(top))
     assert 0 <= top.top(1).behind_seconds < 5

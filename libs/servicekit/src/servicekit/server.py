@@ -63,13 +63,7 @@ class HttpServer:
         Raises:
             ConfigurationError: the address cannot be listened on.
         """
-        family = socket.AF_INET6 if ":" in self._host else socket.AF_INET
-        try:
-            listener = socket.create_server((self._host, self._port), family=family, backlog=128)
-        except OSError as error:
-            raise ConfigurationError(
-                f"cannot listen on {self._host}:{self._port}: {error.strerror}"
-            ) from error
+        listener = _listen(self._host, self._port)
         port = listener.getsockname()[1]
         self._thread = Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
         self._thread.start()
@@ -87,6 +81,21 @@ class HttpServer:
         self._server.should_exit = True
         if self._thread is not None:
             self._thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio sets TCP_NODELAY only where it is: without it, answers on a kept connection
+    # wait 40 ms for the caller's acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(128)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
 
 
 class _Uvicorn(uvicorn.Server):

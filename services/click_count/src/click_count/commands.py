@@ -3,12 +3,14 @@
 import secrets
 import time
 from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final
 from uuid import uuid4
 
 import structlog
 
 from click_count import topics
-from click_count.emitter import ClickEmitter, build_emitter
+from click_count.emitter import ACKNOWLEDGED_SECONDS, ClickEmitter, build_emitter
 from click_count.load import Load, progress_bar, send
 from click_count.query import build_query
 from click_count.runtime import Reachable, Runtime, operations, wait_for_topic, wait_to_stop
@@ -24,18 +26,20 @@ from streamtable import Emitter, View
 from streamtable.errors import StreamtableError
 
 log = structlog.get_logger()
-_STREAMS = 64
+_STREAMS: Final = 64
+_ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
 
 
 def serve_emitter(runtime: Runtime) -> int:
     """Take clicks until stopped; those that were accepted are sent."""
     settings = runtime.settings
     with StopSignals() as signals, ExitStack() as opened:
-        cluster = runtime.kafka.cluster()
+        cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
         opened.callback(cluster.close)
         wait_for_topic(cluster, topics.USER_CLICKS.name, settings.start_timeout, signals)
         emitter = Emitter(topics.USER_CLICKS, runtime.kafka)
-        opened.callback(_close, emitter, settings.shutdown_timeout)
+        # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
+        opened.callback(_close, emitter, ACKNOWLEDGED_SECONDS)
         app = build_emitter(
             emitter,
             ready=Reachable(cluster, topics.USER_CLICKS.name),
@@ -47,7 +51,7 @@ def serve_emitter(runtime: Runtime) -> int:
         server = HttpServer(app, settings.http_address.host, settings.http_address.port)
         server.start()
         opened.callback(server.stop)
-        wait_to_stop(signals, lambda: None)
+        wait_to_stop(signals)
     return 0
 
 
@@ -97,7 +101,7 @@ def serve_query(runtime: Runtime) -> int:
         )
         server.start()
         opened.callback(server.stop)
-        wait_to_stop(signals, lambda: view.ready)
+        wait_to_stop(signals, lambda: view.ready, top.check)
     return 0
 
 
@@ -105,7 +109,7 @@ def send_load(runtime: Runtime, load: Load) -> int:
     """Send a load, wait for its acknowledgements and print the report; 1 if some clicks failed."""
     settings = runtime.settings
     with StopSignals() as signals, ExitStack() as opened:
-        cluster = runtime.kafka.cluster()
+        cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
         opened.callback(cluster.close)
         wait_for_topic(cluster, topics.USER_CLICKS.name, settings.start_timeout, signals)
         emitter = Emitter(topics.USER_CLICKS, runtime.kafka)

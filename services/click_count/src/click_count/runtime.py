@@ -84,10 +84,11 @@ def operations(runtime: Runtime, name: str, ready: Callable[[], bool]) -> Iterat
         server.stop()
 
 
-def wait_to_stop(signals: StopSignals, check: Callable[[], object]) -> None:
-    """Wait for a signal; raise what `check` raises, which is asked every second."""
+def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
+    """Wait for a signal; raise what one of `checks` raises, which are asked every second."""
     while (reason := signals.wait(_LOOK_SECONDS)) is None:
-        check()
+        for check in checks:
+            check()
     log.info("stopping", reason=reason)
 
 

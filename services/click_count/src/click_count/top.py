@@ -42,6 +42,7 @@ class TopList:
         self._ranking: Ranking | None = None
         self._current_at = 0.0
         self._stopping = Event()
+        self._failure: BaseException | None = None
         self._thread = Thread(target=self._run, name="top", daemon=True)
 
     def start(self) -> None:
@@ -60,7 +61,18 @@ class TopList:
                 raise NotReady("the list is being made; ask again")
             return Top(self._ranking.top(limit), self._clock() - self._current_at)
 
+    def check(self) -> None:
+        """Raise what has ended the thread, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
     def _run(self) -> None:
+        try:
+            self._keep_current()
+        except BaseException as error:  # noqa: BLE001 handed to the main thread by `check`
+            self._failure = error
+
+    def _keep_current(self) -> None:
         while not self._stopping.is_set():
             try:
                 # The watch is opened first: what changes while the table is read is then in its queue.
