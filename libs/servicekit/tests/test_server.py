@@ -23,7 +23,7 @@ class Work:
     def app(self) -> ASGIApp:
         app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"")
 
-        @app.get("/work")
+        @app.get("/job")
         def work() -> str:
             self.entered.set()
             assert self.release.wait(20)
@@ -96,7 +96,7 @@ def test_stopping_finishes_what_was_accepted_and_accepts_nothing_more(work: Work
     server = HttpServer(work.app(), "127.0.0.1", 0)
     url = server.start()
     answers: list[httpx.Response] = []
-    asking = in_thread(lambda: answers.append(httpx.get(f"{url}/work", timeout=20)))
+    asking = in_thread(lambda: answers.append(httpx.get(f"{url}/job", timeout=20)))
     assert work.entered.wait(10)
     stopping = in_thread(server.stop)
     wait_until(lambda: refuses(httpx.URL(url).port or 0))
