@@ -1,0 +1,451 @@
+"""A group under attack: its topics, its load, its processes, and the check of everything at the end."""
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient
+from tests.faults import worker
+
+from streamtable import Kafka, View
+from streamtable.emitter import Emitter
+from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.errors import RetryLater
+from streamtable.store.rocksdb import RocksStores
+from streamtable.testing.fixtures import Topics
+from streamtable.testing.oracle import digest, make_events, make_keys, replayed, violations
+from streamtable.testing.process import Child
+from streamtable.types import Committed, TopicPartition
+
+# The fault tests' broker counts a member as dead after this time.
+SESSION_SECONDS = 3.0
+HANDLED_SECONDS = 60.0
+LOG_LINES = 40
+LOST = "partitions lost, their uncommitted work is dropped"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A committed record. `time` is in seconds since 1970, of its sending."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    time: float
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the check found besides that all is well: how often events were counted too often (at least once)."""
+
+    over: int
+    keys: int
+    events: int
+    copies: int
+
+
+def wait_until(true: Callable[[], bool], what: str, timeout: float = HANDLED_SECONDS) -> None:
+    """Wait for a condition. Raises `AssertionError` that names it after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not true():
+        assert time.monotonic() < deadline, f"after {timeout:g} s still not: {what}"
+        time.sleep(0.05)
+
+
+class Process:
+    """A worker that was started, perhaps several times, with a disk of its own."""
+
+    def __init__(self, arguments: Sequence[str], name: str, state: Path, log_file: Path) -> None:
+        self.name = name
+        self.state = state
+        self.log_file = log_file
+        self._arguments = arguments
+        self._child: Child | None = None
+        self._log_start = 0
+
+    def start(self, failpoint: str | None = None) -> None:
+        command = [sys.executable, worker.__file__, *self._arguments]
+        command += ["--state", str(self.state), "--instance", self.name]
+        self._log_start = len(self.log)
+        self.kill()  # it has ended already: this collects it and its guard
+        self._child = Child(command + (["--failpoint", failpoint] if failpoint else []), self.log_file)
+
+    @property
+    def child(self) -> Child:
+        assert self._child is not None, f"{self.name} was not started"
+        return self._child
+
+    @property
+    def running(self) -> bool:
+        return self._child is not None and self._child.returncode is None
+
+    @property
+    def returncode(self) -> int | None:
+        return self.child.returncode
+
+    def wait_end(self, timeout: float = 30) -> int:
+        """Wait until it ends by itself. Returns its return code."""
+        wait_until(lambda: not self.running, f"the end of {self.name}", timeout)
+        return self.child.kill()  # it is dead: this only collects it and its guard
+
+    def wait_stopped(self, timeout: float = 30) -> None:
+        """Wait until it has frozen itself."""
+        stat = Path(f"/proc/{self.child.pid}/stat")
+        wait_until(
+            lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", f"{self.name} frozen", timeout
+        )
+
+    def kill(self) -> None:
+        """With kill -9, if it runs."""
+        if self._child is not None:
+            self._child.kill()
+
+    def stop(self, timeout: float = 30) -> int:
+        """With SIGTERM. Returns its return code."""
+        return self.child.stop(timeout)
+
+    @property
+    def log(self) -> str:
+        return self.log_file.read_text(errors="replace") if self.log_file.exists() else ""
+
+    def events(self, *, since_start: bool = False) -> list[dict[str, Any]]:
+        """Its log lines of our form."""
+        text = self.log[self._log_start if since_start else 0 :]
+        return [orjson.loads(line) for line in text.splitlines() if line.startswith("{") and line[-1] == "}"]
+
+    def at_work(self) -> set[int]:
+        """The partitions whose records it handles, as its log says."""
+        found: set[int] = set()
+        for event in self.events(since_start=True) if self.running else []:
+            if event["event"] == "partition at work":
+                found.add(event["partition"])
+            elif event["event"] in {"partitions revoked", LOST}:
+                found.difference_update(event["partitions"])
+        return found
+
+    def wait_log(self, text: str, timeout: float = 30) -> None:
+        """Wait for a line that it has written since it was last started."""
+
+        def there() -> bool:
+            return text in self.log[self._log_start :]
+
+        wait_until(lambda: there() or not self.running, f"{text!r} in the log of {self.name}", timeout)
+        assert there(), f"{self.name} has ended with {self.returncode}: {self.log[-2000:]}"
+
+    def wait_joined(self) -> None:
+        """Wait until it has been given partitions."""
+        self.wait_log("partitions assigned")
+
+
+class Load(threading.Thread):
+    """Sends events at a steady pace until `finish`, which sends the rest at once."""
+
+    def __init__(self, emitter: Emitter[str, int], events: Iterable[tuple[str, int]], rate: float) -> None:
+        super().__init__(name="load", daemon=True)
+        self._emitter = emitter
+        self._events = iter(events)
+        self._rate = rate
+        self._hurry = threading.Event()
+        self._end = threading.Event()
+        self._failure: BaseException | None = None
+
+    def run(self) -> None:
+        began, sent = time.monotonic(), 0
+        try:
+            for key, number in self._events:
+                self._emitter.emit(key, number)
+                sent += 1
+                ahead = sent / self._rate - (time.monotonic() - began)
+                if self._end.is_set():
+                    return
+                if ahead > 0.01 and not self._hurry.is_set():  # a nap worth taking
+                    self._hurry.wait(ahead)
+            self._emitter.flush(120)
+        except BaseException as error:  # noqa: BLE001 - raised by `finish`
+            self._failure = error
+
+    def finish(self) -> None:
+        """Send the rest at once; returns when everything is acknowledged."""
+        self._hurry.set()
+        self.join()
+        if self._failure is not None:
+            raise self._failure
+
+    def abandon(self) -> None:
+        self._end.set()
+        self._hurry.set()
+        self.join()
+
+
+class Arena:
+    """A group, its topics, load and processes; a context manager that leaves nothing behind.
+
+    Args:
+        bootstrap_servers: of the broker.
+        folder: for state and logs.
+        seed: of keys and events.
+        kind: of the group, see `worker.group`.
+        guarantee: `exactly_once` or `at_least_once`.
+        partitions: of input and table.
+        events: about how many in all.
+        commit_interval: seconds.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        folder: Path,
+        *,
+        seed: int,
+        kind: str = "count",
+        guarantee: str = "exactly_once",
+        partitions: int = 4,
+        keys_per_partition: int = 4,
+        events: int = 4_000,
+        commit_interval: float = 0.1,
+    ) -> None:
+        self.kafka = Kafka(bootstrap_servers)
+        self.folder = folder
+        self.kind = kind
+        self.commit_interval = commit_interval
+        self.exactly_once = guarantee == "exactly_once"
+        self.partitions = partitions
+        self.keys = make_keys(seed, partitions, keys_per_partition, events)
+        self.events = make_events(seed, self.keys)
+        self.topics = Topics(bootstrap_servers)
+        self.processes: dict[str, Process] = {}
+        self._stack = ExitStack()
+        self._stack.callback(self.topics.delete_all)
+        self.input = self.topics.name("input")
+        self.group = worker.group(kind, self.topics.name("group"), self.input)
+        self.table = self.group.table.name
+        self._arguments = [
+            "--bootstrap",
+            bootstrap_servers,
+            "--group",
+            self.group.name,
+            "--topic",
+            self.input,
+        ]
+        self._arguments += ["--kind", kind, "--guarantee", guarantee]
+        self._arguments += ["--commit-interval", str(commit_interval)]
+        self.cluster = self.kafka.cluster()
+        self._emitter = Emitter(worker.stream(self.input), self.kafka)
+        self._stack.callback(self._emitter.close, 5)
+
+    def __enter__(self) -> Self:
+        for name in ("input", "group-retry", "group-dead-letters"):
+            self.topics.create(name, partitions=self.partitions)
+        self.create_table()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for process in self.processes.values():
+            process.kill()
+            if error is not None:
+                error.add_note(
+                    "\n".join([f"-- log of {process.name}", *process.log.splitlines()[-LOG_LINES:]])
+                )
+        self._stack.close()
+
+    def create_table(self) -> None:
+        self.topics.create("group-table", partitions=self.partitions, config={"cleanup.policy": "compact"})
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.kafka.bootstrap_servers, "log_level": 0})
+
+    # ---- load and processes ----------------------------------------------------------------------------------------
+
+    def start(self, name: str, failpoint: str | None = None, state: Path | None = None) -> Process:
+        """Start a process, for the first time or again, on the disk that it had."""
+        if name not in self.processes:
+            folder = state or self.folder / name
+            log_file = self.folder / f"{name}.log"
+            self.processes[name] = Process(self._arguments, name, folder, log_file)
+        self.processes[name].start(failpoint)
+        return self.processes[name]
+
+    def feed(self, events: Sequence[tuple[str, int]]) -> None:
+        """Send these events; returns when they are acknowledged."""
+        for key, number in events:
+            self._emitter.emit(key, number)
+        self._emitter.flush(60)
+
+    def load(self, seconds: float) -> Load:
+        """Send all events over so many seconds, in a thread."""
+        load = Load(self._emitter, self.events, len(self.events) / seconds)
+        self._stack.callback(load.abandon)
+        load.start()
+        return load
+
+    # ---- what Kafka holds ------------------------------------------------------------------------------------------
+
+    def places(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, partition) for partition in range(self.partitions)]
+
+    def committed(self) -> Mapping[TopicPartition, Committed | None]:
+        """Raises `RetryLater` while a transaction is pending."""
+        return self.cluster.stable_offsets(self.group.name, self.places(self.input))
+
+    def unhandled(self) -> int:
+        """Input records beyond the committed offsets."""
+        ends = self.cluster.watermarks(self.places(self.input))
+        committed = self.committed()
+        return sum(ends[place].high - (done.next_offset if done else 0) for place, done in committed.items())
+
+    def wait_handled(self, timeout: float = HANDLED_SECONDS) -> None:
+        """Wait until the group has committed all input."""
+
+        def handled() -> bool:
+            for process in self.processes.values():
+                if not process.running and process.returncode not in {0, -signal.SIGKILL}:
+                    raise AssertionError(f"{process.name} has ended: {process.log[-2000:]}")
+            try:
+                return self.unhandled() == 0
+            except RetryLater:
+                return False
+
+        wait_until(handled, "all input handled", timeout)
+
+    def wait_at_work(self, timeout: float = HANDLED_SECONDS) -> None:
+        """Wait until each partition is with one process, recovered."""
+
+        def settled() -> bool:
+            shares = [process.at_work() for process in self.processes.values()]
+            return sum(map(len, shares)) == self.partitions == len(set().union(*shares))
+
+        wait_until(settled, "each partition at work", timeout)
+
+    def records(self, topic: str, isolation: str = "read_committed") -> dict[int, list[Change]]:
+        """The records of the table's topic or the input, by partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.kafka.bootstrap_servers,
+                "group.id": "nobody",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+                "check.crcs": True,
+            }
+        )
+        lows = self.cluster.watermarks(self.places(topic))
+        consumer.assign([Partition(*place, marks.low) for place, marks in lows.items()])
+        found: dict[int, list[Change]] = {partition: [] for partition in range(self.partitions)}
+        open_ends = set(found)
+        deadline = time.monotonic() + 30
+        while open_ends:
+            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} have no end"
+            for message in consumer.consume(10_000, 0.5):
+                partition = message.partition() or 0
+                error = message.error()
+                if error is None:
+                    key = message.key()
+                    assert isinstance(key, bytes)
+                    change = Change(
+                        message.offset() or 0, key, message.value(), message.timestamp()[1] / 1000
+                    )
+                    found[partition].append(change)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
+                    open_ends.discard(partition)
+        consumer.close()
+        return found
+
+    # ---- the check -------------------------------------------------------------------------------------------------
+
+    def finish(self) -> None:
+        """Stop all processes that run, in order; each must leave with 0."""
+        running = [process for process in self.processes.values() if process.running]
+        self.wait_at_work()
+        for process in running:
+            process.wait_joined()  # before that, a signal could come before its handler is there
+        for process in running:
+            process.child.signal_stop()
+        for process in running:
+            ended = process.wait_end()
+            assert ended == 0, (
+                f"{process.name} did not leave in order, but with {ended}: {process.log[-2000:]}"
+            )
+
+    def verify(self, over_max: int = 0) -> Verdict:
+        """Check everything, with all processes stopped and all input handled.
+
+        Totals are exact (at least once: never below, above by `over_max` events at most). The table that the
+        changelog makes, the owners' local tables and a new view are equal, and each older copy on any disk equals
+        the changelog up to the position that it claims. The group's offsets name the end of the changelog.
+        """
+        changes = self.records(self.table)
+        tables = {p: replayed((c.key, c.value) for c in changes[p]) for p in changes}
+        whole = {key: value for table in tables.values() for key, value in table.items()}
+        over = self._verify_rows(whole, over_max)
+        positions = self._verify_positions(changes)
+        copies = self._verify_copies(changes, positions)
+        with View(self.group.table, self.kafka, state_dir=self.folder, name="verify") as view:
+            view.wait_ready(30)
+            encode_key, encode = self.group.table.key.encode, self.group.table.value.encode
+            rows = [(encode_key(key), encode(value)) for key, value in view.iterate()]
+        assert digest(rows) == digest(whole.items()), "the view differs from the changelog"
+        return Verdict(over, len(self.keys), len(self.events), copies)
+
+    def _verify_rows(self, whole: Mapping[bytes, bytes], over_max: int) -> int:
+        decode = self.group.table.value.decode
+        rows = {key.decode(): decode(value) for key, value in whole.items()}
+        if self.kind == "order":
+            wrong = {key: row["violations"] for key, row in rows.items() if row["violations"]}
+            assert not wrong, f"out of order: {wrong}"
+            rows = {key: row["last"] for key, row in rows.items()}
+        found = violations(rows, self.keys)
+        over = sum(violation.excess for violation in found)
+        assert all(v.excess > 0 for v in found), f"lost: {[str(v) for v in found]}"
+        assert over <= over_max, f"doubled, at most {over_max} may be: {[str(v) for v in found]}"
+        return over
+
+    def _verify_positions(self, changes: Mapping[int, Sequence[Change]]) -> dict[int, int]:
+        positions = {}
+        for place, committed in self.committed().items():
+            position = TablePosition.decode(committed.metadata) if committed else None
+            assert position is not None, f"{place} has no position: {committed}"
+            assert position.exact == self.exactly_once
+            last = changes[place.partition][-1].offset + 1 if changes[place.partition] else 0
+            if self.exactly_once:
+                assert position.changelog == last, f"{place}: {position}, but the changelog's last is {last}"
+            positions[place.partition] = position.changelog
+        return positions
+
+    def _verify_copies(self, changes: Mapping[int, Sequence[Change]], positions: Mapping[int, int]) -> int:
+        """Every local table is what the changelog says at its position, and one of each partition is current."""
+        current, copies = set(), 0
+        for process in self.processes.values():
+            stores = RocksStores(process.state / self.group.name, memory_bytes=8 << 20)
+            for table, partition in sorted(stores.present()):
+                store = stores.open(table, partition)
+                checkpoint = store.checkpoint()
+                if checkpoint is not None:
+                    local = LocalPosition.decode(checkpoint)
+                    with store.scan() as scan:
+                        rows = list(scan)
+                    until = [(c.key, c.value) for c in changes[partition] if c.offset < local.changelog]
+                    assert digest(rows) == digest(replayed(until).items()), (
+                        f"{process.name} holds a partition {partition} that never was at {local.changelog}"
+                    )
+                    copies += 1
+                    if local.changelog >= positions[partition]:
+                        current.add(partition)
+            stores.close()
+        assert current == set(positions), f"no local table is current: {set(positions) - current}"
+        return copies

@@ -1,0 +1,45 @@
+"""Tests that run side by side: most of their time is waiting for the sessions and transactions of the dead to end.
+
+A test decorated with `aside` has the arena maker as its first argument and may have parameters. All chosen ones of a
+file begin when the first is asked for, a few at a time, in threads; each then waits for its own outcome, and what it
+returns goes into the summary.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+from tests.faults.arena import Arena
+
+ArenaMaker = Callable[..., Arena]
+Body = Callable[..., str | None]
+
+
+def aside(body: Body) -> Callable[..., None]:
+    """Make a test of a function `(make: ArenaMaker, parameters...) -> line for the summary, or None`."""
+
+    def test(
+        outcomes: Mapping[str, Future[str | None]],
+        tell: Callable[[str], None],
+        request: pytest.FixtureRequest,
+        **_: Any,
+    ) -> None:
+        line = outcomes[request.node.nodeid].result()
+        if line is not None:
+            tell(line)
+
+    own = [p for p in inspect.signature(test).parameters.values() if p.kind is p.POSITIONAL_OR_KEYWORD]
+    _, *parameters = inspect.signature(body).parameters.values()
+    test.__name__ = test.__qualname__ = body.__name__
+    test.__module__ = body.__module__
+    test.__dict__["body"] = body
+    # What pytest reads to know which fixtures and parameters to pass.
+    test.__dict__["__signature__"] = inspect.Signature([*own, *parameters])
+    return test
+
+
+def body_of(test: Callable[..., Any]) -> Body | None:
+    body: Body | None = getattr(test, "body", None)
+    return body

@@ -1,0 +1,109 @@
+"""For the fault tests: one broker that counts the dead quickly, folders that go away, and a summary of what was done."""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.faults.arena import SESSION_SECONDS, Arena
+from tests.faults.aside import ArenaMaker, Body, body_of
+
+from streamtable.testing.broker import Broker
+
+SEED = int(os.environ.get("FAULTS_SEED", "20260"))
+AT_ONCE = 6
+_SUMMARY = pytest.StashKey[list[str]]()
+
+BROKER_SETTINGS = {
+    "group.consumer.session.timeout.ms": f"{SESSION_SECONDS * 1000:.0f}",
+    "group.consumer.min.session.timeout.ms": f"{SESSION_SECONDS * 1000:.0f}",
+}
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Of all that is random. Another one by FAULTS_SEED."""
+    return SEED
+
+
+@pytest.fixture(scope="session")
+def fault_broker() -> Iterator[Broker]:
+    """For all fault tests that do not hurt the broker itself."""
+    with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
+        broker = Broker(Path(folder), overrides=BROKER_SETTINGS)
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+            broker.close()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as path:
+        yield Path(path)
+
+
+@contextmanager
+def arenas(broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]:
+    """Gives a function that makes an arena on the broker; it is cleared away at the end."""
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Arena:
+            return stack.enter_context(Arena(broker.bootstrap_servers, folder, seed=seed, **settings))
+
+        yield make
+
+
+@pytest.fixture
+def arena(fault_broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]:
+    """A function that makes an arena on the common broker."""
+    with arenas(fault_broker, folder, seed) as make:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def outcomes(
+    request: pytest.FixtureRequest, fault_broker: Broker, seed: int
+) -> Iterator[Mapping[str, Future[str | None]]]:
+    """What becomes of the chosen tests of this file that run side by side, by node id; see `aside`."""
+    items = [i for i in request.session.items if isinstance(i, pytest.Function) and i.path == request.path]
+
+    def run(body: Body, params: Mapping[str, object]) -> str | None:
+        with (
+            tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder,
+            arenas(fault_broker, Path(folder), seed) as make,
+        ):
+            return body(make, **params)
+
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        yield {
+            item.nodeid: pool.submit(run, body, item.callspec.params if hasattr(item, "callspec") else {})
+            for item in items
+            if (body := body_of(item.function)) is not None
+        }
+        pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """A function that adds a line to the summary at the end of the session."""
+    lines = request.config.stash.setdefault(_SUMMARY, [])
+    return lambda line: lines.append(f"{request.node.name}: {line}")
+
+
+def pytest_report_header() -> str:
+    return f"fault tests: FAULTS_SEED={SEED}"
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    lines = config.stash.get(_SUMMARY, [])
+    if lines:
+        terminalreporter.section(f"faults, seed {SEED}")
+        for line in lines:
+            terminalreporter.write_line(line)

@@ -1,0 +1,91 @@
+"""Two processes of a group, killed again and again under load."""
+
+import os
+import random
+import shutil
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+from tests.faults.arena import Arena
+
+ROUNDS = int(os.environ.get("FAULTS_ROUNDS", "50"))
+DISK_LOST = 0.3
+JOIN_FIRST = 0.8  # otherwise a process may be killed again before it has got anywhere
+
+
+def crash_rounds(arena: Arena, rounds: int, seed: int) -> str:
+    """Kill a random one of two at a random moment, so often. Returns what was done.
+
+    At least once, the number of events that may have been counted twice is what had not been committed at each kill.
+    """
+    rng = random.Random(seed)
+    began = time.monotonic()
+    names = ["a", "b"]
+    for name in names:
+        arena.start(name)
+    arena.processes["a"].wait_joined()
+    load = arena.load(seconds=rounds * 3.5)
+    lost_disks = over_max = 0
+    for _ in range(rounds):
+        if rng.random() < JOIN_FIRST:
+            for name in names:
+                arena.processes[name].wait_joined()
+        time.sleep(rng.uniform(0.2, 3))  # the moment of the kill is what is random here, not a wait
+        victim = arena.processes[rng.choice(names)]
+        assert victim.running, f"{victim.name} has ended by itself with {victim.returncode}"
+        victim.kill()
+        assert victim.returncode == -signal.SIGKILL
+        over_max += 0 if arena.exactly_once else arena.unhandled()
+        if rng.random() < DISK_LOST:
+            shutil.rmtree(victim.state, ignore_errors=True)
+            lost_disks += 1
+        arena.start(victim.name)
+    load.finish()
+    arena.wait_handled(60 + rounds)
+    arena.finish()
+    verdict = arena.verify(over_max)
+    logs = [event for process in arena.processes.values() for event in process.events()]
+    loaded = sum(event["event"] == "table is loading" for event in logs)
+    undone = sum(event["event"] == "commit undone" for event in logs)
+    return (
+        f"{rounds} kills, {lost_disks} disks lost, {loaded} tables loaded, {undone} commits undone, "
+        f"{verdict.events} events, {verdict.over} counted twice (at most {over_max}), "
+        f"{verdict.copies} copies checked, {time.monotonic() - began:.0f} s"
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", ["count"])
+def test_eight_kills_lose_and_double_nothing(
+    arena: Callable[..., Arena], seed: int, kind: str, tell: Callable[[str], None]
+) -> None:
+    tell(crash_rounds(arena(kind=kind, partitions=8, events=24_000), 8, seed))
+
+
+@pytest.mark.faults
+def test_at_least_once_kills_lose_nothing_and_double_only_what_was_not_committed(
+    arena: Callable[..., Arena], seed: int, tell: Callable[[str], None]
+) -> None:
+    made = arena(kind="handler", guarantee="at_least_once", partitions=8, events=8_000)
+    tell(crash_rounds(made, 3, seed + 1))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.parametrize("kind", ["count", "handler", "order"])
+def test_many_kills_lose_and_double_nothing(
+    arena: Callable[..., Arena], seed: int, kind: str, tell: Callable[[str], None]
+) -> None:
+    made = arena(kind=kind, partitions=8, events=3_000 * ROUNDS, keys_per_partition=20)
+    tell(crash_rounds(made, ROUNDS, seed + 2))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(60 + 20 * ROUNDS)
+def test_many_at_least_once_kills_lose_nothing_and_double_only_what_was_not_committed(
+    arena: Callable[..., Arena], seed: int, tell: Callable[[str], None]
+) -> None:
+    made = arena(guarantee="at_least_once", partitions=8, events=3_000 * ROUNDS, keys_per_partition=20)
+    tell(crash_rounds(made, ROUNDS, seed + 3))

@@ -1,0 +1,123 @@
+"""Members that come and go every few seconds under load."""
+
+import os
+import random
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+
+import pytest
+from tests.faults.arena import LOST, Arena, Change, Process
+from tests.faults.aside import ArenaMaker
+
+SHORT_SECONDS = 25.0
+LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
+PARTITIONS = 12
+EVENTS_PER_SECOND = 1_200
+PAUSE_SECONDS_MAX = 0.5
+
+
+@dataclass(frozen=True)
+class Stint:
+    """One process at work on one partition, from its first record to the moment that it gave the partition up."""
+
+    partition: int
+    begin: float
+    end: float
+
+
+def stints(process: Process, until: float) -> Iterator[Stint]:
+    """As the process's log tells; one that has not ended lasts `until` then. Times are seconds since 1970."""
+    began: dict[int, float] = {}
+    for event in process.events():
+        at = datetime.fromisoformat(event["time"]).timestamp()
+        if event["event"] == "partition at work":
+            began[event["partition"]] = at
+        elif event["event"] in {"partitions revoked", LOST}:
+            for partition in event["partitions"]:
+                if partition in began:
+                    yield Stint(partition, began.pop(partition), at)
+    yield from (Stint(partition, begin, until) for partition, begin in began.items())
+
+
+def longest_pause(
+    all_stints: Sequence[Stint],
+    commits: Mapping[int, Sequence[Change]],
+    inputs: Mapping[int, Sequence[float]],
+) -> tuple[float, Stint | None]:
+    """The longest time in which a partition that did not move had input waiting and committed nothing.
+
+    A pause begins when the first event after a commit has arrived, and ends with the next commit's changes: so a
+    pause of the load is none of the processor's.
+    """
+    longest: tuple[float, Stint | None] = (0.0, None)
+    for stint in all_stints:
+        times = sorted({c.time for c in commits[stint.partition] if stint.begin <= c.time <= stint.end})
+        arrivals = inputs[stint.partition]
+        position = 0
+        for before, after in pairwise(times):
+            while position < len(arrivals) and arrivals[position] <= before:
+                position += 1
+            if position < len(arrivals):
+                longest = max(
+                    longest, (after - max(before, arrivals[position]), stint), key=lambda each: each[0]
+                )
+    return longest
+
+
+def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) -> tuple[float, str]:
+    """Let members come and go while one stays. Returns the longest pause, and what was done."""
+    rng = random.Random(seed)
+    guests = ["b", "c", "d"]
+    arena.start("a").wait_log("partition at work")
+    load = arena.load(seconds)
+    ends = time.monotonic() + seconds
+    joined = left = 0
+    while time.monotonic() < ends:
+        guest = arena.processes.get(name := rng.choice(guests))
+        if guest is not None and guest.running:
+            assert guest.stop() == 0, guest.log[-2000:]
+            left += 1
+        else:
+            arena.start(name).wait_joined()
+            joined += 1
+        time.sleep(rng.uniform(*pace))  # how long a membership lasts is what is random here, not a wait
+    load.finish()
+    arena.wait_handled()
+    arena.finish()
+    arena.verify()
+    inputs: defaultdict[int, list[float]] = defaultdict(list)
+    for partition, changes in arena.records(arena.input).items():
+        inputs[partition] = [change.time for change in changes]
+    found = [s for process in arena.processes.values() for s in stints(process, time.time())]
+    pause, where = longest_pause(found, arena.records(arena.table), inputs)
+    return pause, (
+        f"{joined} joined, {left} left in {seconds:.0f} s, {len(found)} stints of a partition with a process; longest "
+        f"pause of one that stayed {pause * 1000:.0f} ms (with commits each {arena.commit_interval * 1000:.0f} ms) "
+        f"in partition {where.partition if where else '-'}"
+    )
+
+
+@pytest.mark.faults
+def test_members_that_come_and_go_lose_double_and_reorder_nothing(
+    arena: ArenaMaker, seed: int, tell: Callable[[str], None]
+) -> None:
+    events = int(SHORT_SECONDS * EVENTS_PER_SECOND)
+    made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
+    _, line = storm(made, SHORT_SECONDS, (0.5, 2.5), seed)
+    tell(line)
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(LONG_SECONDS + 180)
+def test_a_partition_that_stays_is_not_held_up_by_those_that_move(
+    arena: ArenaMaker, seed: int, tell: Callable[[str], None]
+) -> None:
+    events = int(LONG_SECONDS * EVENTS_PER_SECOND)
+    made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
+    pause, line = storm(made, LONG_SECONDS, (9.0, 11.0), seed + 1)
+    tell(line)
+    assert pause < PAUSE_SECONDS_MAX, line

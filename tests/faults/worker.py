@@ -1,0 +1,86 @@
+"""One process of a group, to be killed, frozen and starved by the fault tests.
+
+Exit code 3 and a last line `<kind of error>: <message>` if the processor gives up; 0 after SIGTERM.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from streamtable import (
+    Avro,
+    Context,
+    Count,
+    Group,
+    Guarantee,
+    Input,
+    Json,
+    Kafka,
+    Long,
+    Persist,
+    Processor,
+    Stream,
+    String,
+)
+from streamtable.errors import StreamtableError
+from streamtable.observe import configure_logging
+from streamtable.testing.oracle import OrderRow, follow
+
+EXIT_GAVE_UP = 3
+KINDS = ("count", "handler", "order")
+
+
+def add_one(ctx: Context[str, int], number: int) -> None:
+    ctx.set((ctx.value or 0) + 1)
+
+
+def check_order(ctx: Context[str, Any], number: int) -> None:
+    row: OrderRow | None = ctx.value
+    ctx.set(follow(row, number))
+
+
+def stream(topic: str) -> Stream[str, int]:
+    """What the group reads: numbered events."""
+    return Stream(topic, key=String(), value=Long())
+
+
+def group(kind: str, name: str, topic: str) -> Group[str, Any]:
+    """The group under test: a built-in aggregate, a handler, or a handler that checks the order of its events."""
+    if kind == "count":
+        return Group(name, Input(stream(topic), aggregate=Count()), Persist(Avro("long")))
+    if kind == "handler":
+        return Group(name, Input(stream(topic), add_one), Persist(Long()))
+    return Group(name, Input(stream(topic), check_order), Persist(Json()))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    for name in ("bootstrap", "group", "topic", "state", "instance"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--kind", choices=KINDS, default="count")
+    parser.add_argument("--guarantee", default="exactly_once")
+    parser.add_argument("--commit-interval", type=float, default=0.1)
+    parser.add_argument("--failpoint")
+    args = parser.parse_args()
+    configure_logging("json", "info", sys.stderr)
+    processor = Processor(
+        group(args.kind, args.group, args.topic),
+        Kafka(args.bootstrap),
+        state_dir=Path(args.state),
+        instance_id=args.instance,
+        guarantee=Guarantee(args.guarantee),
+        commit_interval=args.commit_interval,
+        memory_bytes=16 << 20,
+        failpoint=args.failpoint,
+    )
+    try:
+        processor.run()
+    except StreamtableError as error:
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return EXIT_GAVE_UP
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
