@@ -12,7 +12,7 @@ from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack
 from streamtable.view import Answer, Position
-from streamtable.watch import Change, Watch
+from streamtable.watch import Change, TooSlow, Watch
 
 __all__ = [
     "Ack",
@@ -47,6 +47,7 @@ __all__ = [
     "String",
     "Sum",
     "Table",
+    "TooSlow",
     "View",
     "Watch",
     "kafka_from",

@@ -1,0 +1,112 @@
+"""What the README shows works as it stands there."""
+
+import os
+import re
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamtable import Emitter, Kafka, Processor
+from streamtable.testing.fixtures import OwnBroker
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+README = (ROOT / "README.md").read_text()
+SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+ADDRESS = "127.0.0.1:9092"
+
+
+@contextmanager
+def running(processor: Processor) -> Iterator[None]:
+    """The processor at work in a thread."""
+    thread = threading.Thread(target=processor.run)
+    thread.start()
+    try:
+        yield
+    finally:
+        processor.stop()
+        thread.join()
+
+
+def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBroker, tmp_path: Path) -> None:
+    broker = own_broker()
+    environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
+    topics: list[str | Path] = [ROOT / ".venv/bin/streamtable", "topics", "apply", "--file", ROOT / "infra/topics.yaml"]
+    subprocess.run(topics, env=environment, check=True, capture_output=True)
+    process, view = (
+        snippet.replace(ADDRESS, broker.bootstrap_servers).replace(
+            'Path("state")', f"Path({str(tmp_path)!r})"
+        )
+        for snippet in SNIPPETS
+    )
+    assert ".run()" in process
+    names: dict[str, Any] = {}
+    exec(process.replace("Processor(CLICK", "processor = Processor(CLICK").replace(".run()", ""), names)
+    with running(names["processor"]):
+        with Emitter(names["USER_CLICKS"], Kafka(broker.bootstrap_servers)) as emitter:
+            for number in range(3):
+                emitter.emit_now(
+                    "alice",
+                    {"id": str(number), "user_id": "alice", "url": "https://example.org", "at": number},
+                )
+        # The view's block, with the question asked until the count has arrived.
+        asked = view.replace("clicks.get(", "answers = until_it_is(3, clicks, ")
+        exec(f"from streamtable import View\n{asked}", {**names, "until_it_is": until_it_is})
+
+
+def until_it_is(expected: int, view: Any, key: str) -> None:
+    deadline = time.monotonic() + 30
+    while view.get(key) != expected:
+        assert time.monotonic() < deadline, f"{key} is {view.get(key)}, not {expected}"
+        time.sleep(0.05)
+
+
+@pytest.mark.broker
+def test_make_demo_with_check_ends_with_0_because_all_counts_are_right() -> None:
+    done = subprocess.run(
+        ["make", "--no-print-directory", "demo", "CHECK=1"],
+        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.count("right") == 6
+    assert "WRONG" not in done.stdout
+
+
+@pytest.mark.broker
+def test_ctrl_c_stops_the_demo_and_everything_that_it_started() -> None:
+    with subprocess.Popen(
+        [ROOT / ".venv/bin/python", ROOT / "infra/demo.py"],
+        cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+    ) as demo:  # fmt: skip
+        assert demo.stdout is not None
+        shown = ""
+        for line in demo.stdout:
+            shown += line
+            if "Ctrl-C" in line:
+                break
+        demo.send_signal(signal.SIGINT)
+        shown += demo.stdout.read()
+    assert demo.returncode == 0, shown
+    assert "Everything is stopped." in shown
+    folder = re.search(r"STREAMTABLE_BOOTSTRAP_SERVERS=(\S+)", shown)
+    assert folder is not None
+    left = subprocess.run(["pgrep", "-f", "streamtable-demo-"], capture_output=True, text=True, check=False)
+    assert left.stdout == ""
+
+
+def test_every_verb_that_the_readme_names_is_in_the_makefile() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    for verb in set(re.findall(r"\bmake ([a-z-]+)", README)):
+        assert re.search(rf"^{verb}:", makefile, re.MULTILINE), verb
+
+
+def test_every_link_of_the_docs_leads_to_a_file() -> None:
+    for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
