@@ -58,6 +58,7 @@ def test_an_override_wins_over_what_all_brokers_share() -> None:
 def test_a_cluster_id_belongs_to_a_folder_and_has_the_form_that_kafka_wants() -> None:
     assert cluster_id(Path("/a")) == cluster_id(Path("/a")) != cluster_id(Path("/b"))
     assert len(cluster_id(Path("/a"))) == 22
+    assert not any(cluster_id(Path(f"/{number}")).startswith("-") for number in range(1_000))
 
 
 def test_a_taken_port_is_refused_before_anything_is_started(tmp_path: Path) -> None:

@@ -344,8 +344,12 @@ class BrokerCluster:
 
 
 def cluster_id(data_dir: Path) -> str:
-    """An id for the cluster in a folder, in Kafka's form: 16 bytes in base64. The same folder has the same one."""
-    return base64.urlsafe_b64encode(uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)).bytes).decode().rstrip("=")
+    """An id for the cluster in a folder, in Kafka's form: 16 bytes in base64. The same folder has the same one.
+
+    The first two bits are 0, so that it never begins with a minus sign, which Kafka's tool would take for an option.
+    """
+    number = uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)).bytes
+    return base64.urlsafe_b64encode(bytes([number[0] & 0x3F]) + number[1:]).decode().rstrip("=")
 
 
 def _reserve(port: int) -> socket.socket:
