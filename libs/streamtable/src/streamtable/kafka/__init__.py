@@ -43,7 +43,7 @@ class Kafka:
     """
 
     bootstrap_servers: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)  # may hold a password
     group_protocol: Literal["consumer", "classic"] = "consumer"
     static_membership: bool = False
     admin_timeout: float = 10.0

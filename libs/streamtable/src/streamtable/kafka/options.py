@@ -1,39 +1,12 @@
-"""Settings of the Kafka clients: what each kind of client needs, and what a user may not change."""
+"""Settings of the Kafka clients: what each kind of client needs."""
 
 from collections.abc import Mapping
 
 from streamtable.errors import ConfigurationError
+from streamtable.settings import REFUSED_KAFKA_OPTIONS
 
 TRANSACTION_TIMEOUT_MS = 10_000
 DELIVERY_TIMEOUT_MS = 120_000
-
-REFUSED: Mapping[str, str] = {
-    "acks": "acknowledged records would be lost with one broker",
-    "request.required.acks": "acknowledged records would be lost with one broker",
-    "enable.idempotence": "retries would double or reorder records",
-    "enable.gapless.guarantee": "retries would double or reorder records",
-    "partitioner": "keys would go to other partitions than those of their table",
-    "transactional.id": "it is made of the group and the instance id",
-    "transaction.timeout.ms": "readers wait for open transactions; the library names this time itself",
-    "message.timeout.ms": "it has to fit into the transaction timeout",
-    "delivery.timeout.ms": "it has to fit into the transaction timeout",
-    "delivery.report.only.error": "offsets of changelog records come from delivery reports",
-    "bootstrap.servers": "it has a setting of its own",
-    "metadata.broker.list": "it has a setting of its own",
-    "group.id": "it is the name of the group",
-    "group.instance.id": "it is made of the instance id",
-    "group.protocol": "it has a setting of its own",
-    "group.remote.assignor": "inputs and tables need the same partition numbers",
-    "partition.assignment.strategy": "inputs and tables need the same partition numbers",
-    "enable.auto.commit": "offsets are committed together with their results",
-    "enable.auto.offset.store": "offsets are committed together with their results",
-    "auto.offset.reset": "a lost position would be skipped in silence",
-    "isolation.level": "records of aborted transactions would be read",
-    "enable.partition.eof": "the library needs it for tables only",
-    "check.crcs": "damaged records would be read",
-    "plugin.library.paths": "it loads code",
-}
-"""Names of librdkafka settings that are refused, each with what it would break."""
 
 
 def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -45,8 +18,8 @@ def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
                 f"bootstrap servers {bootstrap_servers!r}: expected host:port, separated by commas"
             )
     for name in options:
-        if name in REFUSED:
-            raise ConfigurationError(f"Kafka option {name!r} cannot be set: {REFUSED[name]}")
+        if name in REFUSED_KAFKA_OPTIONS:
+            raise ConfigurationError(f"Kafka option {name!r} cannot be set: {REFUSED_KAFKA_OPTIONS[name]}")
 
 
 def client(bootstrap_servers: str, client_id: str) -> dict[str, object]:

@@ -1,0 +1,89 @@
+"""`streamtable topics` as a user runs it."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import Topics
+from streamtable.testing.process import reserve_port
+
+
+def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": bootstrap_servers, "COLUMNS": "200"}
+    command = [sys.executable, "-c", "from streamtable.cli.main import main; main()", "topics", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.fixture
+def file(tmp_path: Path, topics: Topics) -> Path:
+    """One topic, and a group that reads it."""
+    path = tmp_path / "topics.yaml"
+    write(path, topics, partitions=3)
+    return path
+
+
+def write(path: Path, topics: Topics, *, partitions: int, retention_ms: int = 1000) -> None:
+    name = topics.name("in")
+    path.write_text(
+        f"topics: {{{name}: {{partitions: {partitions}, config: {{retention.ms: {retention_ms}}}}}}}\n"
+        f"groups: {{{topics.name('g')}: {{inputs: [{name}]}}}}\n"
+    )
+
+
+def test_apply_creates_what_is_missing_and_then_there_is_nothing_to_do(
+    file: Path, broker: Broker, topics: Topics
+) -> None:
+    before = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
+    assert before.returncode == 0, before.stderr
+    created = [topic["name"] for topic in json.loads(before.stdout)["create"]]
+    assert created == [topics.name(name) for name in ("in", "g-table", "g-dead-letters", "g-retry")]
+    assert run(broker.bootstrap_servers, "apply", "--file", str(file)).returncode == 0
+    after = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
+    assert json.loads(after.stdout) == {"create": [], "alter": [], "refused": [], "same": created}
+
+
+def test_apply_alters_a_safe_setting(file: Path, broker: Broker, topics: Topics) -> None:
+    run(broker.bootstrap_servers, "apply", "--file", str(file))
+    write(file, topics, partitions=3, retention_ms=5000)
+    altered = run(broker.bootstrap_servers, "apply", "--file", str(file))
+    assert altered.returncode == 0
+    assert "1000 -> 5000" in altered.stdout
+    deadline = time.monotonic() + 30
+    while "alter" in run(broker.bootstrap_servers, "plan", "--file", str(file)).stdout:
+        assert time.monotonic() < deadline
+
+
+def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(
+    file: Path, broker: Broker, topics: Topics
+) -> None:
+    topics.create("in", partitions=2, config={"retention.ms": "1000"})
+    refused = run(broker.bootstrap_servers, "apply", "--file", str(file))
+    assert refused.returncode == 2
+    assert "partitions is 2, declared is 3" in refused.stdout
+    assert "move to other partitions" in refused.stdout
+    plan = json.loads(run(broker.bootstrap_servers, "plan", "--json", "--file", str(file)).stdout)
+    assert len(plan["create"]) == 3
+
+
+def test_without_a_broker_the_address_is_named_soon(tmp_path: Path) -> None:
+    file = tmp_path / "topics.yaml"
+    file.write_text("topics: {some: }")
+    with reserve_port(0) as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+        answer = run(address, "plan", "--file", str(file))
+    assert (answer.returncode, answer.stdout) == (1, "")
+    assert address in answer.stderr
+    assert "Traceback" not in answer.stderr
+
+
+def test_a_file_that_is_not_there_is_an_error_of_one_line() -> None:
+    answer = run("127.0.0.1:9", "plan", "--file", "none.yaml")
+    assert answer.returncode == 2
+    assert answer.stderr.startswith("error: none.yaml")
+    assert len(answer.stderr.splitlines()) == 1
