@@ -24,6 +24,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
+from streamtable.errors import StreamtableError
 from streamtable.testing.broker import Broker
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -171,6 +172,7 @@ def run(folder: Path, *, check: bool) -> int:
             [BIN / "streamtable", "topics", "apply", "--file", ROOT / "infra" / "topics.yaml"],
             env={**os.environ, **environment},
             check=True,
+            stdout=subprocess.DEVNULL,
         )
         say("Starting the four services of click-count ...")
         addresses = {role: f"127.0.0.1:{free_port(port)}" for role, port in
@@ -238,7 +240,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say("Everything is stopped.")
         code = 0
-    except (DemoFailed, subprocess.CalledProcessError, httpx.HTTPError) as error:
+    except (DemoFailed, StreamtableError, subprocess.CalledProcessError, httpx.HTTPError) as error:
         say(f"[red]The demo failed:[/] {error}\nLogs are in {folder}.", markup=True)
         return 1
     shutil.rmtree(folder, ignore_errors=True)
