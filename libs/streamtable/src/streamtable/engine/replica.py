@@ -26,7 +26,7 @@ class Replica:
         topic: the changelog.
         partition: its number.
         store: where the rows go.
-        clock: for `current_at`.
+        clock: for the time at which a first load begins.
         listener: told of every batch after it is in the store.
     """
 
@@ -36,12 +36,14 @@ class Replica:
         self.place = TopicPartition(topic.name, partition)
         self.store = store
         self._topic = topic
-        self._clock = clock
         self._listener = listener
         checkpoint = store.checkpoint()
         self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
         self.position = self.local.changelog if self.local else 0
         self.whole = self.local.whole if self.local else False
+        # Until it is known to be complete it is as old as it was, however many records are applied, and a first load
+        # is as old as its beginning: tombstones of that time may be gone when the load comes to where they were.
+        self.current_at = self.local.current_at if self.local else clock.now()
         self.failure: Exception | None = None
 
     def apply(self, records: RecordBatch) -> None:
@@ -64,13 +66,14 @@ class Replica:
         """The log holds nothing more for us below `position` (markers and compacted gaps are passed)."""
         self.position = max(self.position, position)
 
-    def mark_whole(self) -> None:
-        """It is complete, and stays so from now on. Written at once: this is also what age is counted from."""
+    def mark_whole(self, at: float) -> None:
+        """It has been complete at this wall time, and stays so from now on. Written at once."""
         self.whole = True
-        self.save()
+        self.save(at)
 
-    def save(self) -> None:
-        """Write the position without rows."""
+    def save(self, at: float) -> None:
+        """Note that it was complete at this wall time, without new rows."""
+        self.current_at = at
         self.store.write((), self._checkpoint())
 
     def failed(self, error: Exception) -> None:
@@ -81,7 +84,7 @@ class Replica:
         return LocalPosition(
             changelog=self.position,
             topic_id=self._topic.topic_id,
-            current_at=self._clock.now(),
+            current_at=self.current_at,
             partitions=self._topic.partitions,
             whole=self.whole,
         ).encode()

@@ -214,7 +214,7 @@ class Restorer:
         todo, replica = restore.plan, restore.replica
         if todo is None or replica is None or todo.read_from >= todo.read_to:
             if replica is not None:
-                replica.mark_whole()
+                replica.mark_whole(self._clock.now())
             self._ready(restore)
             return
         log.info(
@@ -233,7 +233,7 @@ class Restorer:
         if replica.position >= restore.plan.read_to:
             self._follower.remove(replica)
             try:
-                replica.mark_whole()
+                replica.mark_whole(self._clock.now())
             except StreamtableError as error:
                 self._failed(restore, error)
                 return

@@ -1,0 +1,134 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamtable.engine.follower import Follower
+from streamtable.engine.replica import Replica
+from streamtable.errors import Fatal, InputLost, StoreCorrupted
+from streamtable.ports import TopicInfo
+from streamtable.store.memory import MemoryStores
+from streamtable.types import TopicPartition
+
+
+@pytest.fixture
+def advanced() -> list[tuple[int, int]]:
+    return []
+
+
+@pytest.fixture
+def follower(reader: Any, advanced: list[tuple[int, int]]) -> Follower:
+    return Follower(reader, lambda replica: advanced.append((replica.place.partition, replica.position)))
+
+
+@pytest.fixture
+def replica(
+    stores: MemoryStores, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> Callable[[int], Replica]:
+    return lambda partition: Replica(topic_info("t"), partition, stores.open("t", partition), clock)
+
+
+@pytest.fixture(autouse=True)
+def logs(reader: Any, record: Any) -> None:
+    for partition in (0, 1):
+        reader.logs[TopicPartition("t", partition)] = [record(b"k", b"%d" % n, n) for n in (0, 1, 2)]
+        reader.ends[TopicPartition("t", partition)] = 4  # a transaction's marker is the last
+
+
+Make = Callable[[int], Replica]
+
+
+def test_replicas_are_followed_from_their_start_and_past_markers(
+    follower: Follower, replica: Make, advanced: list[tuple[int, int]]
+) -> None:
+    first, second = replica(0), replica(1)
+    follower.add(first, 0)
+    follower.add(second, 2)
+    assert follower.step(0) == 4
+    assert follower.step(0) == 0
+    assert advanced == [(0, 3), (1, 3), (0, 4), (1, 4)]
+    assert first.store.get(b"k") == b"2"
+
+
+def test_a_replica_that_was_removed_is_not_touched_any_more(
+    follower: Follower, replica: Make, reader: Any, advanced: list[tuple[int, int]]
+) -> None:
+    one = replica(0)
+    follower.add(one, 0)
+    reader.during_poll = lambda: follower.remove(one)  # by another thread, while records are on their way
+    follower.step(0)
+    assert (one.store.get(b"k"), advanced) == (None, [])
+    idle = [follower.idle]
+    follower.step(0)
+    assert [*idle, follower.idle] == [False, True]
+    assert reader.positions == {}
+
+
+def test_records_on_their_way_for_a_former_replica_never_reach_a_new_one(
+    follower: Follower, replica: Make, reader: Any, stores: MemoryStores
+) -> None:
+    old = replica(0)
+    follower.add(old, 2)
+    made: list[Replica] = []
+
+    def exchange() -> None:
+        if not made:
+            follower.remove(old)
+            old.store.close()
+            stores.destroy("t", 0)
+            made.append(replica(0))
+            follower.add(made[0], 0)
+
+    reader.during_poll = exchange
+    follower.step(0)
+    assert made[0].position == 0
+    follower.step(0)
+    assert made[0].position == 3
+
+
+def test_one_that_is_removed_before_it_was_ever_read_leaves_nothing_behind(
+    follower: Follower, replica: Make, reader: Any
+) -> None:
+    one = replica(0)
+    follower.add(one, 0)
+    follower.remove(one)
+    assert follower.idle
+    follower.step(0)
+    assert reader.positions == {}
+
+
+def test_a_damaged_store_stops_its_own_replica_only(
+    follower: Follower, replica: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = replica(0), replica(1)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(bad.store, "write", fail)
+    follower.add(bad, 0)
+    follower.add(good, 0)
+    follower.step(0)
+    follower.step(0)
+    assert isinstance(bad.failure, StoreCorrupted)
+    assert (good.failure, good.position) == (None, 4)
+
+
+def test_a_log_whose_records_are_gone_fails_the_replica_that_needs_them(
+    follower: Follower, replica: Make, reader: Any
+) -> None:
+    bad, good = replica(0), replica(1)
+    follower.add(bad, 0)
+    follower.add(good, 0)
+    reader.errors.append(InputLost("gone", topic="t", partition=0))
+    follower.step(0)
+    follower.step(0)
+    assert isinstance(bad.failure, InputLost)
+    assert good.failure is None
+
+
+def test_what_the_reader_cannot_get_over_is_raised(follower: Follower, replica: Make, reader: Any) -> None:
+    follower.add(replica(0), 0)
+    reader.errors.append(Fatal("the client is dead"))
+    with pytest.raises(Fatal):
+        follower.step(0)

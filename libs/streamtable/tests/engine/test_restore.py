@@ -1,0 +1,237 @@
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from streamtable.engine.failpoint import no_failpoint
+from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.engine.restore import Restore, Restorer, Stage
+from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
+from streamtable.graph import Group
+from streamtable.ports import TopicInfo
+from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+
+TABLE = TopicPartition("counted-table", 0)
+EVENTS = TopicPartition("events", 0)
+RETRY = TopicPartition("counted-retry", 0)
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, counted: Group[str, int], topic_infos: Callable[..., Any]) -> Any:
+    """Of a group that has committed input offset 5 and changelog offset 4; a marker follows."""
+    made = make_cluster(topic_infos(counted))
+    metadata = TablePosition(4, exact=True).encode()
+    made.committed = {EVENTS: Committed(NextOffset(5), metadata), RETRY: Committed(NextOffset(0), metadata)}
+    made.marks = {EVENTS: Watermarks(0, 9), TABLE: Watermarks(0, 6)}
+    return made
+
+
+@pytest.fixture
+def restorer(
+    counted: Group[str, int], cluster: Any, reader: Any, stores: MemoryStores, clock: Any, record: Any
+) -> Restorer:
+    reader.logs[TABLE] = [record(b"k%d" % n, b"%d" % n, n) for n in (0, 1, 2, 3, 5)]
+    return Restorer(counted, cluster, reader, stores, clock, exactly_once=True, failpoint=no_failpoint)
+
+
+def run(restorer: Restorer, restore: Restore) -> Restore:
+    for _ in range(20):
+        restorer.step(0)
+        if restore.stage not in {Stage.ASKING, Stage.LOADING}:
+            return restore
+    raise AssertionError(f"still {restore.stage}")
+
+
+def test_a_partition_is_ready_when_its_copy_is_where_the_offsets_say(
+    restorer: Restorer, stores: MemoryStores
+) -> None:
+    restore = run(restorer, restorer.begin(0))
+    assert restore.stage is Stage.READY
+    assert restore.plan is not None
+    assert restore.plan.next_offsets == {"events": 5, "counted-retry": 0}
+    assert restore.store is not None
+    assert restore.store.get(b"k3") == b"3"
+    assert LocalPosition.decode(restore.store.checkpoint() or b"").whole
+
+
+def test_offsets_are_asked_for_before_ends(restorer: Restorer, cluster: Any) -> None:
+    run(restorer, restorer.begin(0))
+    assert cluster.asked == ["topics", "offsets", "watermarks"]
+
+
+def test_the_copy_on_disk_is_read_on_from_where_it_stands(
+    restorer: Restorer, stores: MemoryStores, reader: Any, clock: Any
+) -> None:
+    store = stores.open("counted-table", 0)
+    store.write([(b"k0", b"0")], LocalPosition(3, "id-1", clock.now(), partitions=1).encode())
+    store.close()
+    restore = run(restorer, restorer.begin(0))
+    assert restore.store is not None
+    assert (restore.store.get(b"k0"), restore.store.get(b"k1"), restore.store.get(b"k3")) == (
+        b"0",
+        None,
+        b"3",
+    )
+
+
+def test_a_copy_that_must_not_be_used_is_replaced_and_its_rows_do_not_come_back(
+    restorer: Restorer, stores: MemoryStores, clock: Any, logged: list[Any]
+) -> None:
+    store = stores.open("counted-table", 0)
+    store.write([(b"deleted long ago", b"1")], LocalPosition(3, "id-1", clock.now() - 90_000).encode())
+    store.close()
+    restore = run(restorer, restorer.begin(0))
+    assert restore.store is not None
+    assert (restore.store.get(b"deleted long ago"), restore.store.get(b"k0")) == (None, b"0")
+    assert any("deleted keys would come back" in str(line.get("reason")) for line in logged)
+
+
+@pytest.mark.parametrize("silent", [RetryLater("no answer"), NotReady("unstable")])
+def test_a_broker_that_does_not_answer_is_asked_again_after_a_moment(
+    silent: RetryLater, restorer: Restorer, cluster: Any, clock: Any
+) -> None:
+    cluster.errors = [silent, silent]
+    restore = restorer.begin(0)
+    for _ in range(5):
+        restorer.step(0)
+    assert (restore.stage, cluster.asked.count("offsets")) == (Stage.ASKING, 1)
+    for _ in range(2):
+        clock.sleep(0.3)
+        restorer.step(0)
+    assert run(restorer, restore).stage is Stage.READY
+
+
+def test_a_state_that_is_lost_fails_with_its_reason(restorer: Restorer, cluster: Any) -> None:
+    cluster.committed = {}
+    restore = run(restorer, restorer.begin(0))
+    assert restore.stage is Stage.FAILED
+    assert isinstance(restore.failure, StateLost)
+
+
+def test_topics_that_do_not_fit_any_more_fail_with_their_reason(
+    restorer: Restorer, cluster: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    cluster.infos["events"] = topic_info("events", partitions=2)
+    restore = run(restorer, restorer.begin(0))
+    assert isinstance(restore.failure, TopicMismatch)
+
+
+def test_a_folder_that_a_former_owner_still_closes_is_waited_for(
+    restorer: Restorer, stores: MemoryStores, clock: Any
+) -> None:
+    owner = stores.open("counted-table", 0)
+    restore = restorer.begin(0)
+    restorer.step(0)
+    assert restore.stage is Stage.ASKING
+    owner.close()
+    clock.sleep(1.5)
+    assert run(restorer, restore).stage is Stage.READY
+
+
+def test_a_folder_that_is_held_for_long_fails_and_names_the_trouble(
+    restorer: Restorer, stores: MemoryStores, clock: Any
+) -> None:
+    stores.open("counted-table", 0)
+    restore = restorer.begin(0)
+    for _ in range(40):
+        restorer.step(0)
+        clock.sleep(1.1)
+    assert restore.stage is Stage.FAILED
+    assert isinstance(restore.failure, StoreInUse)
+
+
+def test_a_copy_that_turns_out_damaged_while_loading_is_loaded_again(
+    restorer: Restorer, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restore = restorer.begin(0)
+    write = MemoryStore.write
+    damaged = [True]
+
+    def fail_once(self: Any, *args: Any, **kwargs: Any) -> None:
+        if damaged:
+            damaged.clear()
+            raise StoreCorrupted("bit flip")
+        write(self, *args, **kwargs)
+
+    monkeypatch.setattr("streamtable.store.memory.MemoryStore.write", fail_once)
+    for _ in range(5):
+        restorer.step(0)
+        clock.sleep(0.3)
+    assert (restore.stage, damaged) == (Stage.READY, [])
+    assert restore.store is not None
+    assert restore.store.get(b"k3") == b"3"
+
+
+def test_a_store_that_is_open_already_is_kept_for_a_recovery_after_an_unknown_outcome(
+    restorer: Restorer, stores: MemoryStores, clock: Any
+) -> None:
+    store = stores.open("counted-table", 0)
+    store.write([(b"k0", b"0")], LocalPosition(1, "id-1", clock.now(), partitions=1).encode())
+    restore = run(restorer, restorer.begin(0, store))
+    assert restore.store is store
+    assert store.get(b"k3") == b"3"
+
+
+@pytest.mark.parametrize("steps_before", [0, 1, 2, 3, 4])
+def test_nothing_holds_or_touches_a_store_after_its_recovery_was_cancelled(
+    steps_before: int, restorer: Restorer, stores: MemoryStores
+) -> None:
+    restore = restorer.begin(0)
+    for _ in range(steps_before):
+        restorer.step(0)
+    restorer.cancel(restore)
+    reopened = stores.open("counted-table", 0)  # it is free
+    before = reopened.checkpoint()
+    for _ in range(3):
+        restorer.step(0)
+    assert reopened.checkpoint() == before
+
+
+def test_a_partition_that_goes_and_comes_back_at_once_recovers_with_the_later_request(
+    restorer: Restorer,
+) -> None:
+    first = restorer.begin(0)
+    restorer.step(0)
+    restorer.cancel(first)
+    assert run(restorer, restorer.begin(0)).stage is Stage.READY
+
+
+def test_cancelling_at_any_moment_leaves_the_store_to_whoever_comes_next(
+    restorer: Restorer, stores: MemoryStores
+) -> None:
+    failures: list[BaseException] = []
+    stop = threading.Event()
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                restorer.step(0.001)
+        except BaseException as error:  # noqa: BLE001 - shown by the test's thread
+            failures.append(error)
+
+    background = threading.Thread(target=work)
+    background.start()
+    try:
+        for _ in range(300):
+            restore = restorer.begin(0)
+            while restore.stage is Stage.ASKING and not failures:
+                pass
+            restorer.cancel(restore)
+            with pytest.raises(RetryLater):
+                restore.store.get(b"k")  # type: ignore[union-attr] # it was opened before it became LOADING
+    finally:
+        stop.set()
+        background.join()
+    assert failures == []
+
+
+def test_what_is_left_to_read_is_told_while_loading(restorer: Restorer, reader: Any) -> None:
+    reader.logs[TABLE], log = reader.logs[TABLE][:2], reader.logs[TABLE]
+    restore = restorer.begin(0)
+    restorer.step(0)
+    restorer.step(0)
+    assert (restore.stage, restore.remaining) == (Stage.LOADING, 2)
+    reader.logs[TABLE] = log
+    assert run(restorer, restore).remaining == 0
