@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +13,7 @@ from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, why_discard
 from streamtable.engine.replica import Listener, Replica, discard_store, open_store
-from streamtable.errors import RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Log, Store, Stores, TopicInfo
 from streamtable.types import TopicPartition
@@ -22,6 +23,7 @@ log = structlog.get_logger()
 _STEP_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _LOOKS_KEPT = 120
+_CHECK_SECONDS = 30.0  # how often the topic itself is looked at
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
 
@@ -52,6 +54,11 @@ class Copy:
     def lag(self) -> int:
         return max(0, self.end - self.position) if self.end is not None else 0
 
+    def restart(self, store: Store) -> None:
+        """Begin anew with this empty store."""
+        self.whole, self.store, self.replica, self._loaded = False, store, None, 0
+        self._looks.clear()  # they were of what was there before
+
     def looked(self, now: float, end: int) -> bool:
         """The broker says that the log ends here. Returns whether the copy has become whole by it."""
         self.end = end
@@ -60,12 +67,14 @@ class Copy:
 
     def advanced(self) -> bool:
         """Draw the conclusions from a new position. Returns whether it has become whole by it."""
+        became_whole = False
         while self._looks and self._looks[0][1] <= self.position:
             self.current_at = self._looks.popleft()[0]
+            if self.replica is not None:
+                self.replica.current_at = self.current_at
             if not self.whole:
-                self.whole = True
-                return True
-        return False
+                self.whole = became_whole = True
+        return became_whole
 
 
 @dataclass(frozen=True)
@@ -93,10 +102,18 @@ class Copies:
         clock: wall and monotonic time.
         listener: told of changed rows, in the thread.
         gauges: shown once a second.
+        failed: called when an error has stopped the copies for good, in the thread.
     """
 
     def __init__(
-        self, table: str, log_: Log, stores: Stores, clock: Clock, listener: Listener, gauges: Gauges
+        self,
+        table: str,
+        log_: Log,
+        stores: Stores,
+        clock: Clock,
+        listener: Listener,
+        gauges: Gauges,
+        failed: Callable[[], None],
     ) -> None:
         self._table = table
         self._log = log_
@@ -104,6 +121,7 @@ class Copies:
         self._clock = clock
         self._listener = listener
         self._gauges = gauges
+        self._failed = failed
         self._copies: list[Copy] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -144,8 +162,15 @@ class Copies:
     def all(self) -> list[Copy]:
         return self._copies
 
+    @property
+    def ended(self) -> bool:
+        """Closed, or stopped by an error."""
+        return self._stop.is_set() or self._failure is not None
+
     def missing(self) -> str:
         """What is not there yet, for people."""
+        if self._stop.is_set():
+            return "it is closed"
         if not self._copies:
             return "the broker has not answered yet"
         loading = {copy.partition: copy.lag for copy in self._copies if not copy.whole}
@@ -167,21 +192,20 @@ class Copies:
 
     def _run(self) -> None:
         cluster = self._log.cluster()
-        follower: Follower | None = None
         try:
-            topic = self._topic(cluster)
-            if topic is None:
-                return
-            follower = Follower(self._log.table_reader(f"view-{self._table}"), self._advanced)
-            self._follow(topic, cluster, follower)
+            while (topic := self._topic(cluster)) is not None:
+                follower = Follower(self._log.table_reader(f"view-{self._table}"), self._advanced)
+                try:
+                    self._follow(topic, cluster, follower)
+                finally:
+                    follower.close()
         except BaseException as error:
             log.exception("view has stopped", table=self._table)
             self._failure = error
             with self._changed:
                 self._changed.notify_all()
+            self._failed()
         finally:
-            if follower is not None:
-                follower.close()
             cluster.close()
 
     def _topic(self, cluster: Cluster) -> TopicInfo | None:
@@ -205,8 +229,10 @@ class Copies:
         return None
 
     def _follow(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> None:
+        """Keep the copies current until told to stop, or until the topic is deleted and created again."""
         places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
         looked_at, following = -_LOOK_SECONDS, False
+        checked_at = self._clock.monotonic()
         while not self._stop.is_set():
             if self._clock.monotonic() - looked_at >= _LOOK_SECONDS:
                 looked_at = self._clock.monotonic()
@@ -221,8 +247,13 @@ class Copies:
                             topic, {p.partition: Changelog(topic, marks[p]) for p in places}, follower
                         )
                         following = True
+                    shorter = any(marks[places[copy.partition]].high < copy.position for copy in self._copies)
+                    if shorter or looked_at - checked_at >= _CHECK_SECONDS:
+                        checked_at = looked_at
+                        if self._replaced(topic, cluster):
+                            return
                     for copy in self._copies:
-                        if copy.looked(now, marks[places[copy.partition]].high):
+                        if not shorter and copy.looked(now, marks[places[copy.partition]].high):
                             self._note_whole(copy)
                     self._judge()
                     self._save_current()
@@ -230,16 +261,39 @@ class Copies:
                     self._gauges.show(copy, now)
             if following:
                 follower.step(_STEP_SECONDS)
-                self._mend(topic, follower)
+                if self._mend(topic, cluster, follower):
+                    return
             else:
                 self._stop.wait(_STEP_SECONDS)
+
+    def _replaced(self, topic: TopicInfo, cluster: Cluster) -> bool:
+        """Whether the topic was deleted and created again. Raises `TopicMismatch` if it has more partitions now."""
+        try:
+            found = cluster.topics([self._table]).get(self._table)
+        except RetryLater as error:
+            log.warning("view cannot look at its topic", table=self._table, reason=str(error))
+            return False
+        if found is None or found.topic_id == topic.topic_id:
+            if found is not None and found.partitions != topic.partitions:
+                raise self._more_partitions(topic.partitions, found.partitions)
+            return False
+        log.warning("table's topic was deleted and created again: loading it anew", table=self._table)
+        return True
+
+    def _more_partitions(self, before: int, now: int) -> TopicMismatch:
+        return TopicMismatch(
+            f"the table {self._table!r} had {before} partitions and has {now} now: rows have stayed where they were, "
+            "but new ones go elsewhere, so neither can be found by its key. Make a new topic of the right size and "
+            "rebuild the table there",
+            topic=self._table,
+        )
 
     def _begin(self, topic: TopicInfo, changelogs: dict[int, Changelog], follower: Follower) -> None:
         """Decide of each local copy whether it is good, and follow all."""
         if len(self._copies) not in {0, topic.partitions}:
-            for copy in self._copies:
+            former, self._copies, self._whole = self._copies, [], False
+            for copy in former:
                 copy.store.close()
-            self._copies, self._whole = [], False
         if not self._copies:
             self._copies = [
                 Copy(partition, *open_store(self._stores, self._table, partition))
@@ -249,9 +303,19 @@ class Copies:
             changelog = changelogs[copy.partition]
             checkpoint = copy.store.checkpoint()
             local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+            if (
+                local is not None
+                and local.topic_id == topic.topic_id
+                and local.partitions != topic.partitions
+            ):
+                raise self._more_partitions(local.partitions, topic.partitions)
             if local is not None and (reason := why_discard(changelog, local, self._clock.now())):
                 self._discard(copy, reason)
             self._add(copy, topic, follower, changelog.marks.low)
+        for table, partition in self._stores.present():
+            if table == self._table and partition >= topic.partitions:
+                # Of an earlier topic with more partitions: it would look like part of a copy at the next start.
+                self._stores.destroy(table, partition)
 
     def _add(self, copy: Copy, topic: TopicInfo, follower: Follower, low: int = 0) -> None:
         copy.replica = Replica(topic, copy.partition, copy.store, self._clock, self._listener)
@@ -260,18 +324,20 @@ class Copies:
     def _discard(self, copy: Copy, reason: str) -> None:
         copy.whole = self._whole = False  # from here on nobody is given an answer from it
         copy.store.close()
-        copy.store = discard_store(self._stores, self._table, copy.partition, reason)
-        copy.replica = None
+        copy.restart(discard_store(self._stores, self._table, copy.partition, reason))
 
-    def _mend(self, topic: TopicInfo, follower: Follower) -> None:
-        """A replica that failed: a damaged one is loaded again, anything else ends the view."""
+    def _mend(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> bool:
+        """A replica that failed: a damaged one is loaded again; true: all must be; anything else ends the view."""
         for copy in self._copies:
             failure: Any = copy.replica.failure if copy.replica else None
             if isinstance(failure, StoreCorrupted):
                 self._discard(copy, failure.message)
                 self._add(copy, topic, follower)
             elif failure is not None:
+                if isinstance(failure, InputLost) and self._replaced(topic, cluster):
+                    return True
                 raise failure
+        return False
 
     def _advanced(self, replica: Replica) -> None:
         copy = self._copies[replica.place.partition]
@@ -281,7 +347,7 @@ class Copies:
 
     def _note_whole(self, copy: Copy) -> None:
         if copy.replica is not None:
-            copy.replica.mark_whole()
+            copy.replica.mark_whole(copy.current_at)
 
     def _save_current(self) -> None:
         """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
@@ -289,7 +355,7 @@ class Copies:
             self._saved_at = self._clock.monotonic()
             for copy in self._copies:
                 if copy.replica is not None and copy.whole and copy.lag == 0:
-                    copy.replica.save()
+                    copy.replica.save(copy.current_at)
 
     def _judge(self) -> None:
         whole = bool(self._copies) and all(copy.whole for copy in self._copies)

@@ -62,6 +62,9 @@ class Position:
 class View(Generic[K, V]):
     """A whole, local, current copy of a table. Any thread may read.
 
+    Every question raises `RetryLater`: mostly as `NotReady`, or bare if the copy is closed or replaced in the middle of
+    an answer. A view that has stopped for good raises what stopped it.
+
     Args:
         table: what is copied.
         log_: Kafka.
@@ -89,7 +92,13 @@ class View(Generic[K, V]):
         self._watches: set[Watch[K, V]] = set()
         self._watches_lock = threading.Lock()
         self._copies = Copies(
-            table.name, log_, stores, clock, self._changed, Gauges(metrics, name, table.name)
+            table.name,
+            log_,
+            stores,
+            clock,
+            self._changed,
+            Gauges(metrics, name, table.name),
+            self._end_watches,
         )
 
     # ---- life ------------------------------------------------------------------------------------------------------
@@ -101,11 +110,8 @@ class View(Generic[K, V]):
 
     def close(self) -> None:
         """End all watches, stop following, close the copy. May be called twice."""
-        with self._watches_lock:
-            watches = list(self._watches)
-        for watch in watches:
-            watch.close()
         self._copies.close()
+        self._end_watches()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -125,13 +131,12 @@ class View(Generic[K, V]):
             timeout: seconds; None waits for ever.
 
         Raises:
-            NotReady: it is not, after that time; the message says how much is missing.
+            NotReady: it is not, after that time, or it was closed; the message says how much is missing.
             StreamtableError: it cannot become so: what stopped it.
         """
         if not self._copies.wait_whole(timeout):
-            raise NotReady(
-                f"view of {self.table.name!r} is not whole after {timeout:g} s: {self._copies.missing()}"
-            )
+            after = "" if timeout is None else f" after {timeout:g} s"
+            raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._copies.missing()}")
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -202,6 +207,9 @@ class View(Generic[K, V]):
             key: only this one.
             prefix: only those whose encoded key begins with this one's bytes.
             capacity: changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
+
+        Returns:
+            The watch; it ends when the view is closed or stopped by an error.
         """
         encode = self.table.key.encode
         watch: Watch[K, V] = Watch(
@@ -213,13 +221,15 @@ class View(Generic[K, V]):
         )
         with self._watches_lock:
             self._watches.add(watch)
+        if self._copies.ended:
+            watch.close()
         return watch
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _whole(self) -> "list[Copy]":
         if not self._copies.whole:
-            raise NotReady(f"view of {self.table.name!r} is still loading: {self._copies.missing()}")
+            raise NotReady(f"view of {self.table.name!r} cannot answer: {self._copies.missing()}")
         return self._copies.all()
 
     def _age(self, copy: "Copy") -> float:
@@ -239,6 +249,12 @@ class View(Generic[K, V]):
             watches = list(self._watches)
         for watch in watches:
             watch.offer(partition, rows, offset)
+
+    def _end_watches(self) -> None:
+        with self._watches_lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.close()
 
     def _unwatch(self, watch: Watch[K, V]) -> None:
         with self._watches_lock:

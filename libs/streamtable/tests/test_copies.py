@@ -1,0 +1,329 @@
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamtable.copies import Copies, Copy, Gauges
+from streamtable.engine.position import LocalPosition
+from streamtable.engine.replica import Replica
+from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.observe import Metrics
+from streamtable.ports import TopicInfo
+from streamtable.store.memory import MemoryStores
+from streamtable.types import TopicPartition, Watermarks
+
+P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@dataclass
+class LogDouble:
+    known: Any
+    reader: Any
+
+    def cluster(self) -> Any:
+        return self.known
+
+    def table_reader(self, name: str) -> Any:
+        self.reader.positions.clear()
+        return self.reader
+
+
+@dataclass
+class Rig:
+    """Copies of a table with two partitions, on doubles, in a thread of their own as in life."""
+
+    log: Any
+    stores: MemoryStores
+    clock: Any
+    failed: threading.Event
+    heard: list[Any]
+    copies: Any = None
+
+    def start(self) -> "Rig":
+        gauges = Gauges(Metrics.register(CollectorRegistry()), "view", "t")
+        self.copies = Copies(
+            "t", self.log, self.stores, self.clock, lambda *it: self.heard.append(it), gauges, self.failed.set
+        )
+        self.copies.start()
+        return self
+
+    def until(self, true: Callable[[], object]) -> None:
+        """Let time pass until it is true."""
+        waiting = threading.Event()
+        for _ in range(1_000):
+            if true():
+                return
+            self.clock.sleep(0.5)
+            waiting.wait(0.005)
+        raise AssertionError("it has not come true in 5 s")
+
+    def row(self, place: TopicPartition, key: bytes) -> bytes | None:
+        """None also in the moment in which a store is replaced."""
+        try:
+            found: bytes | None = self.copies.all()[place.partition].store.get(key)
+        except (RetryLater, IndexError):
+            return None
+        return found
+
+    def local(self, place: TopicPartition) -> LocalPosition:
+        return LocalPosition.decode(self.copies.all()[place.partition].store.checkpoint())
+
+
+@pytest.fixture
+def rig(
+    reader: Any, clock: Any, stores: MemoryStores, record: Any, make_cluster: Any,
+    topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Rig]:  # fmt: skip
+    monkeypatch.setattr("streamtable.copies._STEP_SECONDS", 0.005)
+    cluster = make_cluster({"t": topic_info("t", partitions=2)})
+    reader.logs = {P0: [record(b"a", b"1", 0), record(b"b", b"2", 1)], P1: [record(b"c", b"3", 0)]}
+    cluster.marks = {P0: Watermarks(0, 2), P1: Watermarks(0, 1)}
+    made = Rig(LogDouble(cluster, reader), stores, clock, threading.Event(), [])
+    yield made
+    if made.copies is not None:
+        made.copies.close()
+
+
+def on_disk(stores: MemoryStores, clock: Any, count: int, changelog: int = 0, **changes: Any) -> None:
+    """Leave a whole copy behind, as a view that ran before does."""
+    for partition in range(count):
+        store = stores.open("t", partition)
+        given: dict[str, Any] = {"topic_id": "id-1", "current_at": clock.now(), "partitions": count}
+        store.write([(b"old", b"0")], LocalPosition(changelog, **given | changes).encode())
+        store.close()
+
+
+# ---- one copy ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copy(stores: MemoryStores, clock: Any, topic_info: Callable[..., TopicInfo]) -> Copy:
+    copy = Copy(0, stores.open("t", 0), None)
+    copy.replica = Replica(topic_info("t"), 0, copy.store, clock)
+    return copy
+
+
+def test_a_copy_is_whole_when_it_reaches_an_end_that_the_log_had(copy: Copy) -> None:
+    assert copy.replica is not None
+    assert not copy.looked(now=10.0, end=5)
+    copy.replica.advance(4)
+    assert (copy.advanced(), copy.lag) == (False, 1)
+    copy.replica.advance(5)
+    assert copy.advanced()
+    assert (copy.whole, copy.current_at) == (True, 10.0)
+
+
+def test_its_age_counts_from_the_last_look_whose_end_it_has_reached(copy: Copy) -> None:
+    assert copy.replica is not None
+    for now, end in ((10.0, 5), (11.0, 9), (12.0, 30)):
+        copy.looked(now, end)
+    copy.replica.advance(20)
+    copy.advanced()
+    assert (copy.current_at, copy.replica.current_at) == (11.0, 11.0)
+
+
+def test_looks_are_forgotten_when_it_begins_anew(copy: Copy, stores: MemoryStores) -> None:
+    assert copy.replica is not None
+    copy.looked(10.0, 1_000)
+    copy.store.close()
+    copy.restart(stores.open("t", 0))
+    assert (copy.whole, copy.position) == (False, 0)
+    assert copy.looked(20.0, 0)  # the log has become empty: so is the copy, and that is all there is
+
+
+def test_a_log_that_grows_faster_than_it_is_read_fills_no_memory(copy: Copy) -> None:
+    for second in range(10_000):
+        copy.looked(second, 1_000_000 + second)
+    assert len(copy._looks) <= 120
+
+
+# ---- all of them -------------------------------------------------------------------------------------------------------
+
+
+def test_they_are_whole_when_each_has_reached_the_end(rig: Rig) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    assert [rig.row(P0, b"a"), rig.row(P0, b"b"), rig.row(P1, b"c")] == [b"1", b"2", b"3"]
+    assert rig.local(P0).whole
+
+
+def test_one_partition_that_lags_keeps_the_whole_from_being_whole(rig: Rig) -> None:
+    rig.log.known.marks[P1] = Watermarks(0, 2)  # an open transaction: the reader gets no further
+    rig.start()
+    rig.until(lambda: rig.copies.all() and rig.copies.all()[0].whole)
+    assert not rig.copies.whole
+    assert rig.copies.missing() == "1 of 2 partitions are loading, 1 records to go"
+    rig.log.reader.ends[P1] = 2
+    rig.until(lambda: rig.copies.whole)
+
+
+def test_changes_are_heard_of_once_the_partition_is_whole(rig: Rig, record: Any) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    assert rig.heard == []
+    rig.log.reader.logs[P1].append(record(b"c", None, 1))
+    rig.until(lambda: rig.heard)
+    assert rig.heard == [(1, {b"c": None}, 2)]
+
+
+def test_a_copy_that_was_whole_answers_before_the_broker_does(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_: Any) -> Any:
+        raise RetryLater("no answer")
+
+    on_disk(rig.stores, rig.clock, 2)
+    monkeypatch.setattr(rig.log.known, "topics", silent)
+    assert rig.start().copies.whole
+    assert rig.row(P0, b"old") == b"0"
+
+
+@pytest.mark.parametrize(
+    ("count", "changes"),
+    [(0, {}), (1, {"partitions": 2}), (2, {"whole": False}), (3, {"partitions": 2})],
+    ids=["none", "one is missing", "never whole", "one too many"],
+)
+def test_a_copy_that_is_not_surely_all_of_the_table_waits_for_the_broker(
+    count: int, changes: Any, rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_disk(rig.stores, rig.clock, count, **changes)
+    with monkeypatch.context() as away:
+        asked = threading.Event()
+
+        def silent(_: Any) -> Any:
+            asked.set()
+            raise RetryLater("no answer")
+
+        away.setattr(rig.log.known, "topics", silent)
+        assert not rig.start().copies.whole
+        assert asked.wait(5)
+    rig.until(lambda: rig.copies.whole)
+    assert set(rig.stores.present()) == {("t", 0), ("t", 1)}
+
+
+def test_a_topic_of_fewer_partitions_leaves_nothing_of_the_former_one(rig: Rig) -> None:
+    on_disk(rig.stores, rig.clock, 4, topic_id="id-0")
+    rig.start()
+    rig.until(lambda: rig.row(P0, b"old") is None and rig.copies.whole)
+    rig.copies.close()
+    assert sorted(rig.stores.present()) == [("t", 0), ("t", 1)]
+    assert rig.start().copies.whole
+
+
+def test_a_table_that_got_more_partitions_is_refused_with_both_numbers(rig: Rig) -> None:
+    on_disk(rig.stores, rig.clock, 1)
+    rig.start()
+    assert rig.failed.wait(5)
+    with pytest.raises(TopicMismatch, match="had 1 partitions and has 2 now"):
+        _ = rig.copies.whole
+    assert rig.copies.ended
+
+
+def test_a_table_that_gets_more_partitions_while_it_is_followed_is_refused_with_both_numbers(
+    rig: Rig, topic_info: Callable[..., TopicInfo]
+) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    rig.log.known.infos["t"] = topic_info("t", partitions=3)
+    rig.until(rig.failed.is_set)
+    with pytest.raises(TopicMismatch, match="had 2 partitions and has 3 now"):
+        rig.copies.wait_whole(1)
+
+
+@pytest.mark.parametrize("longer", [False, True])
+def test_a_topic_that_is_made_anew_while_it_is_followed_is_loaded_anew(
+    longer: bool, rig: Rig, record: Any, topic_info: Callable[..., TopicInfo]  # noqa: FBT001 - a parameter
+) -> None:  # fmt: skip
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    count = 10 if longer else 1
+    rig.log.reader.logs = {P0: [record(b"new", b"9", n) for n in range(count)], P1: []}
+    rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
+    rig.log.known.marks = {P0: Watermarks(0, count), P1: Watermarks(0, 0)}
+    rig.until(lambda: rig.copies.whole and rig.row(P0, b"new") == b"9" and rig.local(P0).topic_id == "id-2")
+    assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, None]
+
+
+def test_a_reader_thrown_out_of_a_topic_that_was_made_anew_loads_it_anew(
+    rig: Rig, topic_info: Callable[..., TopicInfo]
+) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
+    rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
+    rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
+
+
+def test_records_that_are_gone_from_the_same_topic_stop_the_view(rig: Rig) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
+    assert rig.failed.wait(5)
+    with pytest.raises(InputLost):
+        _ = rig.copies.whole
+
+
+def test_a_damaged_copy_is_loaded_again_and_nobody_is_answered_from_it_meanwhile(
+    rig: Rig, record: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    bad = rig.copies.all()[0].store
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    rig.log.known.marks[P0] = Watermarks(0, 4)
+    monkeypatch.setattr(bad, "write", fail)
+    rig.log.reader.logs[P0].append(record(b"d", b"4", 2))
+    rig.until(lambda: rig.copies.all()[0].store is not bad)
+    assert not rig.copies.whole
+    rig.log.reader.ends[P0] = 4
+    rig.until(lambda: rig.copies.whole)
+    assert (rig.row(P0, b"a"), rig.row(P0, b"d")) == (b"1", b"4")
+
+
+def test_a_broker_that_is_away_lets_the_copies_grow_older(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    asked = threading.Event()
+
+    def silent(_: Any) -> Any:
+        asked.set()
+        raise RetryLater("no answer")
+
+    monkeypatch.setattr(rig.log.known, "watermarks", silent)
+    rig.until(asked.is_set)
+    before = rig.copies.all()[0].current_at
+    rig.clock.sleep(100)
+    rig.until(lambda: rig.copies.whole)
+    assert rig.copies.all()[0].current_at == before
+
+
+def test_copies_that_do_not_change_are_noted_as_current_all_the_same(rig: Rig) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    began = rig.clock.now()
+    rig.clock.sleep(100)
+    rig.until(lambda: rig.local(P0).current_at > began)
+
+
+def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
+    rig.log.known.infos.clear()
+    rig.start()
+    assert rig.failed.wait(5)
+    with pytest.raises(TopicMismatch, match=r"topics\.yaml"):
+        rig.copies.wait_whole(5)
+
+
+def test_waiting_ends_when_it_is_closed(rig: Rig) -> None:
+    rig.log.known.marks[P0] = Watermarks(0, 1_000)
+    rig.start()
+    closing = threading.Timer(0.05, rig.copies.close)
+    closing.start()
+    assert not rig.copies.wait_whole(None)
+    closing.join()
+    assert rig.copies.missing() == "it is closed"

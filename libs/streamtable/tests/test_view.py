@@ -1,0 +1,237 @@
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from streamtable.codec.plain import Bytes, Long, String
+from streamtable.errors import NotReady, PoisonRecord, TopicMismatch
+from streamtable.observe import Metrics
+from streamtable.partitioner import partition_for
+from streamtable.ports import TopicInfo
+from streamtable.store.memory import MemoryStores
+from streamtable.topics import Table
+from streamtable.types import TopicPartition, Watermarks
+from streamtable.view import View, _after_prefix
+
+TABLE = Table("t", String(), Long())
+COUNT = 4
+
+
+class LogDouble:
+    def __init__(self, cluster: Any, reader: Any) -> None:
+        self._cluster, self._reader = cluster, reader
+
+    def cluster(self) -> Any:
+        return self._cluster
+
+    def table_reader(self, name: str) -> Any:
+        return self._reader
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, topic_info: Callable[..., TopicInfo]) -> Any:
+    return make_cluster({"t": topic_info("t", partitions=COUNT)})
+
+
+@pytest.fixture
+def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
+    """Write rows into the table's log: `write(alice=1, bob=None)`."""
+
+    def write(**rows: int | None) -> None:
+        for key, value in rows.items():
+            place = TopicPartition("t", partition_for(key.encode(), COUNT))
+            log = reader.logs.setdefault(place, [])
+            log.append(record(key.encode(), None if value is None else Long().encode(value), len(log)))
+            cluster.marks[place] = Watermarks(0, len(log))
+
+    return write
+
+
+@pytest.fixture
+def make(
+    cluster: Any, reader: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., View[str, int]]]:
+    monkeypatch.setattr("streamtable.copies._STEP_SECONDS", 0.005)
+    made: list[View[str, int]] = []
+
+    def make(table: Table[Any, Any] = TABLE) -> View[Any, Any]:
+        log: Any = LogDouble(cluster, reader)
+        made.append(View(table, log, stores, clock, Metrics.register(CollectorRegistry()), "view"))
+        return made[-1]
+
+    yield make
+    for view in made:
+        view.close()
+
+
+@pytest.fixture
+def view(make: Callable[..., View[str, int]], write: Callable[..., None]) -> View[str, int]:
+    write(alice=1, bob=2, carol=3, dave=4, alan=5, al=6, deleted=None)
+    view = make().start()
+    view.wait_ready(5)
+    return view
+
+
+Make = Callable[..., View[str, int]]
+Write = Callable[..., None]
+
+
+def until(true: Callable[[], object]) -> None:
+    waiting = threading.Event()
+    for _ in range(1_000):
+        if true():
+            return
+        waiting.wait(0.005)
+    raise AssertionError("it has not come true in 5 s")
+
+
+def test_rows_are_found_wherever_their_partition_is(view: View[str, int]) -> None:
+    assert [view.get(key) for key in ("alice", "bob", "carol", "nobody", "deleted")] == [1, 2, 3, None, None]
+    assert view.get_many(["alice", "nobody", "bob"]) == {"alice": 1, "bob": 2}
+
+
+def test_an_answer_says_where_it_comes_from_and_how_old_it_is(view: View[str, int], clock: Any) -> None:
+    partition = partition_for(b"alice", COUNT)
+    answer = view.answer("alice")
+    assert (answer.value, answer.partition, answer.stale) == (1, partition, False)
+    assert answer.offset == view.position()[partition].offset > 0
+
+
+def test_ranges_are_half_open_and_in_key_order_over_all_partitions(view: View[str, int]) -> None:
+    assert view.range("alan", "bob") == [("alan", 5), ("alice", 1)]
+    assert [key for key, _ in view.range()] == ["al", "alan", "alice", "bob", "carol", "dave"]
+    assert [key for key, _ in view.range(limit=2)] == ["al", "alan"]
+    assert view.range(limit=0) == []
+    assert view.range("x", "a") == []
+
+
+def test_rows_can_be_walked_by_prefix_and_from_where_one_left_off(view: View[str, int]) -> None:
+    assert [key for key, _ in view.iterate(prefix="al")] == ["al", "alan", "alice"]
+    assert [key for key, _ in view.iterate(prefix="al", after="al")] == ["alan", "alice"]
+    assert [key for key, _ in view.iterate(after="alice")] == ["bob", "carol", "dave"]
+    assert [key for key, _ in view.iterate(after="alic")] == ["alice", "bob", "carol", "dave"]
+    assert list(view.iterate(prefix="al", after="b")) == []
+    assert list(view.iterate(prefix="zz")) == []
+
+
+def test_a_walk_that_was_given_up_does_not_keep_the_view_from_closing(view: View[str, int]) -> None:
+    rows = view.iterate()
+    next(rows)
+    view.close()
+    with pytest.raises(NotReady, match="closed"):
+        view.get("alice")
+
+
+@given(st.binary(max_size=4), st.lists(st.binary(max_size=5)))
+def test_the_bound_after_a_prefix_separates_exactly_the_keys_that_begin_with_it(
+    prefix: bytes, keys: list[bytes]
+) -> None:
+    end = _after_prefix(prefix)
+    for key in [*keys, prefix, prefix + b"\xff" * 3]:
+        assert key.startswith(prefix) == (key >= prefix and (end is None or key < end))
+
+
+def test_nothing_is_answered_before_every_partition_is_whole(
+    make: Make, write: Write, cluster: Any, reader: Any, clock: Any
+) -> None:
+    write(alice=1, bob=2)
+    place = TopicPartition("t", partition_for(b"bob", COUNT))
+    cluster.marks[place] = Watermarks(0, 2)  # somebody's open transaction
+    view = make().start()
+    until(lambda: len(view.position()) == COUNT and view.lag() == 1)
+    for ask in (
+        lambda: view.get("alice"),
+        lambda: view.get_many(["alice"]),
+        lambda: view.answer("alice"),
+        view.range,
+        lambda: next(view.iterate()),
+    ):
+        with pytest.raises(NotReady, match="1 of 4 partitions are loading, 1 records to go"):
+            ask()
+    with pytest.raises(NotReady, match=r"not whole after 0\.01 s"):
+        view.wait_ready(0.01)
+    assert not view.ready
+    reader.ends[place] = 2
+    view.wait_ready(5)
+    assert view.get("alice") == 1
+
+
+def test_waiting_without_end_is_told_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
+    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    view = make().start()
+    closing = threading.Timer(0.05, view.close)
+    closing.start()
+    with pytest.raises(NotReady, match="not whole: it is closed"):
+        view.wait_ready()
+    closing.join()
+
+
+def test_a_watch_hears_of_changes_after_the_view_answers_with_them(
+    view: View[str, int], write: Write
+) -> None:
+    with view.watch("alice") as alice, view.watch(prefix="al") as al, view.watch() as everything:
+        write(alice=10, bob=20)
+        assert (change := alice.next(5)) is not None
+        assert (change.key, change.value, view.get("alice")) == ("alice", 10, 10)
+        assert (change := al.next(5)) is not None
+        assert change.key == "alice"
+        assert {c.key for c in (everything.next(5), everything.next(5)) if c} == {"alice", "bob"}
+    write(alice=11)
+    until(lambda: view.get("alice") == 11)
+    assert alice.next(0) is None
+
+
+def test_watches_end_when_the_view_is_closed_or_was(view: View[str, int]) -> None:
+    watch = view.watch()
+    closing = threading.Timer(0.05, view.close)
+    closing.start()
+    assert list(watch) == []
+    closing.join()
+    assert list(view.watch()) == []
+
+
+def test_watches_end_and_questions_say_why_when_the_view_stops_for_good(
+    view: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    watch = view.watch()
+    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    clock.sleep(60)
+    assert list(watch) == []
+    with pytest.raises(TopicMismatch, match="had 4 partitions and has 5 now"):
+        view.get("alice")
+    with pytest.raises(TopicMismatch):
+        view.wait_ready(1)
+
+
+def test_a_row_that_cannot_be_decoded_is_told_to_who_asks_for_it_and_hurts_no_other(
+    make: Make, write: Write
+) -> None:
+    write(alice=1, bob=2)
+    view = make(Table("t", String(), String())).start()
+    view.wait_ready(5)
+    assert view.get("alice") == "\0" * 7 + "\1"
+    numbers: View[bytes, int] = make(Table("t", Bytes(), Long()))  # type: ignore[assignment] # keys are bytes here
+    view.close()
+    numbers.start().wait_ready(5)
+    assert numbers.get(b"bob") == 2
+    numbers.close()
+    strict: View[str, Any] = make(Table("t", String(), _Never())).start()
+    strict.wait_ready(5)
+    with pytest.raises(PoisonRecord):
+        strict.get("alice")
+    assert strict.get("nobody") is None
+
+
+class _Never(Long):
+    def decode(self, data: bytes) -> int:
+        raise PoisonRecord("no")
+
+
+def test_a_view_can_be_closed_twice_and_before_it_was_started(make: Make) -> None:
+    view = make()
+    view.close()
+    view.close()
