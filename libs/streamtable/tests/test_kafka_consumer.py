@@ -298,3 +298,19 @@ def stable(consumer: KafkaGroupConsumer, place: TopicPartition) -> Committed | N
             return consumer.stable_offsets([place], 1)[place]
         except RetryLater:
             assert time.monotonic() < deadline
+
+
+def test_a_static_member_waits_until_the_session_of_its_instance_id_has_ended(
+    broker: Broker, topics: Topics
+) -> None:
+    topic = topics.create("in", partitions=1)
+    kafka = Kafka(broker.bootstrap_servers, static_membership=True)
+    first = Member(kafka, topics.name("g"), [topic], "same")
+    until(lambda: bool(first.owned), first)
+    second = Member(kafka, topics.name("g"), [topic], "same")
+    refused_until = time.monotonic() + 2.5
+    until(lambda: time.monotonic() > refused_until, second)
+    assert second.owned == set()
+    first.consumer.close()
+    until(lambda: bool(second.owned), second)
+    second.consumer.close()
