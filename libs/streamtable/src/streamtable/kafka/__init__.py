@@ -52,9 +52,15 @@ class Kafka:
         options.check(self.bootstrap_servers, self.options)
 
     def cluster(self) -> KafkaCluster:
-        # Nobody polls this client, so its log lines would pile up; its errors come with the answers.
-        config = self._config("cluster", {"log_level": 0})
-        return KafkaCluster(_made(AdminClient, config), self.bootstrap_servers, self.admin_timeout)
+        # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
+        def outsider(group: str) -> Consumer:
+            consumer: Consumer = _made(
+                Consumer, self._config("cluster", {**options.consumer(group), "log_level": 0})
+            )
+            return consumer
+
+        admin = _made(AdminClient, self._config("cluster", {"log_level": 0}))
+        return KafkaCluster(admin, outsider, self.bootstrap_servers, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)

@@ -1,12 +1,13 @@
 """Questions about topics, and the few changes that the command line makes to them."""
 
-from collections.abc import Iterable, Mapping
+import threading
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from typing import TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
-    ConsumerGroupTopicPartitions,
+    Consumer,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -31,18 +32,32 @@ from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 T = TypeVar("T")
 
+_EVENTS = 1_000
+# A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
+_OFFSETS_SECONDS = 0.5
+
 
 class KafkaCluster:
     """`ports.Cluster` on librdkafka.
 
     Args:
         admin: the client.
+        outsider: makes a consumer that asks for the offsets of a group without being its member.
         bootstrap_servers: named when there is no answer.
         timeout: seconds to wait for each answer.
     """
 
-    def __init__(self, admin: AdminClient, bootstrap_servers: str, timeout: float) -> None:
+    def __init__(
+        self,
+        admin: AdminClient,
+        outsider: Callable[[str], Consumer],
+        bootstrap_servers: str,
+        timeout: float,
+    ) -> None:
         self._admin = admin
+        self._outsider = outsider
+        self._outsiders: dict[str, Consumer] = {}
+        self._asking = threading.Lock()  # for the consumers: one call at a time
         self._bootstrap_servers = bootstrap_servers
         self._timeout = timeout
 
@@ -106,14 +121,25 @@ class KafkaCluster:
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:
-        # Asked of the admin client, not of the consumer: `Consumer.committed` does not return while another thread
-        # is inside of the consumer's poll.
-        asked = ConsumerGroupTopicPartitions(group, [Partition(*place) for place in places])
-        futures = self._admin.list_consumer_group_offsets(
-            [asked], require_stable=True, request_timeout=self._timeout
-        )
+        # Asked of a consumer, not of the admin client: that aborts the process ("eonce->refcnt > 0") when the broker
+        # disconnects while it looks for the group's coordinator (librdkafka 2.16, issues 3663 and 4605). And of one
+        # that is no member: `committed` does not return while another thread is inside of the same client's poll.
+        asked = [Partition(*place) for place in places]
+        if not self._asking.acquire(timeout=self._timeout):
+            raise RetryLater("others are asking for committed offsets, ask again")
+        try:
+            if group not in self._outsiders:
+                self._outsiders[group] = self._outsider(group)
+            self._outsiders[group].consume(
+                _EVENTS, 0
+            )  # it reads nothing; what errors it has to tell must not pile up
+            answers = self._outsiders[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
+        except KafkaException as error:
+            raise self._silent(cause(error)) from error
+        finally:
+            self._asking.release()
         found: dict[TopicPartition, Committed | None] = {}
-        for each in self._answer(futures[group]).topic_partitions:
+        for each in answers:
             place = TopicPartition(each.topic, each.partition)
             if each.error is not None:
                 raise self._silent(each.error).at(*place)
@@ -144,7 +170,11 @@ class KafkaCluster:
             self._change(future, f"altering topic {name!r}")
 
     def close(self) -> None:
-        """Nothing to do: the client goes when it is dropped."""
+        """Disconnect. The admin client goes when it is dropped."""
+        with self._asking:
+            for consumer in self._outsiders.values():
+                consumer.close()
+            self._outsiders = {}
 
     def _existing(self, future: Future[T]) -> T | None:
         try:
