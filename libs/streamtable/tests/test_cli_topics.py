@@ -67,7 +67,9 @@ def test_apply_refuses_another_number_of_partitions_and_then_changes_nothing(
     assert refused.returncode == 2
     assert "partitions is 2, declared is 3" in refused.stdout
     assert "move to other partitions" in refused.stdout
-    plan = json.loads(run(broker.bootstrap_servers, "plan", "--json", "--file", str(file)).stdout)
+    again = run(broker.bootstrap_servers, "plan", "--json", "--file", str(file))
+    assert again.returncode == 2, again.stderr
+    plan = json.loads(again.stdout)
     assert len(plan["create"]) == 3
 
 

@@ -1,12 +1,11 @@
 """A member of a group: assignment, positions, records, committed offsets."""
 
 import struct
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import Migrated, RetryLater
@@ -24,7 +23,7 @@ from streamtable.kafka.errors import (
 from streamtable.kafka.fetch import fetch, split
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import RebalanceListener
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.types import Committed, RecordBatch, TopicPartition
 
 REJOIN_EVERY_S = 1.0
 START = 0
@@ -81,7 +80,6 @@ class KafkaGroupConsumer:
         self._log = log
         self._incremental = incremental
         self._consumer = create()
-        self._lock = threading.RLock()  # the client must not be closed while `stable_offsets` is in it
         self._closed = False
         self._failure: BaseException | None = None
         self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
@@ -147,30 +145,6 @@ class KafkaGroupConsumer:
             "a seek in a partition that is not assigned", topic=place.topic, partition=place.partition
         )
 
-    def stable_offsets(
-        self, places: Iterable[TopicPartition], timeout: float
-    ) -> Mapping[TopicPartition, Committed | None]:
-        asked = partitions(places)
-        deadline = time.monotonic() + timeout
-        if not self._lock.acquire(timeout=timeout):
-            raise RetryLater("the consumer is busy, ask again for the committed offsets")
-        try:
-            if self._closed:
-                raise RetryLater("the consumer is closed")
-            answers = self._consumer.committed(asked, timeout=max(0.001, deadline - time.monotonic()))
-        except KafkaException as error:
-            raise RetryLater(f"no committed offsets yet ({describe(cause(error))})") from error
-        finally:
-            self._lock.release()
-        found: dict[TopicPartition, Committed | None] = {}
-        for answer in answers:
-            place = TopicPartition(answer.topic, answer.partition)
-            if answer.error is not None:
-                raise RetryLater(f"no committed offset yet ({describe(answer.error)})").at(*place)
-            none = answer.offset == OFFSET_INVALID
-            found[place] = None if none else Committed(NextOffset(answer.offset), answer.metadata or "")
-        return found
-
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:
             return
@@ -188,12 +162,10 @@ class KafkaGroupConsumer:
         return membership_of(self._consumer.consumer_group_metadata(), self._consumer.memberid())
 
     def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
+        if not self._closed:
             self._closed = True
             self._consumer.close()
-        self._raise_failure()
+            self._raise_failure()
 
     # -- callbacks: an exception in one is kept and raised by `poll`, because the client would go on without state
 
@@ -264,9 +236,8 @@ class KafkaGroupConsumer:
             time.sleep(timeout)
             return False
         time.sleep(max(0.0, wait))
-        with self._lock:
-            self._consumer.close()
-            self._consumer = self._create()
+        self._consumer.close()
+        self._consumer = self._create()
         self._rejoin_at = None
         if self._subscription is not None:
             self.subscribe(*self._subscription)
