@@ -155,3 +155,17 @@ def test_a_copy_is_kept_at_the_bounds(store: LocalPosition, changelog: Make) -> 
 def test_a_group_without_a_table_only_needs_to_know_where_to_go_on() -> None:
     assert decide({"in": at(50)}, None) == Plan({"in": NextOffset(50)}, uncommitted=False)
     assert decide({"in": never()}, None).uncommitted
+
+
+def test_an_input_whose_offset_is_gone_is_refused_if_the_local_copy_has_applied_some_of_it(
+    changelog: Make,
+) -> None:
+    def store(**inputs: int) -> LocalPosition:
+        return LocalPosition(20, "id-1", NOW, inputs=inputs)
+
+    inputs = {"in": never(), "retry": at(0, 20)}
+    with pytest.raises(InputLost, match=r"no committed offset .* before offset 50.*\(in\[3\]\)"):
+        decide(inputs, changelog(high=25), store(**{"in": 50, "retry": 0}))
+    # One that was added to the graph, or of which nothing had come yet, begins.
+    for known in (store(retry=0), store(**{"in": 0, "retry": 0}), None):
+        assert decide(inputs, changelog(high=25), known).next_offsets == {"in": 0, "retry": 0}

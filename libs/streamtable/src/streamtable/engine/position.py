@@ -61,7 +61,7 @@ class LocalPosition:
         topic_id: of the changelog; another one means the topic was deleted and created again.
         current_at: seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
             tombstones would bring deleted keys back.
-        inputs: next input offsets by topic, for people who look.
+        inputs: next input offsets by topic: which inputs the rows hold something of.
         partitions: of the table, so that a view can find keys while the broker is away; 0 if it does not matter.
         whole: it has been complete once (a copy that is still loading for the first time has not).
     """

@@ -6,7 +6,8 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
   offset, which may still be behind a commit that has returned.
 - Read to the end of the log if an offset has no metadata (set by a tool) or was committed at least once.
 - No committed offset and an empty changelog: a new partition. No committed offset but a changelog: the offsets have
-  expired or were deleted; starting over would count everything twice, so stop.
+  expired or were deleted; starting over would count everything twice, so stop. The same if only one input has
+  none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
 - The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
   tombstones.
 """
@@ -84,7 +85,7 @@ def plan(
 
     Raises:
         StateLost: there is a table but no offsets that fit it, or the changelog has been cut.
-        InputLost: a committed input offset is outside of its topic.
+        InputLost: a committed input offset is outside of its topic, or has gone though others have not.
     """
     offsets = {
         topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
@@ -106,6 +107,8 @@ def plan(
         )
     target = 0 if new else _target(partition, inputs, changelog, exactly_once=exactly_once)
     discard = why_discard(changelog, local, now) if local else None
+    if local and not discard:
+        _refuse_forgotten(partition, inputs, local)
     start = local.changelog if local and not discard else 0
     if start < changelog.marks.low:
         if changelog.topic.compacted and target > start:
@@ -117,6 +120,18 @@ def plan(
             )
         start = changelog.marks.low
     return Plan(offsets, uncommitted, discard, start, max(start, target))
+
+
+def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: LocalPosition) -> None:
+    for topic, state in inputs.items():
+        if state.committed is None and (applied := local.inputs.get(topic)):
+            raise InputLost(
+                "the group has no committed offset for this input, but its table holds what came before offset "
+                f"{applied}: the topic was deleted and created again, or the offset was deleted. Starting over could "
+                "count everything twice. Set the group's offset to where it is to go on, or rebuild the table",
+                topic=topic,
+                partition=partition,
+            )
 
 
 def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
