@@ -217,6 +217,7 @@ class Arena:
     ) -> None:
         self.kafka = Kafka(bootstrap_servers)
         self.folder = folder
+        self.seed = seed
         self.kind = kind
         self.commit_interval = commit_interval
         self.exactly_once = guarantee == "exactly_once"

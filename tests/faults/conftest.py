@@ -97,6 +97,20 @@ def tell(request: pytest.FixtureRequest) -> Callable[[str], None]:
     return lambda line: lines.append(f"{request.node.name}: {line}")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "needs_mount: mounts a small file system, which only root may")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs root where we are not, and say so."""
+    unable = [item for item in items if os.geteuid() != 0 and item.get_closest_marker("needs_mount")]
+    if unable:
+        items[:] = [item for item in items if item not in unable]
+        config.hook.pytest_deselected(items=unable)
+        lines = config.stash.setdefault(_SUMMARY, [])
+        lines += [f"{item.name}: left out, because only root can mount a small disk" for item in unable]
+
+
 def pytest_report_header() -> str:
     return f"fault tests: FAULTS_SEED={SEED}"
 
