@@ -133,7 +133,7 @@ def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
     outbox = opened(transactional_id and topics.name(transactional_id))
     outbox.begin()
     with pytest.raises(Unencodable):
-        outbox.produce(topic, b"key", b"x" * 2_000_000)
+        outbox.produce(topic, b"key", b"x" * (65 << 20))
     outbox.produce(topic, b"key", b"small")
     outbox.flush(WITHIN_S)
     outbox.commit(WITHIN_S)

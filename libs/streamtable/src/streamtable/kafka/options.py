@@ -59,6 +59,8 @@ def producer() -> dict[str, object]:
         "queue.buffering.max.kbytes": 32_768,
         "queue.buffering.max.messages": 200_000,
         "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+        # The topic's own limit is the one that counts; the default here, 1,000,000, is below Kafka's.
+        "message.max.bytes": 64 << 20,
     }
 
 
