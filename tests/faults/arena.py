@@ -308,6 +308,17 @@ class Arena:
         committed = self.committed()
         return sum(ends[place].high - (done.next_offset if done else 0) for place, done in committed.items())
 
+    def wait_begun(self) -> None:
+        """Wait until the group has committed some input."""
+
+        def begun() -> bool:
+            try:
+                return any(done and done.next_offset for done in self.committed().values())
+            except RetryLater:
+                return False
+
+        wait_until(begun, "something is handled")
+
     def wait_handled(self, timeout: float = HANDLED_SECONDS) -> None:
         """Wait until the group has committed all input."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faults.arena import Arena, wait_until
+from tests.faults.arena import Arena
 from tests.faults.conftest import BROKER_SETTINGS
 
 from streamtable.testing.fixtures import OwnBroker
@@ -20,7 +20,7 @@ def attacked(arena: Arena, seconds: float, attack: Callable[[], None]) -> str:
     processes = [arena.start(name) for name in ("a", "b")]
     arena.wait_at_work()
     load = arena.load(seconds)
-    wait_until(lambda: arena.unhandled() < len(arena.events), "something is handled")
+    arena.wait_begun()
     attack()
     ended = time.monotonic()
     load.finish()
@@ -37,6 +37,7 @@ def attacked(arena: Arena, seconds: float, attack: Callable[[], None]) -> str:
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(240)
 def test_a_broker_killed_three_times_and_then_frozen_costs_nothing(
     own_broker: OwnBroker, folder: Path, seed: int, tell: Callable[[str], None]
 ) -> None:
