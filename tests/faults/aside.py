@@ -1,8 +1,8 @@
 """Tests that run side by side: most of their time is waiting for the sessions and transactions of the dead to end.
 
-A test decorated with `aside` has the arena maker as its first argument and may have parameters. All chosen ones of a
-file begin when the first is asked for, a few at a time, in threads; each then waits for its own outcome, and what it
-returns goes into the summary.
+A test decorated with `aside` has the arena maker as its first argument and may have parameters. All chosen ones begin
+when the first is asked for, a few at a time, in threads; each then waits for its own outcome, and what it returns goes
+into the summary.
 """
 
 import inspect

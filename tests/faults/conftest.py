@@ -3,13 +3,13 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.faults.arena import SESSION_SECONDS, Arena
+from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of
 
 from streamtable.testing.broker import Broker
@@ -17,11 +17,6 @@ from streamtable.testing.broker import Broker
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
 AT_ONCE = 6
 _SUMMARY = pytest.StashKey[list[str]]()
-
-BROKER_SETTINGS = {
-    "group.consumer.session.timeout.ms": f"{SESSION_SECONDS * 1000:.0f}",
-    "group.consumer.min.session.timeout.ms": f"{SESSION_SECONDS * 1000:.0f}",
-}
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +50,8 @@ def arenas(broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]:
     with ExitStack() as stack:
 
         def make(**settings: Any) -> Arena:
-            return stack.enter_context(Arena(broker.bootstrap_servers, folder, seed=seed, **settings))
+            settings = {"bootstrap_servers": broker.bootstrap_servers, "seed": seed, **settings}
+            return stack.enter_context(Arena(folder=folder, **settings))
 
         yield make
 
@@ -67,12 +63,12 @@ def arena(fault_broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]
         yield make
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def outcomes(
     request: pytest.FixtureRequest, fault_broker: Broker, seed: int
 ) -> Iterator[Mapping[str, Future[str | None]]]:
-    """What becomes of the chosen tests of this file that run side by side, by node id; see `aside`."""
-    items = [i for i in request.session.items if isinstance(i, pytest.Function) and i.path == request.path]
+    """What becomes of the chosen tests that run side by side, by node id; see `aside`."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
 
     def run(body: Body, params: Mapping[str, object]) -> str | None:
         with (
@@ -88,6 +84,12 @@ def outcomes(
             if (body := body_of(item.function)) is not None
         }
         pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture
+def quiet(outcomes: Mapping[str, Future[str | None]]) -> None:
+    """Waits until no other test runs: for those that measure time."""
+    wait(outcomes.values())
 
 
 @pytest.fixture

@@ -1,27 +1,34 @@
 """A broker that dies or stands still under load; the processors go on by themselves when it is back."""
 
 import random
+import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.faults.arena import Arena
-from tests.faults.conftest import BROKER_SETTINGS
+from tests.faults.arena import BROKER_SETTINGS, Arena
+from tests.faults.aside import ArenaMaker, aside
 
-from streamtable.testing.fixtures import OwnBroker
+from streamtable.testing.broker import Broker
 
 KILLS = 3
 FROZEN_SECONDS = 15.0  # longer than sessions and transactions live
 
 
-def attacked(arena: Arena, seconds: float, attack: Callable[[], None]) -> str:
+def attacked(arena: Arena, broker: Broker, rng: random.Random) -> str:
     """Attack while two processes work; then everything is handled by the same two. Returns what was seen."""
     processes = [arena.start(name) for name in ("a", "b")]
     arena.wait_at_work()
-    load = arena.load(seconds)
+    load = arena.load(seconds=40)
     arena.wait_begun()
-    attack()
+    for _ in range(KILLS):
+        time.sleep(rng.uniform(0.5, 2.5))  # the moment of the attack is what is random here, not a wait
+        broker.kill()
+        broker.start()
+    time.sleep(rng.uniform(0.5, 2.5))
+    broker.pause()
+    time.sleep(FROZEN_SECONDS)
+    broker.resume()
     ended = time.monotonic()
     load.finish()
     arena.wait_handled(90)
@@ -38,21 +45,14 @@ def attacked(arena: Arena, seconds: float, attack: Callable[[], None]) -> str:
 
 @pytest.mark.faults
 @pytest.mark.timeout(240)
-def test_a_broker_killed_three_times_and_then_frozen_costs_nothing(
-    own_broker: OwnBroker, folder: Path, seed: int, tell: Callable[[str], None]
-) -> None:
-    rng = random.Random(seed)
-    broker = own_broker(BROKER_SETTINGS)
-
-    def kill_and_freeze() -> None:
-        for _ in range(KILLS):
-            time.sleep(rng.uniform(0.5, 2.5))  # the moment of the attack is what is random here, not a wait
-            broker.kill()
+@aside
+def test_a_broker_killed_three_times_and_then_frozen_costs_nothing(make: ArenaMaker) -> str:
+    with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as data:
+        broker = Broker(Path(data), overrides=BROKER_SETTINGS)
+        try:
             broker.start()
-        time.sleep(rng.uniform(0.5, 2.5))
-        broker.pause()
-        time.sleep(FROZEN_SECONDS)
-        broker.resume()
-
-    with Arena(broker.bootstrap_servers, folder, seed=seed, kind="handler", events=12_000) as arena:
-        tell(attacked(arena, 40, kill_and_freeze))
+            arena = make(bootstrap_servers=broker.bootstrap_servers, kind="handler", events=12_000)
+            return attacked(arena, broker, random.Random(arena.seed))
+        finally:
+            broker.kill()
+            broker.close()

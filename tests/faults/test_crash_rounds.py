@@ -5,22 +5,22 @@ import random
 import shutil
 import signal
 import time
-from collections.abc import Callable
 
 import pytest
 from tests.faults.arena import Arena
+from tests.faults.aside import ArenaMaker, aside
 
 ROUNDS = int(os.environ.get("FAULTS_ROUNDS", "50"))
 DISK_LOST = 0.3
 JOIN_FIRST = 0.8  # otherwise a process may be killed again before it has got anywhere
 
 
-def crash_rounds(arena: Arena, rounds: int, seed: int) -> str:
+def crash_rounds(arena: Arena, rounds: int) -> str:
     """Kill a random one of two at a random moment, so often. Returns what was done.
 
     At least once, the number of events that may have been counted twice is what had not been committed at each kill.
     """
-    rng = random.Random(seed)
+    rng = random.Random(f"{arena.seed} {arena.kind} {arena.exactly_once}")
     began = time.monotonic()
     names = ["a", "b"]
     for name in names:
@@ -57,35 +57,30 @@ def crash_rounds(arena: Arena, rounds: int, seed: int) -> str:
 
 
 @pytest.mark.faults
-@pytest.mark.parametrize("kind", ["count"])
-def test_eight_kills_lose_and_double_nothing(
-    arena: Callable[..., Arena], seed: int, kind: str, tell: Callable[[str], None]
-) -> None:
-    tell(crash_rounds(arena(kind=kind, partitions=8, events=24_000), 8, seed))
+@aside
+def test_eight_kills_lose_and_double_nothing(make: ArenaMaker) -> str:
+    return crash_rounds(make(kind="count", partitions=8, events=24_000), 8)
 
 
 @pytest.mark.faults
-def test_at_least_once_kills_lose_nothing_and_double_only_what_was_not_committed(
-    arena: Callable[..., Arena], seed: int, tell: Callable[[str], None]
-) -> None:
-    made = arena(kind="handler", guarantee="at_least_once", partitions=8, events=8_000)
-    tell(crash_rounds(made, 3, seed + 1))
+@aside
+def test_at_least_once_kills_lose_nothing_and_double_only_what_was_not_committed(make: ArenaMaker) -> str:
+    return crash_rounds(make(kind="handler", guarantee="at_least_once", partitions=8, events=8_000), 3)
 
 
 @pytest.mark.faults_long
-@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.timeout(300 + 20 * ROUNDS)
 @pytest.mark.parametrize("kind", ["count", "handler", "order"])
-def test_many_kills_lose_and_double_nothing(
-    arena: Callable[..., Arena], seed: int, kind: str, tell: Callable[[str], None]
-) -> None:
-    made = arena(kind=kind, partitions=8, events=3_000 * ROUNDS, keys_per_partition=20)
-    tell(crash_rounds(made, ROUNDS, seed + 2))
+@aside
+def test_many_kills_lose_and_double_nothing(make: ArenaMaker, kind: str) -> str:
+    return crash_rounds(make(kind=kind, partitions=8, events=3_000 * ROUNDS, keys_per_partition=20), ROUNDS)
 
 
 @pytest.mark.faults_long
-@pytest.mark.timeout(60 + 20 * ROUNDS)
+@pytest.mark.timeout(300 + 20 * ROUNDS)
+@aside
 def test_many_at_least_once_kills_lose_nothing_and_double_only_what_was_not_committed(
-    arena: Callable[..., Arena], seed: int, tell: Callable[[str], None]
-) -> None:
-    made = arena(guarantee="at_least_once", partitions=8, events=3_000 * ROUNDS, keys_per_partition=20)
-    tell(crash_rounds(made, ROUNDS, seed + 3))
+    make: ArenaMaker,
+) -> str:
+    made = make(guarantee="at_least_once", partitions=8, events=3_000 * ROUNDS, keys_per_partition=20)
+    return crash_rounds(made, ROUNDS)

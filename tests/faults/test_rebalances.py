@@ -102,8 +102,9 @@ def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) ->
 
 
 @pytest.mark.faults
+@pytest.mark.timeout(300)
 def test_members_that_come_and_go_lose_double_and_reorder_nothing(
-    arena: ArenaMaker, seed: int, tell: Callable[[str], None]
+    quiet: None, arena: ArenaMaker, seed: int, tell: Callable[[str], None]
 ) -> None:
     events = int(SHORT_SECONDS * EVENTS_PER_SECOND)
     made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
@@ -112,9 +113,9 @@ def test_members_that_come_and_go_lose_double_and_reorder_nothing(
 
 
 @pytest.mark.faults_long
-@pytest.mark.timeout(LONG_SECONDS + 180)
+@pytest.mark.timeout(LONG_SECONDS + 600)
 def test_a_partition_that_stays_is_not_held_up_by_those_that_move(
-    arena: ArenaMaker, seed: int, tell: Callable[[str], None]
+    quiet: None, arena: ArenaMaker, seed: int, tell: Callable[[str], None]
 ) -> None:
     events = int(LONG_SECONDS * EVENTS_PER_SECOND)
     made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
