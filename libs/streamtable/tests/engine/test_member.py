@@ -144,6 +144,13 @@ def test_partitions_are_resumed_where_they_go_on_once_they_are_recovered(rig: An
     assert rig.consumer.seeks == [(EVENTS, 0), (RETRY, 0)]
 
 
+def test_a_member_that_is_given_nothing_is_ready_after_a_while_as_a_spare_one(rig: Any) -> None:
+    rig.turn()
+    assert not rig.member.ready
+    rig.clock.sleep(16)
+    assert rig.member.ready
+
+
 def test_work_is_committed_when_its_time_has_come(rig: Any) -> None:
     rig.join()
     rig.deliver([(b"a", b"x")])

@@ -26,6 +26,7 @@ log = structlog.get_logger()
 
 _SAVE_SECONDS = 60.0  # how often an idle task notes in its store that it is current, and old state is removed
 _OPEN_SECONDS_MAX = 5.0
+_SPARE_SECONDS = 15.0  # three heartbeats at the broker's default
 _BACKOFF_SECONDS_MAX = 5.0
 
 
@@ -68,7 +69,7 @@ class Member:
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
-        self._joined = False
+        self._joined_at: float | None = None
         self._failures = 0  # commits that failed in a row
         self._committed_at = self._saved_at = clock.monotonic()
         self._outbox = self._new_outbox()
@@ -100,13 +101,17 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Has joined, and all assigned partitions are at work."""
-        return self._joined and not self.assignment.restores and not self._renew_needed
+        """Has joined, and all assigned partitions are at work, if it was given any."""
+        if self._joined_at is None or self.assignment.restores or self._renew_needed:
+            return False
+        # A first assignment follows the joining by some heartbeats; later than that, it is a spare member.
+        return bool(self.assignment.tasks) or self._clock.monotonic() - self._joined_at > _SPARE_SECONDS
 
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
         batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
-        self._joined = self._joined or bool(self._consumer.membership().member_id)
+        if self._joined_at is None and self._consumer.membership().member_id:
+            self._joined_at = self._clock.monotonic()
         if not self._settled():
             return  # what was polled lies beyond the offsets that we have gone back to
         started = self._start_tasks()
