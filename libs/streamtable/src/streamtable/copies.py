@@ -13,7 +13,7 @@ from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, why_discard
 from streamtable.engine.replica import Listener, Replica, discard_store, open_store
-from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Log, Store, Stores, TopicInfo
 from streamtable.types import TopicPartition
@@ -43,6 +43,7 @@ class Copy:
         self.current_at = local.current_at if local else 0.0
         self.end: int | None = None  # of the log, at the last look
         self.replica: Replica | None = None
+        self.damage: StoreCorrupted | None = None  # found by whoever read in it
         self._loaded = local.changelog if local else 0
         self._looks: deque[tuple[float, int]] = deque(maxlen=_LOOKS_KEPT)  # when, and the end then
 
@@ -57,6 +58,7 @@ class Copy:
     def restart(self, store: Store) -> None:
         """Begin anew with this empty store."""
         self.whole, self.store, self.replica, self._loaded = False, store, None, 0
+        self.damage = None
         self._looks.clear()  # they were of what was there before
 
     def looked(self, now: float, end: int) -> bool:
@@ -166,6 +168,17 @@ class Copies:
     def ended(self) -> bool:
         """Closed, or stopped by an error."""
         return self._stop.is_set() or self._failure is not None
+
+    def damaged(self, error: StoreCorrupted) -> NotReady:
+        """Somebody who read in a copy has found it damaged: it is loaded anew. Returns what to tell him."""
+        for copy in self._copies:
+            if copy.partition == error.partition:
+                copy.damage = error
+        return NotReady(
+            f"a part of the local copy is damaged, and is loaded anew: {error.message}",
+            topic=self._table,
+            partition=error.partition,
+        )
 
     def missing(self) -> str:
         """What is not there yet, for people."""
@@ -329,8 +342,10 @@ class Copies:
     def _mend(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> bool:
         """A replica that failed: a damaged one is loaded again; true: all must be; anything else ends the view."""
         for copy in self._copies:
-            failure: Any = copy.replica.failure if copy.replica else None
+            failure: Any = copy.damage or (copy.replica.failure if copy.replica else None)
             if isinstance(failure, StoreCorrupted):
+                if copy.replica is not None:
+                    follower.remove(copy.replica)
                 self._discard(copy, failure.message)
                 self._add(copy, topic, follower)
             elif failure is not None:

@@ -16,7 +16,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.copies import Copies, Copy, Gauges
-from streamtable.errors import NotReady
+from streamtable.errors import NotReady, StoreCorrupted
 from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
 from streamtable.ports import Log, Stores
@@ -144,7 +144,10 @@ class View(Generic[K, V]):
         """The row of a key, None if there is none. Raises `NotReady`."""
         data = self.table.key.encode(key)
         copies = self._whole()
-        value = copies[partition_for(data, len(copies))].store.get(data)
+        try:
+            value = copies[partition_for(data, len(copies))].store.get(data)
+        except StoreCorrupted as error:
+            raise self._copies.damaged(error) from error
         return None if value is None else self.table.value.decode(value)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
@@ -158,7 +161,10 @@ class View(Generic[K, V]):
         copy = copies[partition_for(data, len(copies))]
         # Position and age before the row: the answer may hold more than it says, never less.
         offset, age = copy.position, self._age(copy)
-        value = copy.store.get(data)
+        try:
+            value = copy.store.get(data)
+        except StoreCorrupted as error:
+            raise self._copies.damaged(error) from error
         row = None if value is None else self.table.value.decode(value)
         return Answer(row, copy.partition, offset, age, age > self._stale_after)
 
@@ -238,11 +244,14 @@ class View(Generic[K, V]):
     def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[K, V]]:
         decode_key, decode = self.table.key.decode, self.table.value.decode
         copies = self._whole()
-        with ExitStack() as scans:
-            # Keys of different partitions are different, so the merge never compares values.
-            merged = heapq.merge(*(scans.enter_context(copy.store.scan(start, end)) for copy in copies))
-            for key, value in merged:
-                yield decode_key(key), decode(value)
+        try:
+            with ExitStack() as scans:
+                # Keys of different partitions are different, so the merge never compares values.
+                merged = heapq.merge(*(scans.enter_context(copy.store.scan(start, end)) for copy in copies))
+                for key, value in merged:
+                    yield decode_key(key), decode(value)
+        except StoreCorrupted as error:
+            raise self._copies.damaged(error) from error
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         with self._watches_lock:
