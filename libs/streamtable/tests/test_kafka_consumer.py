@@ -136,6 +136,20 @@ def test_a_resumed_partition_delivers_without_the_fetchers_pause_of_a_second(
     assert min(waited) < 0.6
 
 
+def test_an_empty_partition_that_is_resumed_is_read_without_an_error(
+    broker: Broker, topics: Topics, join: Join
+) -> None:
+    topic = topics.create("in", partitions=1)
+    member = join("consumer", topics.name("g"), [topic])
+    for _ in range(20):
+        member.start(0)
+        assert member.consumer.poll(10, 0.05) == []
+        member.consumer.pause(member.owned)
+    fill(Kafka(broker.bootstrap_servers), topic, 0, 3)
+    member.start(0)
+    assert sum(len(batch) for batch in member.take(3)) == 3
+
+
 def test_a_seek_throws_away_what_was_fetched_ahead(broker: Broker, topics: Topics, join: Join) -> None:
     topic = topics.create("in", partitions=1)
     fill(Kafka(broker.bootstrap_servers), topic, 0, 100)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import Migrated, RetryLater
@@ -26,7 +26,7 @@ from streamtable.ports import RebalanceListener
 from streamtable.types import Committed, RecordBatch, TopicPartition
 
 REJOIN_EVERY_S = 1.0
-START = 0
+START = OFFSET_BEGINNING
 UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 """How the text of a fatal error names its cause; its code says no more than that it is fatal."""
 SEEK_WAIT_S = 2.0
@@ -119,9 +119,10 @@ class KafkaGroupConsumer:
         self._paused -= resumed
         for place in resumed:
             # The client's fetcher notices a resumed partition after up to a second, unless a seek wakes it; one to
-            # offset 0 does not, so another goes before it, of which no record can come any more.
+            # offset 0, where it begins, does not. So another goes before it, to where nothing can be out of range: the
+            # beginning, for which the client first has to ask, and whose answer comes too late to count.
             if self._next[place] == 0:
-                self._seek(place, 1)
+                self._seek(place, OFFSET_BEGINNING)
             self._seek(place, self._next[place])
 
     def seek(self, place: TopicPartition, offset: int) -> None:
@@ -171,8 +172,8 @@ class KafkaGroupConsumer:
 
     def _on_assigned(self, consumer: Consumer, assigned: list[Partition]) -> None:
         for each in assigned:
-            # Any start will do until `seek`. Without one the client looks for a committed offset, and where there
-            # is none it stops the partition with an error after which every seek is refused.
+            # Any start will do until `seek`, if it is one that every partition has: after an error, as for an offset
+            # out of range or none committed, the client stops the partition and refuses every seek.
             each.offset = START
         if self._incremental:
             consumer.incremental_assign(assigned)
