@@ -1,0 +1,51 @@
+"""For tests of the whole library on a real broker."""
+
+import tempfile
+from collections.abc import Iterator, MutableMapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+from tests.system.bench import Bench
+
+from streamtable.testing.broker import Broker
+from streamtable.testing.fixtures import Topics
+
+
+@pytest.fixture
+def bench(broker: Broker, topics: Topics, tmp_path: Path) -> Iterator[Bench]:
+    made = Bench(broker.bootstrap_servers, topics, tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def frail() -> Iterator[Broker]:
+    """A broker that tests may pause and stop; they leave it running."""
+    with tempfile.TemporaryDirectory(prefix="streamtable-frail-") as folder:
+        broker = Broker(Path(folder))
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.kill()
+            broker.close()
+
+
+@pytest.fixture
+def frail_bench(frail: Broker, tmp_path: Path) -> Iterator[Bench]:
+    """A bench on the broker that may be hurt."""
+    topics = Topics(frail.bootstrap_servers)
+    made = Bench(frail.bootstrap_servers, topics, tmp_path)
+    yield made
+    made.close()
+    frail.resume()
+    topics.delete_all()
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What was logged, as it comes."""
+    with capture_logs() as lines:
+        yield lines

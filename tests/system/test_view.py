@@ -1,0 +1,256 @@
+"""Views of tables on a real broker and disk: what they answer, when they refuse, and what they outlive."""
+
+import random
+import time
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.system.bench import Bench, until
+
+from streamtable import Bytes, Long, String, Table, View
+from streamtable.declared import TopicDescription
+from streamtable.errors import NotReady, TopicMismatch
+from streamtable.partitioner import partition_for
+from streamtable.testing.broker import Broker
+from streamtable.watch import TooSlow
+
+PARTITIONS = 3
+
+
+class Written:
+    """A table that a test writes itself, and views of it."""
+
+    def __init__(self, bench: Bench) -> None:
+        self.bench = bench
+        self.table = Table(bench.name("t"), String(), Long())
+        self.create()
+
+    def create(self, partitions: int = PARTITIONS) -> None:
+        topic = TopicDescription(self.table.name, partitions, 1, {"cleanup.policy": "compact"})
+
+        def created() -> bool:
+            self.bench.cluster.create_topics([topic])
+            return bool(self.bench.cluster.topics([topic.name]))
+
+        until(created, "the table's topic exists")
+        self.partitions = partitions
+
+    def delete(self) -> None:
+        admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
+        for future in admin.delete_topics([self.table.name]).values():
+            future.result(30)
+        until(lambda: not self.bench.cluster.topics([self.table.name]), "the topic is gone")
+
+    def put(self, **rows: int | None) -> None:
+        for key, value in rows.items():
+            place = partition_for(key.encode(), self.partitions)
+            data = None if value is None else Long().encode(value)
+            self.bench.send(self.table.name, (key, data), partition=place)
+
+    def view(self) -> View[str, int]:
+        return View(self.table, self.bench.kafka, state_dir=self.bench.folder)
+
+
+@pytest.fixture
+def written(bench: Bench) -> Written:
+    return Written(bench)
+
+
+@pytest.fixture
+def full(written: Written) -> Iterator[tuple[Written, View[str, int]]]:
+    """A table with rows, and a view of it that is whole."""
+    written.put(al=1, alan=2, alice=3, bob=4, carol=5, gone=6)
+    written.put(gone=None, alice=30)
+    with written.view() as view:
+        view.wait_ready(20)
+        yield written, view
+
+
+Full = tuple[Written, View[str, int]]
+
+
+def test_a_whole_view_answers_every_kind_of_question(full: Full) -> None:
+    _, view = full
+    assert (view.get("alice"), view.get("gone"), view.get("nobody")) == (30, None, None)
+    assert view.get_many(["bob", "gone", "al"]) == {"bob": 4, "al": 1}
+    assert view.range("alan", "bob") == [("alan", 2), ("alice", 30)]
+    assert [key for key, _ in view.range(limit=3)] == ["al", "alan", "alice"]
+    assert [key for key, _ in view.iterate(prefix="al", after="al")] == ["alan", "alice"]
+    assert [key for key, _ in view.iterate(after="alice")] == ["bob", "carol"]
+    answer = view.answer("bob")
+    assert (answer.value, answer.partition, answer.stale) == (4, partition_for(b"bob", PARTITIONS), False)
+    assert answer.offset == view.position()[answer.partition].offset
+    assert sum(position.offset for position in view.position().values()) == 8
+    assert all(position.ready for position in view.position().values())
+    assert view.lag() == 0
+
+
+def test_a_watch_tells_changes_as_they_come_and_ends_if_nobody_takes_them(full: Full) -> None:
+    written, view = full
+    with view.watch("bob") as bob, view.watch(prefix="al") as al, view.watch(capacity=5) as slow:
+        written.put(bob=40, alan=None)
+        change = bob.next(10)
+        assert change is not None
+        assert (change.key, change.value, change.partition) == ("bob", 40, partition_for(b"bob", PARTITIONS))
+        assert view.get("bob") == 40
+        change = al.next(10)
+        assert change is not None
+        assert (change.key, change.value) == ("alan", None)
+        for n in range(10):
+            written.put(carol=n)
+        until(lambda: slow.ended, "the slow watch is ended")
+        with pytest.raises(TooSlow):
+            slow.next(1)
+        assert bob.next(0.05) is None
+
+
+def test_nothing_is_answered_while_a_transaction_hides_part_of_the_table(written: Written) -> None:
+    written.put(alice=1)
+    foreign = written.bench.transaction("foreign")
+    place = partition_for(b"bob", PARTITIONS)
+    foreign.produce(written.table.name, Long().encode(2), b"bob", partition=place)
+    foreign.flush()
+    with written.view() as view:
+        with pytest.raises(NotReady, match="1 of 3 partitions are loading, 1 records to go"):
+            view.wait_ready(3)
+        with pytest.raises(NotReady):
+            view.get("alice")
+        assert not view.ready
+        foreign.commit_transaction(10)
+        view.wait_ready(20)
+        assert (view.get("alice"), view.get("bob")) == (1, 2)
+
+
+def test_an_open_transaction_makes_a_whole_view_older_but_not_silent(full: Full) -> None:
+    written, view = full
+    foreign = written.bench.transaction("foreign")
+    place = partition_for(b"bob", PARTITIONS)
+    foreign.produce(written.table.name, Long().encode(99), b"bob", partition=place)
+    foreign.flush()
+    until(lambda: view.lag() == 1, "the view sees that it is behind")
+    until(lambda: view.answer("bob").age_seconds > 1.0, "its answers grow older")
+    assert view.get("bob") == 4
+    foreign.abort_transaction(10)
+    until(lambda: view.lag() == 0 and view.answer("bob").age_seconds < 2.5, "it is current again")
+    assert view.get("bob") == 4
+
+
+def test_a_table_follows_its_processor(bench: Bench) -> None:
+    group = bench.counting()
+    with bench.run(group) as running, bench.view(group) as view:
+        view.wait_ready(20)
+        for n in (1, 2, 3):
+            bench.send(bench.name("in"), ("a", "x"))
+            until(lambda n=n: view.get("a") == n, "the view has it")  # type: ignore[misc] # n is bound now
+        bench.send(bench.name("in"), ("a", "delete"))
+        until(lambda: view.get("a") is None, "the row is gone")
+        bench.wait_handled(group, running)
+
+
+def test_a_restarted_view_answers_at_once_while_the_broker_is_away_and_catches_up_later(
+    frail: Broker, frail_bench: Bench
+) -> None:
+    written = Written(frail_bench)
+    written.put(alice=1)
+    with written.view() as view:
+        view.wait_ready(20)
+    written.put(alice=2)
+    frail.stop()
+    began = time.monotonic()
+    with written.view() as view:
+        view.wait_ready(1)
+        assert view.get("alice") == 1
+        assert time.monotonic() - began < 2
+        until(lambda: view.answer("alice").stale, "it is marked stale")
+        age = view.answer("alice").age_seconds
+        until(lambda: view.answer("alice").age_seconds > age + 0.5, "it grows older")
+        frail.start()
+        until(lambda: view.get("alice") == 2, "it catches up")
+        until(lambda: not view.answer("alice").stale, "it is current")
+
+
+def test_a_view_that_never_was_whole_refuses_while_the_broker_is_away(
+    frail: Broker, frail_bench: Bench
+) -> None:
+    written = Written(frail_bench)
+    written.put(alice=1)
+    frail.pause()
+    try:
+        with written.view() as view:
+            with pytest.raises(NotReady, match="the broker has not answered yet"):
+                view.wait_ready(0.5)
+            frail.resume()
+            view.wait_ready(30)
+            assert view.get("alice") == 1
+    finally:
+        frail.resume()
+
+
+@pytest.mark.parametrize("partitions", [PARTITIONS, PARTITIONS - 1, PARTITIONS + 1])
+def test_a_topic_that_was_made_anew_is_loaded_anew(written: Written, partitions: int) -> None:
+    written.put(alice=1, bob=2)
+    with written.view() as view:
+        view.wait_ready(20)
+    written.delete()
+    written.create(partitions)
+    written.put(carol=3)
+    for _ in range(2):  # the second one finds nothing left of the first topic
+        with written.view() as view:
+            until(lambda: view.ready and view.get("carol") == 3, "the new rows are there")
+            assert view.range() == [("carol", 3)]
+            assert len(view.position()) == partitions
+
+
+def test_a_topic_that_is_made_anew_under_a_running_view_is_loaded_anew(full: Full) -> None:
+    written, view = full
+    written.delete()
+    written.create()
+    written.put(dora=7)
+    until(lambda: view.ready and view.range() == [("dora", 7)], "only the new rows are there")
+
+
+def test_a_table_that_got_more_partitions_is_an_error_with_both_numbers(
+    written: Written, broker: Broker
+) -> None:
+    written.put(alice=1, bob=2, carol=3)
+    with written.view() as view:
+        view.wait_ready(20)
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+    for future in admin.create_partitions([NewPartitions(written.table.name, 7)]).values():
+        future.result(30)
+    until(lambda: written.bench.cluster.topics([written.table.name])[written.table.name].partitions == 7, "7")
+    with written.view() as view:
+
+        def refused() -> bool:
+            try:
+                view.get("alice")
+            except TopicMismatch as error:
+                return "had 3 partitions and has 7 now" in str(error)
+            return False
+
+        until(refused, "it says so")
+
+
+@pytest.mark.parametrize("noticed", ["when it is opened", "when it is read"])
+def test_a_damaged_file_is_noticed_and_the_partition_loaded_anew(bench: Bench, noticed: str) -> None:
+    table = Table(Written(bench).table.name, String(), Bytes())
+    rows = {f"key-{n:05}": random.Random(n).randbytes(200) for n in range(3_000)}
+    for place in range(PARTITIONS):
+        mine = [row for row in rows.items() if partition_for(row[0].encode(), PARTITIONS) == place]
+        bench.send(table.name, *mine, partition=place)
+    with View(table, bench.kafka, state_dir=bench.folder) as view:
+        view.wait_ready(20)
+    rows_in = [file for file in bench.folder.rglob("*.sst") if file.stat().st_size > 100_000]
+    assert len(rows_in) == PARTITIONS
+    for file in rows_in:
+        data = bytearray(file.read_bytes())
+        # In the footer; or in a block of rows, which nobody looks at before it is asked for.
+        data[-20 if noticed == "when it is opened" else len(data) // 2] ^= 1
+        file.write_bytes(data)
+    with View(table, bench.kafka, state_dir=bench.folder) as view:
+        if noticed == "when it is read":
+            view.wait_ready(20)
+            with pytest.raises(NotReady, match="damaged"):
+                list(view.iterate())
+        until(lambda: dict(view.iterate()) == rows, "every row can be read")
