@@ -1,7 +1,7 @@
 """Dead letters: records that cannot be processed, kept raw with where they came from and why.
 
 A dead letter is the record's own key, value and headers, plus the headers below. Sent again to `<group>-retry` with
-the same headers it is handled as if it had just come from its origin.
+the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's.
 """
 
 from dataclasses import dataclass
