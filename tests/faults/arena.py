@@ -203,6 +203,7 @@ class Arena:
         partitions: of input and table.
         events: about how many in all.
         commit_interval: seconds.
+        delete_topics: at the end; not with a broker that is thrown away.
     """
 
     def __init__(
@@ -217,6 +218,7 @@ class Arena:
         keys_per_partition: int = 4,
         events: int = 4_000,
         commit_interval: float = 0.1,
+        delete_topics: bool = True,
     ) -> None:
         self.kafka = Kafka(bootstrap_servers)
         self.folder = folder
@@ -230,7 +232,8 @@ class Arena:
         self.topics = Topics(bootstrap_servers)
         self.processes: dict[str, Process] = {}
         self._stack = ExitStack()
-        self._stack.callback(self.topics.delete_all)
+        if delete_topics:
+            self._stack.callback(self.topics.delete_all)
         self.input = self.topics.name("input")
         self.group = worker.group(kind, self.topics.name("group"), self.input)
         self.table = self.group.table.name
@@ -301,40 +304,51 @@ class Arena:
     def places(self, topic: str) -> list[TopicPartition]:
         return [TopicPartition(topic, partition) for partition in range(self.partitions)]
 
-    def committed(self) -> Mapping[TopicPartition, Committed | None]:
-        """Raises `RetryLater` while a transaction is pending."""
-        return self.cluster.stable_offsets(self.group.name, self.places(self.input))
+    def committed(self, patience: float = 30.0) -> Mapping[TopicPartition, Committed | None]:
+        """What the group has committed of the input; waits for a pending transaction, and for a broker that starts."""
+        deadline = time.monotonic() + patience
+        while True:
+            try:
+                return self.cluster.stable_offsets(self.group.name, self.places(self.input))
+            except RetryLater:
+                if time.monotonic() > deadline:
+                    raise
+
+    def unhandled_by_place(self, patience: float = 30.0) -> dict[TopicPartition, int]:
+        """Input records beyond the committed offsets."""
+        committed = self.committed(patience)
+        ends = self.cluster.watermarks(committed)
+        return {
+            place: ends[place].high - (done.next_offset if done else 0) for place, done in committed.items()
+        }
 
     def unhandled(self) -> int:
-        """Input records beyond the committed offsets."""
-        ends = self.cluster.watermarks(self.places(self.input))
-        committed = self.committed()
-        return sum(ends[place].high - (done.next_offset if done else 0) for place, done in committed.items())
+        return sum(self.unhandled_by_place().values())
 
     def wait_begun(self) -> None:
         """Wait until the group has committed some input."""
-
-        def begun() -> bool:
-            try:
-                return any(done and done.next_offset for done in self.committed().values())
-            except RetryLater:
-                return False
-
-        wait_until(begun, "something is handled")
+        wait_until(
+            lambda: any(c and c.next_offset for c in self.committed().values()), "something is handled"
+        )
 
     def wait_handled(self, timeout: float = HANDLED_SECONDS) -> None:
         """Wait until the group has committed all input."""
-
-        def handled() -> bool:
+        deadline = time.monotonic() + timeout
+        while True:
             for process in self.processes.values():
                 if not process.running and process.returncode not in {0, -signal.SIGKILL}:
                     raise AssertionError(f"{process.name} has ended: {process.log[-2000:]}")
+            state: object
             try:
-                return self.unhandled() == 0
-            except RetryLater:
-                return False
-
-        wait_until(handled, "all input handled", timeout)
+                left = self.unhandled_by_place(patience=0)
+            except RetryLater as error:
+                state = error
+            else:
+                if not any(left.values()):
+                    return
+                state = {place.partition: count for place, count in left.items()}
+            assert time.monotonic() < deadline, f"after {timeout:g} s not all input is handled: {state}"
+            time.sleep(0.05)
 
     def wait_at_work(self, timeout: float = HANDLED_SECONDS) -> None:
         """Wait until each partition is with one process, recovered."""

@@ -51,7 +51,8 @@ def test_a_broker_killed_three_times_and_then_frozen_costs_nothing(make: ArenaMa
         broker = Broker(Path(data), overrides=BROKER_SETTINGS)
         try:
             broker.start()
-            arena = make(bootstrap_servers=broker.bootstrap_servers, kind="handler", events=12_000)
+            address = broker.bootstrap_servers
+            arena = make(bootstrap_servers=address, delete_topics=False, kind="handler", events=12_000)
             return attacked(arena, broker, random.Random(arena.seed))
         finally:
             broker.kill()
