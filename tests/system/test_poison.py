@@ -225,3 +225,10 @@ def test_a_bad_record_does_not_hold_up_other_partitions(bench: Bench) -> None:
         until(lambda: bench.table(group) == {"b": 1}, "the other partition is handled")
         bench.wait_handled(group, running)
     assert origins(bench.letters(group)) == [(0, "UnicodeDecodeError")]
+
+
+def test_many_small_rows_fit_a_topic_that_accepts_only_small_batches(bench: Bench) -> None:
+    group = make(bench, OnError.STOP, config={"table": {"max.message.bytes": "20000"}})
+    bench.send(bench.name("in"), *((f"user-{number}", "x") for number in range(5_000)))
+    bench.work_off(group)
+    assert len(bench.rows(group)) == 5_000

@@ -79,9 +79,9 @@ class Interfering:
         self.outboxes = 0
         self.commits = 0
 
-    def outbox(self, transactional_id: str | None) -> KafkaOutbox:
+    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
         self.outboxes += 1
-        outbox = self._kafka.outbox(transactional_id)
+        outbox = self._kafka.outbox(transactional_id, batch_bytes)
         commit = outbox.commit
 
         def interfered(timeout: float) -> None:

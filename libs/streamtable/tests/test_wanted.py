@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.errors import TopicMismatch
+from streamtable.errors import InputLost, StateLost, TopicMismatch
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.ports import TopicInfo
 from streamtable.topics import Stream
-from streamtable.wanted import check_topics, wanted_topics
+from streamtable.wanted import check_topics, check_unchanged, wanted_topics
 
 GROUP: Group[str, int] = Group(
     "g",
@@ -56,3 +56,16 @@ def test_a_table_that_is_not_compacted_is_refused(cluster: Any, topic_info: Info
     cluster.infos["g-table"] = topic_info("g-table", partitions=4, compacted=False)
     with pytest.raises(TopicMismatch, match="not compacted"):
         check_topics(GROUP, cluster)
+
+
+@pytest.mark.parametrize(
+    ("name", "error"), [("clicks", InputLost), ("g-retry", InputLost), ("g-table", StateLost)]
+)
+def test_a_topic_that_is_replaced_while_the_group_works_is_noticed(
+    name: str, error: type[Exception], cluster: Any, topic_info: Info
+) -> None:
+    before = check_topics(GROUP, cluster)
+    check_unchanged(GROUP, cluster, before)
+    cluster.infos[name] = topic_info(name, partitions=4, topic_id="another")
+    with pytest.raises(error, match="deleted and created again"):
+        check_unchanged(GROUP, cluster, before)

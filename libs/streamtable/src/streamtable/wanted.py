@@ -1,8 +1,9 @@
 """What a group needs of its topics, compared with what is there."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from streamtable.errors import TopicMismatch
+from streamtable.errors import InputLost, StateLost, TopicMismatch
 from streamtable.graph import Group
 from streamtable.ports import Cluster, TopicInfo
 
@@ -50,3 +51,16 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
             topic=group.table.name,
         )
     return found
+
+
+def check_unchanged(group: Group[Any, Any], cluster: Cluster, before: Mapping[str, TopicInfo]) -> None:
+    """Check the topics again while the group is at work. Raises as `check_topics`.
+
+    Raises:
+        InputLost: an input was deleted and created again; its offsets say nothing about the new one.
+        StateLost: the same of another topic of the group.
+    """
+    for name, topic in check_topics(group, cluster).items():
+        if topic.topic_id != before[name].topic_id:
+            lost = InputLost if name in group.input_topics else StateLost
+            raise lost("the topic was deleted and created again while the group was at work", topic=name)

@@ -62,12 +62,12 @@ class Rig:
         settings = ProcessorSettings("i", guarantee=guarantee, commit_interval=1.0)
         vitals = Vitals(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
         self.member = Member(
-            GROUP, self, self.cluster, self.stores, settings, self.clock, vitals, no_failpoint  # type: ignore[arg-type] # a double
+            GROUP, self, self.cluster, self.cluster.infos, self.stores, settings, self.clock, vitals, no_failpoint  # type: ignore[arg-type] # a double
         )  # fmt: skip
 
     # ---- ports.Log ----
 
-    def outbox(self, transactional_id: str | None) -> Any:
+    def outbox(self, transactional_id: str | None, batch_bytes: int) -> Any:
         made = self.make_outbox(self.steps)
         made.transactional_id = transactional_id
         self.outboxes.append(made)

@@ -4,6 +4,8 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import structlog
@@ -19,7 +21,7 @@ from streamtable.engine.task import Task
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Log, Outbox, Stores
+from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
 from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()
@@ -37,6 +39,7 @@ class Member:
         group: the graph.
         log_: Kafka.
         cluster: for questions about topics.
+        topics: the group's, as the broker describes them.
         stores: where tables live.
         settings: how it works.
         clock: wall and monotonic time.
@@ -53,6 +56,7 @@ class Member:
         group: Group[Any, Any],
         log_: Log,
         cluster: Cluster,
+        topics: Mapping[str, TopicInfo],
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
@@ -62,6 +66,8 @@ class Member:
         self.group = group
         self.settings = settings
         self._log = log_
+        # A batch larger than its topic accepts is refused as a whole, however small its records.
+        self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._stores = stores
         self._clock = clock
         self._vitals = vitals
@@ -148,10 +154,11 @@ class Member:
 
     def close(self) -> None:
         """Leave the group, which revokes the partitions: they are committed and their stores closed."""
-        self._consumer.close()
-        self.assignment.close()
-        self.restorer.close()
-        self._outbox.close()
+        with ExitStack() as last:  # each also if one before it fails; the last named first
+            last.callback(self._outbox.close)
+            last.callback(self.restorer.close)
+            last.callback(self.assignment.close)
+            self._consumer.close()
 
     # ---- one turn --------------------------------------------------------------------------------------------------
 
@@ -312,4 +319,5 @@ class Member:
 
     def _new_outbox(self) -> Outbox:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
-        return self._log.outbox(f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None)
+        transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
+        return self._log.outbox(transactional_id, self._batch_bytes)

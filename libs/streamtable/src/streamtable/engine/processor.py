@@ -14,8 +14,8 @@ from streamtable.engine.vitals import Vitals
 from streamtable.errors import RetryLater
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
-from streamtable.ports import Cluster, Log, Stores
-from streamtable.wanted import check_topics
+from streamtable.ports import Cluster, Log, Stores, TopicInfo
+from streamtable.wanted import check_topics, check_unchanged
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -72,10 +72,11 @@ class GroupProcessor:
         """
         cluster = self._log.cluster()
         try:
-            if self._patiently(lambda: check_topics(self.group, cluster)) is not None:
-                member = self._patiently(lambda: self._join(cluster))
+            topics = self._patiently(lambda: check_topics(self.group, cluster))
+            if topics is not None:
+                member = self._patiently(lambda: self._join(cluster, topics))
                 if member is not None:
-                    self._work(member, cluster)
+                    self._work(member, cluster, topics)
         finally:
             cluster.close()
             self._stores.close()
@@ -95,11 +96,12 @@ class GroupProcessor:
         """Changelog offsets still to read before a partition goes to work, by partition."""
         return self._member.assignment.recovering if self._member is not None else {}
 
-    def _join(self, cluster: Cluster) -> Member:
+    def _join(self, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Member:
         return Member(
             self.group,
             self._log,
             cluster,
+            topics,
             self._stores,
             self.settings,
             self._clock,
@@ -107,10 +109,10 @@ class GroupProcessor:
             self._reached,
         )
 
-    def _work(self, member: Member, cluster: Cluster) -> None:
+    def _work(self, member: Member, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> None:
         self._member = member
         background = threading.Thread(
-            target=self._run_background, args=(member, cluster), name="restorer", daemon=True
+            target=self._run_background, args=(member, cluster, topics), name="restorer", daemon=True
         )
         background.start()
         try:
@@ -130,7 +132,7 @@ class GroupProcessor:
             member.close()
             self._vitals.close()
 
-    def _run_background(self, member: Member, cluster: Cluster) -> None:
+    def _run_background(self, member: Member, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> None:
         checked_at = sampled_at = self._clock.monotonic()
         try:
             while not self._stopping:
@@ -142,7 +144,7 @@ class GroupProcessor:
                     self._now_and_then(lambda: self._vitals.sample(member.assignment, cluster))
                 if now - checked_at >= _CHECK_TOPICS_SECONDS:
                     checked_at = now
-                    self._now_and_then(lambda: check_topics(self.group, cluster))
+                    self._now_and_then(lambda: check_unchanged(self.group, cluster, topics))
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self._background_failure = error
 

@@ -75,8 +75,8 @@ class Kafka:
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
 
-    def outbox(self, transactional_id: str | None) -> KafkaOutbox:
-        config = options.producer()
+    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
+        config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
             config |= options.transactional(transactional_id)
         log, config = self._watched(transactional_id or "outbox", config)

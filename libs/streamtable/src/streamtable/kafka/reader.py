@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Partition
 
+from streamtable.errors import StreamtableError
 from streamtable.kafka.errors import END, PASSING, unreadable
 from streamtable.kafka.fetch import fetch, split
 from streamtable.kafka.watch import ClientLog
@@ -17,6 +18,8 @@ class KafkaTableReader:
     The positions are kept here: behind the last record handed out, and where the client reports the end of a
     partition, there: that is beyond markers and compacted records.
     """
+
+    _failure: StreamtableError | None = None
 
     def __init__(self, consumer: Consumer, log: ClientLog) -> None:
         self._consumer = consumer
@@ -36,6 +39,9 @@ class KafkaTableReader:
             self._consumer.incremental_unassign([Partition(*place) for place in known])
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
         ends: dict[TopicPartition, int] = {}
 
         def on_error(message: Message) -> None:
@@ -46,7 +52,8 @@ class KafkaTableReader:
                 ends[place] = message.offset() or 0
             elif error.fatal() or error.code() not in PASSING:
                 if place in self._positions:
-                    raise unreadable(error, *place, message.offset())
+                    # Raised by the next call: what came of other partitions with it would be lost otherwise.
+                    self._failure = unreadable(error, *place, message.offset())
             else:
                 self._log.error(error)
 
