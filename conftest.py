@@ -1,3 +1,3 @@
 """For the tests of all rooms."""
 
-pytest_plugins = ["streamtable.testing.fixtures"]
+pytest_plugins = ["localkafka.fixtures"]

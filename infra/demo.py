@@ -24,8 +24,7 @@ import httpx
 from rich.console import Console
 from rich.table import Table
 
-from streamtable.errors import StreamtableError
-from streamtable.testing.broker import Broker
+from localkafka.broker import Broker
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
@@ -240,7 +239,7 @@ def main() -> int:
     except KeyboardInterrupt:
         say("Everything is stopped.")
         code = 0
-    except (DemoFailed, StreamtableError, subprocess.CalledProcessError, httpx.HTTPError) as error:
+    except (DemoFailed, LocalKafkaError, subprocess.CalledProcessError, httpx.HTTPError) as error:
         say(f"[red]The demo failed:[/] {error}\nLogs are in {folder}.", markup=True)
         return 1
     shutil.rmtree(folder, ignore_errors=True)

@@ -21,7 +21,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"
 LOCK = ROOT / "requirements.lock"
 UV_PIN = ROOT / "infra" / "uv.txt"
-TESTING = ROOT / "libs" / "streamtable" / "src" / "streamtable" / "testing"
+LOCALKAFKA = ROOT / "libs" / "localkafka" / "src" / "localkafka"
 # pip's settings that uv has under other names; it reads neither pip's files nor its variables.
 PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
 UV_INDEX_VARIABLES = {"UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL"}
@@ -48,7 +48,7 @@ def main() -> None:
     step("Installing the packages of requirements.lock", [*uv, "--require-hashes", "-r", str(LOCK)], env)
     editable = [argument for member in members() for argument in ("--editable", str(member))]
     step("Installing the workspace", [*uv, "--no-deps", "--no-build-isolation", *editable], env)
-    tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "streamtable.testing.jars"])
+    tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
     STAMP.write_text("\n".join([digest, *tools.split("\n")]))
     print(f"[setup] ready after {time.monotonic() - started:.0f} s", flush=True)
 
@@ -63,7 +63,7 @@ def members() -> list[Path]:
 def fingerprint() -> str:
     """Of all that decides what is installed."""
     digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
-    pins = sorted((TESTING / "pins").iterdir())
+    pins = sorted((LOCALKAFKA / "pins").iterdir())
     for path in (LOCK, UV_PIN, Path(__file__), *(member / "pyproject.toml" for member in members()), *pins):
         digest.update(path.read_bytes())
     return digest.hexdigest()

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from localkafka.fixtures import OwnBroker
 from streamtable import Emitter, Kafka, Processor
-from streamtable.testing.fixtures import OwnBroker
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
@@ -37,7 +37,13 @@ def running(processor: Processor) -> Iterator[None]:
 def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBroker, tmp_path: Path) -> None:
     broker = own_broker()
     environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
-    topics: list[str | Path] = [ROOT / ".venv/bin/streamtable", "topics", "apply", "--file", ROOT / "infra/topics.yaml"]
+    topics: list[str | Path] = [
+        ROOT / ".venv/bin/streamtable",
+        "topics",
+        "apply",
+        "--file",
+        ROOT / "infra/topics.yaml",
+    ]
     subprocess.run(topics, env=environment, check=True, capture_output=True)
     process, view = (
         snippet.replace(ADDRESS, broker.bootstrap_servers).replace(

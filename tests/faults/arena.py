@@ -18,14 +18,14 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from tests.faults import worker
 
+from localkafka.fixtures import Topics
+from localkafka.process import Child
 from streamtable import Kafka, View
 from streamtable.emitter import Emitter
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
-from streamtable.testing.fixtures import Topics
 from streamtable.testing.oracle import digest, make_events, make_keys, replayed, violations
-from streamtable.testing.process import Child
 from streamtable.types import Committed, TopicPartition
 
 # A member counts as dead after 3 s without a sign: half of what is usual in tests, which are mostly waiting for it.

@@ -12,7 +12,7 @@ import pytest
 from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of
 
-from streamtable.testing.broker import Broker
+from localkafka.broker import Broker
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
 AT_ONCE = 6

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, aside
 
-from streamtable.testing.broker import Broker
+from localkafka.broker import Broker
 
 KILLS = 3
 FROZEN_SECONDS = 15.0  # longer than sessions and transactions live

@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer
 from confluent_kafka import TopicPartition as Partition
 from prometheus_client import CollectorRegistry
 
+from localkafka.fixtures import Topics
 from streamtable import Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
@@ -26,7 +27,6 @@ from streamtable.graph import Group, Input, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.ports import Log
 from streamtable.store.rocksdb import RocksStores
-from streamtable.testing.fixtures import Topics
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.wanted import wanted_topics

@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 from tests.system.bench import Bench
 
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.system.bench import Bench, events, until
 
+from localkafka.broker import Broker
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
 from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.outbox import KafkaOutbox
-from streamtable.testing.broker import Broker
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]

@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 from tests.system.bench import Bench, until
 
+from localkafka.broker import Broker
 from streamtable import Bytes, Long, String, Table, View
 from streamtable.declared import TopicDescription
 from streamtable.errors import NotReady, TopicMismatch
 from streamtable.partitioner import partition_for
-from streamtable.testing.broker import Broker
 from streamtable.watch import TooSlow
 
 PARTITIONS = 3

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
-from streamtable.testing.process import reserve_port
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.process import reserve_port
 
 
 def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:

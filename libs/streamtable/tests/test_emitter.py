@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
+from localkafka.broker import Broker
+from localkafka.fixtures import OwnBroker, Topics
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
 from streamtable.errors import Fenced, RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
 from streamtable.partitioner import partition_for
 from streamtable.ports import Log
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import OwnBroker, Topics
 from streamtable.topics import Stream
 from streamtable.types import Ack, Headers, TopicPartition
 

@@ -4,12 +4,12 @@ import time
 
 import pytest
 
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.process import reserve_port
 from streamtable.declared import TopicDescription
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka import Kafka
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
-from streamtable.testing.process import reserve_port
 from streamtable.types import TopicPartition, Watermarks
 
 

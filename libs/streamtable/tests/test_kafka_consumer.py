@@ -6,12 +6,12 @@ from typing import Literal
 
 import pytest
 
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 from streamtable.errors import InputLost, Migrated, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer, membership_of
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 WITHIN_S = 30

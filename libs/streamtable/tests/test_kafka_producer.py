@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from localkafka.broker import Broker
+from localkafka.fixtures import OwnBroker, Topics
 from streamtable.errors import RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
 from streamtable.kafka.producer import KafkaProducer
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import OwnBroker, Topics
 from streamtable.types import Ack
 
 WITHIN_S = 30

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 from streamtable.errors import InputLost
 from streamtable.kafka import Kafka
 from streamtable.kafka.reader import KafkaTableReader
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
 from streamtable.types import RecordBatch, TopicPartition
 
 WITHIN_S = 30

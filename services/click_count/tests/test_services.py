@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
-from streamtable.testing.broker import Broker
+from localkafka.broker import Broker
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")

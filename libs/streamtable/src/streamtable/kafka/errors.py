@@ -66,8 +66,8 @@ def fatal(error: KafkaError, doing: str) -> Fatal:
     """What to raise for an error after which the client cannot go on."""
     if error.code() in FENCED:
         return Fenced(
-            f"{doing} was refused: another process uses the same transactional id, or this one stood still for "
-            f"longer than its transaction timeout; give each process an instance id of its own ({describe(error)})"
+            f"{doing} was refused: another process uses the same transactional id; give each process an instance id "
+            f"of its own ({describe(error)})"
         )
     return Fatal(f"{doing} failed for good ({describe(error)})")
 

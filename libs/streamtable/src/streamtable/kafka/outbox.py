@@ -38,6 +38,7 @@ class KafkaOutbox:
         self._tracked: dict[TopicPartition, int] = {}
         self._failed: StreamtableError | None = None
         self._damaged = False  # a record has failed within a transaction
+        self._begun_at = time.monotonic()
 
     def open(self, timeout: float) -> None:
         if not self._transactional:
@@ -56,6 +57,7 @@ class KafkaOutbox:
         if not self._transactional:
             return
         self._tracked, self._failed = {}, None
+        self._begun_at = time.monotonic()
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
@@ -162,6 +164,13 @@ class KafkaOutbox:
 
     def _dead(self, error: KafkaError, doing: str) -> StreamtableError:
         """What the end of this client means: only where a person must look, the end of the process."""
+        age = time.monotonic() - self._begun_at
+        if error.code() in FENCED and age >= TRANSACTION_TIMEOUT_MS / 1000:
+            # Most likely it was the broker that gave the transaction up, after an outage or while this process stood
+            # still. If it was another process, that one and this fence each other soon enough to tell.
+            return OutcomeUnknown(
+                f"{doing} was refused: the transaction was {age:.1f} s old ({describe(error)})"
+            )
         if error.code() in FENCED or error.code() in FORBIDDEN:
             return fatal(error, doing)
         return OutcomeUnknown(f"{doing} failed for good, which takes a new producer ({describe(error)})")

@@ -1,1 +1,1 @@
-"""For tests, the demo and the benchmark: a real broker without containers, and the tester. Services never import it."""
+"""For tests of processors: what a table must hold after faults."""

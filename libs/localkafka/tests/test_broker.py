@@ -7,9 +7,9 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamtable.errors import ConfigurationError, Fatal
-from streamtable.testing.broker import Broker, Node, cluster_id, server_properties
-from streamtable.testing.fixtures import OwnBroker, OwnCluster
+from localkafka.broker import Broker, Node, cluster_id, server_properties
+from localkafka.errors import ConfigurationError, Fatal
+from localkafka.fixtures import OwnBroker, OwnCluster
 
 
 def names(bootstrap_servers: str) -> set[str]:

@@ -10,9 +10,9 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-from streamtable.errors import ConfigurationError
+from localkafka.errors import ConfigurationError
 
-PINS = files("streamtable.testing") / "pins"
+PINS = files("localkafka") / "pins"
 
 
 def cached(name: str, build: Callable[[Path], None]) -> Path:

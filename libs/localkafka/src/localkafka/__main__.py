@@ -1,4 +1,4 @@
-"""`python -m streamtable.testing.broker`: a broker that stays until it is told to go."""
+"""`python -m localkafka`: a broker that stays until it is told to go."""
 
 import argparse
 import logging
@@ -13,8 +13,8 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from streamtable.errors import ConfigurationError, StreamtableError
-from streamtable.testing.broker import BrokerCluster
+from localkafka.broker import BrokerCluster
+from localkafka.errors import ConfigurationError, LocalKafkaError
 
 DEFAULT_DATA = Path("build/kafka")
 STOP_TIMEOUT_S = 30
@@ -106,7 +106,7 @@ def wipe(data_dir: Path) -> None:
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Parse the command line and do it."""
     parser = argparse.ArgumentParser(
-        prog="python -m streamtable.testing.broker",
+        prog="python -m localkafka",
         description="A real Kafka on this machine, without containers.",
     )
     parser.add_argument("verb", choices=("up", "down", "status", "wipe"))
@@ -125,10 +125,14 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
             sys.exit(status(given.data))
         else:
             {"down": down, "wipe": wipe}[given.verb](given.data)
-    except StreamtableError as error:
+    except LocalKafkaError as error:
         sys.exit(f"error: {error}")
     sys.exit(0)
 
 
 def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
     raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    main()

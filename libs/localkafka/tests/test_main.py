@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.testing.process import reserve_port
+from localkafka.process import reserve_port
 
-PROGRAM = [sys.executable, "-m", "streamtable.testing.broker"]
+PROGRAM = [sys.executable, "-m", "localkafka"]
 
 
 def run(*arguments: str, data: Path) -> subprocess.CompletedProcess[str]:

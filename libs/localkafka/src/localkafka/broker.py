@@ -1,6 +1,6 @@
 """A real Kafka without containers: brokers in processes of their own, on 127.0.0.1, made of jars and Java.
 
-`python -m streamtable.testing.broker --help` starts and stops one that stays.
+`python -m localkafka --help` starts and stops one that stays.
 """
 
 import base64
@@ -19,14 +19,14 @@ from typing import Self
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from streamtable.errors import ConfigurationError, Fatal
-from streamtable.testing.jars import kafka_jars
-from streamtable.testing.java import find_java
-from streamtable.testing.process import Child, reserve_port
+from localkafka.errors import ConfigurationError, Fatal
+from localkafka.jars import kafka_jars
+from localkafka.java import find_java
+from localkafka.process import Child, reserve_port
 
 READY_LINE = b"Kafka Server started"
-LOGGING = files("streamtable.testing") / "log4j2.properties"
-SETTINGS = files("streamtable.testing") / "broker.properties"
+LOGGING = files("localkafka") / "log4j2.properties"
+SETTINGS = files("localkafka") / "broker.properties"
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,9 +369,3 @@ def _format(command: Sequence[str]) -> None:
         raise Fatal(
             f"the broker's data folder could not be formatted:\n{(done.stdout + done.stderr)[-2000:]}"
         )
-
-
-if __name__ == "__main__":
-    from streamtable.testing.broker_cli import main
-
-    main()

@@ -3,9 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.errors import ConfigurationError
-from streamtable.testing.cache import PINS
-from streamtable.testing.jars import KAFKA_VERSION, ROOTS, kafka_jars, read_pins, verify
+from localkafka.cache import PINS
+from localkafka.errors import ConfigurationError
+from localkafka.jars import KAFKA_VERSION, ROOTS, kafka_jars, read_pins, verify
 
 ONE, OTHER = "org/one/1/one-1.jar", "org/other/2/other-2.jar"
 

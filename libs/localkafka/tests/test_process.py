@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.testing.process import Child, reserve_port
+from localkafka.process import Child, reserve_port
 
 SLEEPER = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"]
 STUBBORN = [
@@ -77,7 +77,7 @@ def test_only_a_detached_child_outlives_a_parent_that_was_killed(
     log_file: Path, *, detached: bool, outlives: bool
 ) -> None:
     program = (
-        "import time; from pathlib import Path; from streamtable.testing.process import Child\n"
+        "import time; from pathlib import Path; from localkafka.process import Child\n"
         f"child = Child({SLEEPER!r}, Path({str(log_file)!r}), detached={detached})\n"
         "print(child.pid, flush=True); time.sleep(60)"
     )
@@ -95,7 +95,7 @@ def test_only_a_detached_child_outlives_a_parent_that_was_killed(
 
 def test_a_child_started_by_a_thread_outlives_that_thread(log_file: Path) -> None:
     threaded = (
-        "import sys, threading, time; from pathlib import Path; from streamtable.testing.process import Child\n"
+        "import sys, threading, time; from pathlib import Path; from localkafka.process import Child\n"
         "children = []\n"
         f"start = lambda: children.append(Child({SLEEPER!r}, Path({str(log_file)!r})))\n"
         "thread = threading.Thread(target=start); thread.start(); thread.join()\n"

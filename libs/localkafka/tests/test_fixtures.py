@@ -1,8 +1,8 @@
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from streamtable.testing.broker import Broker
-from streamtable.testing.fixtures import Topics
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 
 
 def test_a_test_that_asks_for_a_broker_is_marked(request: pytest.FixtureRequest, topics: Topics) -> None:

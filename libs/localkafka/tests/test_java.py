@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.testing.java import OLDEST, find_java, java_major, system_java
+from localkafka.java import OLDEST, find_java, java_major, system_java
 
 
 def fake_java(folder: Path, version: str) -> Path:

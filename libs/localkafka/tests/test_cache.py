@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.errors import ConfigurationError
-from streamtable.testing.cache import cached, run
+from localkafka.cache import cached, run
+from localkafka.errors import ConfigurationError
 
 
 @pytest.fixture(autouse=True)
