@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from localkafka.broker import Broker
+from localkafka.errors import LocalKafkaError
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
