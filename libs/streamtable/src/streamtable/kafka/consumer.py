@@ -85,6 +85,7 @@ class KafkaGroupConsumer:
         self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
+        self._disturbed = False
         self._subscription: tuple[list[str], RebalanceListener] | None = None
         self._rejoin_at: float | None = None
 
@@ -104,6 +105,10 @@ class KafkaGroupConsumer:
         for batch in batches:
             if batch.place in self._next:
                 self._next[batch.place] = batch.last_offset + 1
+        if self._disturbed:
+            # A change of the assignment makes the client stop fetching, also from the partitions that stay.
+            self._disturbed = False
+            self._wake(self._next.keys() - self._paused)
         return batches
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -117,17 +122,23 @@ class KafkaGroupConsumer:
             raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
         self._consumer.resume(partitions(resumed))
         self._paused -= resumed
-        for place in resumed:
-            # The client's fetcher notices a resumed partition after up to a second, unless a seek wakes it; one to
-            # offset 0, where it begins, does not. So another goes before it, to where nothing can be out of range: the
-            # beginning, for which the client first has to ask, and whose answer comes too late to count.
-            if self._next[place] == 0:
-                self._seek(place, OFFSET_BEGINNING)
-            self._seek(place, self._next[place])
+        self._wake(resumed)
 
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._seek(place, offset)
         self._next[place] = offset
+
+    def _wake(self, places: Iterable[TopicPartition]) -> None:
+        """Seek to where reading goes on anyway.
+
+        The client's fetcher notices a partition that may be read again after up to a second, unless a seek wakes it;
+        one to offset 0, where it begins, does not. So another goes before it, to where nothing can be out of range:
+        the beginning, for which the client first has to ask, and whose answer comes too late to count.
+        """
+        for place in places:
+            if self._next[place] == 0:
+                self._seek(place, OFFSET_BEGINNING)
+            self._seek(place, self._next[place])
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
         deadline = time.monotonic() + SEEK_WAIT_S
@@ -175,6 +186,7 @@ class KafkaGroupConsumer:
             # Any start will do until `seek`, if it is one that every partition has: after an error, as for an offset
             # out of range or none committed, the client stops the partition and refuses every seek.
             each.offset = START
+        self._disturbed = True
         if self._incremental:
             consumer.incremental_assign(assigned)
         else:
@@ -197,6 +209,7 @@ class KafkaGroupConsumer:
             self._next.pop(place, None)
             self._assigned.discard(place)
             self._paused.discard(place)
+        self._disturbed = True
         if self._incremental:
             consumer.incremental_unassign(gone)
         else:
