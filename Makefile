@@ -27,9 +27,10 @@ setup: ## install everything into .venv and fetch Kafka; quick when nothing chan
 demo: setup ## run click-count from emitter to query on a real Kafka; CHECK=1: verify it and stop
 	@$(PY) infra/demo.py $(if $(filter-out 0,$(CHECK)),--check)
 
+# Three at once on two processors: tests with a broker wait more than they work. Fault tests need the machine.
 test: lint ## all checks and tests, with a real broker and the short faults
-	$(BIN)/pytest -n 2 --dist loadfile -m "$(FAST)" $(PYTEST_ARGS)
-	$(BIN)/pytest -m "(broker or faults) and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile -m "not faults and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -m "faults and not faults_long" $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no broker
 	$(BIN)/pytest -n 2 --dist loadfile -m "$(FAST)" $(PYTEST_ARGS)
