@@ -292,9 +292,10 @@ class Arena:
             self._emitter.emit(key, number)
         self._emitter.flush(60)
 
-    def load(self, seconds: float) -> Load:
-        """Send all events over so many seconds, in a thread."""
-        load = Load(self._emitter, self.events, len(self.events) / seconds)
+    def load(self, seconds: float, events: Sequence[tuple[str, int]] | None = None) -> Load:
+        """Send these events, or all, over so many seconds, in a thread."""
+        events = self.events if events is None else events
+        load = Load(self._emitter, events, len(events) / seconds)
         self._stack.callback(load.abandon)
         load.start()
         return load

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.faults
 
 # Which reach of the place kills: not the first, where later ones come, so that there is something to lose.
 REACHES = dict.fromkeys(COMMIT_STEPS, 4) | {"store-written": 7, "plan-made": 2}
+LOAD_SECONDS = 6.0  # enough for that many commits after the process is at work
 # Killed behind the flush, before the offsets: at least once has to count these events again, and does.
 COUNTED_TWICE = {"flushed", "offsets-sent"}
 MAY_BE_COUNTED_TWICE = COUNTED_TWICE | {"changelog-produced"}
@@ -32,9 +33,10 @@ def test_a_kill_at_this_place_loses_and_doubles_nothing_more_than_promised(
     first, second, third = parts(arena.events, 3)
     arena.feed(first)
     process = started(arena, place)
-    arena.feed(second)
+    load = arena.load(LOAD_SECONDS, second)
     provoke(arena, process, place)
     ended = process.wait_end()
+    load.finish()
     assert ended == -signal.SIGKILL, f"{place} was not reached: {ended}: {process.log[-2000:]}"
     # Exactly once may leave a transaction, which hides the offsets until the next process ends it.
     uncommitted = 0 if exactly_once else arena.unhandled()

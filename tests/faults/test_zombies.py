@@ -11,6 +11,8 @@ from streamtable.testing.oracle import parts
 
 TRANSACTION_SECONDS = 12.0  # the producer's 10, and what the broker takes to notice
 
+LOAD_SECONDS = 3.0  # enough for several commits
+
 pytestmark = pytest.mark.faults
 
 
@@ -109,6 +111,7 @@ def frozen_in(arena: Arena, place: str) -> Process:
     arena.feed(first)
     zombie = arena.start("zombie", f"stop@{place}:3")
     zombie.wait_log("partition at work")
-    arena.feed(second)
+    load = arena.load(LOAD_SECONDS, second)
     zombie.wait_stopped()
+    load.finish()
     return zombie

@@ -50,7 +50,11 @@ def one_by_one(aggregate: Aggregate[Any, Any], events: list[tuple[bytes, int]]) 
     return rows
 
 
-@pytest.mark.parametrize("aggregate", [Count(), Last(), Sum(number), Min(number), Max(number)], ids=lambda aggregate: type(aggregate).__name__)
+@pytest.mark.parametrize(
+    "aggregate",
+    [Count(), Last(), Sum(number), Min(number), Max(number)],
+    ids=lambda aggregate: type(aggregate).__name__,
+)
 @given(first=EVENTS, second=EVENTS)
 def test_two_batches_give_what_their_events_one_by_one_give(
     aggregate: Aggregate[Any, Any], first: list[tuple[bytes, int]], second: list[tuple[bytes, int]]
