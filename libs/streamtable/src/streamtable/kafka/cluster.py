@@ -1,8 +1,9 @@
 """Questions about topics, and the few changes that the command line makes to them."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import suppress
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -33,6 +34,7 @@ from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 T = TypeVar("T")
 
 _EVENTS = 1_000
+_METADATA_SECONDS = 1.0
 # A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
 _OFFSETS_SECONDS = 0.5
 
@@ -101,6 +103,17 @@ class KafkaCluster:
         asked = list(places)
         if not asked:
             return {}
+        try:
+            return self._watermarks(asked)
+        except RetryLater:
+            # The client keeps asking the leaders that it knows, by epochs that are over, until somebody asks for the
+            # metadata of these very topics.
+            with suppress(KafkaException):
+                for topic in {place.topic for place in asked}:
+                    self._admin.list_topics(topic, timeout=min(self._timeout, _METADATA_SECONDS))
+            raise
+
+    def _watermarks(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         low, high = (
             self._admin.list_offsets(
                 {Partition(*place): spec for place in asked},
