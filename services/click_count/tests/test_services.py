@@ -158,7 +158,9 @@ def test_clicks_taken_by_the_emitter_are_counted_and_answered(cluster: Cluster) 
         body = [{"user_id": user, "url": "https://example.org/"}] * clicks
         assert emitter.post("/clicks", json=body).status_code == 200
     assert emitter.post("/clicks", json={"user_id": "alice", "url": "x"}).status_code == 201
-    wait_until(lambda: count_of(query, "alice") == 4 and count_of(query, "é 用户") == 1)
+    # A view takes in partition after partition: each user is waited for.
+    counts = {"alice": 4, "bob": 2, "é 用户": 1}
+    wait_until(lambda: {user: count_of(query, user) for user in counts} == counts)
 
     answer = query.get("/clicks/alice").json()
     assert answer["stale"] is False
