@@ -121,7 +121,10 @@ class GroupProcessor:
                 if self._background_failure is not None:
                     raise self._background_failure
             member.commit()
-        except BaseException:
+        except BaseException as error:
+            # Said here, because closing what is broken may raise another error in its place.
+            reason = f"{type(error).__name__}: {error}"
+            log.critical("processor stops", group=self.group.name, reason=reason)
             member.abandon()
             raise
         finally:
