@@ -193,9 +193,16 @@ class KafkaCluster:
                 consumer.close()
             self._outsiders = {}
 
-    def _existing(self, future: Future[T]) -> T | None:
+    def _result(self, future: Future[T]) -> T:
+        """What the client answers; it answers in time, unless the process stood still meanwhile."""
         try:
             return future.result(self._timeout + 1)
+        except TimeoutError as error:
+            raise RetryLater(f"no answer from the Kafka client for {self._bootstrap_servers}") from error
+
+    def _existing(self, future: Future[T]) -> T | None:
+        try:
+            return self._result(future)
         except KafkaException as error:
             if cause(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
@@ -203,13 +210,13 @@ class KafkaCluster:
 
     def _answer(self, future: Future[T]) -> T:
         try:
-            return future.result(self._timeout + 1)
+            return self._result(future)
         except KafkaException as error:
             raise self._silent(cause(error)) from error
 
     def _change(self, future: Future[T], doing: str) -> None:
         try:
-            future.result(self._timeout + 1)
+            self._result(future)
         except KafkaException as exception:
             error = cause(exception)
             if error.code() in PASSING:
