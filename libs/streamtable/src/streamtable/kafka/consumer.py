@@ -30,6 +30,7 @@ START = OFFSET_BEGINNING
 UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 """How the text of a fatal error names its cause; its code says no more than that it is fatal."""
 SEEK_WAIT_S = 2.0
+WAKE_WAIT_S = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,9 +103,7 @@ class KafkaGroupConsumer:
         messages = fetch(self._consumer, max_records, timeout)
         self._raise_failure()
         batches = split(messages, self._error_item)
-        for batch in batches:
-            if batch.place in self._next:
-                self._next[batch.place] = batch.last_offset + 1
+        batches = [batch for batch in batches if self._goes_on(batch)]
         if self._disturbed:
             # A change of the assignment makes the client stop fetching, also from the partitions that stay.
             self._disturbed = False
@@ -128,17 +127,36 @@ class KafkaGroupConsumer:
         self._seek(place, offset)
         self._next[place] = offset
 
-    def _wake(self, places: Iterable[TopicPartition]) -> None:
-        """Seek to where reading goes on anyway.
+    def _goes_on(self, batch: RecordBatch) -> bool:
+        """Note how far it reads; False for one from before where reading goes on, which is then sought again.
 
-        The client's fetcher notices a partition that may be read again after up to a second, unless a seek wakes it;
-        one to offset 0, where it begins, does not. So another goes before it, to where nothing can be out of range:
-        the beginning, for which the client first has to ask, and whose answer comes too late to count.
+        The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
+        half a second later, and goes to the beginning of the partition, wherever it was reading.
         """
+        expected = self._next.get(batch.place)
+        if expected is not None:
+            if batch.first_offset < expected:
+                self._seek(batch.place, expected)
+                return False
+            self._next[batch.place] = batch.last_offset + 1
+        return True
+
+    def _wake(self, places: Iterable[TopicPartition]) -> None:
+        """Make the client's fetcher look at partitions that may be read again; by itself it does after up to a second.
+
+        A seek to where reading goes on does it, except for offset 0, which changes nothing for the client. Then a
+        question to the leader does it: any will do.
+        """
+        at_start = []
         for place in places:
-            if self._next[place] == 0:
-                self._seek(place, OFFSET_BEGINNING)
             self._seek(place, self._next[place])
+            if self._next[place] == 0:
+                at_start.append(place)
+        try:
+            for place in at_start:
+                self._consumer.get_watermark_offsets(Partition(*place), timeout=WAKE_WAIT_S, cached=False)
+        except KafkaException as error:
+            self._log.error(cause(error))  # then the fetcher takes its second
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
         deadline = time.monotonic() + SEEK_WAIT_S
