@@ -31,6 +31,7 @@ UNRELEASED = KafkaError(KafkaError.UNRELEASED_INSTANCE_ID).str()
 """How the text of a fatal error names its cause; its code says no more than that it is fatal."""
 SEEK_WAIT_S = 2.0
 WAKE_WAIT_S = 0.1
+QUIET_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,8 @@ class KafkaGroupConsumer:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._disturbed = False
+        self._heard: set[TopicPartition] = set()  # of these something came since the last look
+        self._look_at = time.monotonic() + QUIET_S
         self._subscription: tuple[list[str], RebalanceListener] | None = None
         self._rejoin_at: float | None = None
 
@@ -108,6 +111,7 @@ class KafkaGroupConsumer:
             # A change of the assignment makes the client stop fetching, also from the partitions that stay.
             self._disturbed = False
             self._wake(self._next.keys() - self._paused)
+        self._mend_quiet()
         return batches
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
@@ -139,7 +143,21 @@ class KafkaGroupConsumer:
                 self._seek(batch.place, expected)
                 return False
             self._next[batch.place] = batch.last_offset + 1
+            self._heard.add(batch.place)
         return True
+
+    def _mend_quiet(self) -> None:
+        """Seek again where nothing has come for a while.
+
+        Mostly there is nothing. But a partition whose leader changed, or froze, at the wrong moment stays for minutes
+        in a state of the client's in which nothing is fetched: it waits for the answer to a look-up.
+        """
+        now = time.monotonic()
+        if now >= self._look_at:
+            self._look_at = now + QUIET_S
+            for place in self._next.keys() - self._paused - self._heard:
+                self._seek(place, self._next[place])
+            self._heard.clear()
 
     def _wake(self, places: Iterable[TopicPartition]) -> None:
         """Make the client's fetcher look at partitions that may be read again; by itself it does after up to a second.
