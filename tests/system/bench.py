@@ -31,7 +31,7 @@ from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.wanted import wanted_topics
 
-SECONDS_MAX = 30.0
+SECONDS_MAX = 60.0
 
 
 def until(true: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:

@@ -61,7 +61,7 @@ class Process:
     def address(self) -> str:
         """What it says that it listens on."""
         while True:
-            found = re.match(r"listening on (http|grpc)://(\S+)", self._lines.get(timeout=30))
+            found = re.match(r"listening on (http|grpc)://(\S+)", self._lines.get(timeout=90))
             if found is not None:
                 return found.group(2)
 
