@@ -138,8 +138,7 @@ class Member:
             return
         try:
             works = self._checkpoint.commit(tasks)
-        except (RewindNeeded, Migrated, RetryLater) as error:
-            # RetryLater: at least once only, from offsets that may have been committed; applying twice is its licence.
+        except (RewindNeeded, Migrated) as error:
             self._undo(error)
         except OutcomeUnknown as error:
             self._renew_later(error)
