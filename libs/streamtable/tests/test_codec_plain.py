@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamtable.codec import Bytes, Json, Long, String
+from streamtable.codec.lazy import Lazy
 from streamtable.errors import PoisonRecord, Unencodable
 
 if TYPE_CHECKING:
@@ -46,6 +47,16 @@ def test_a_string_column_keeps_poison_with_its_index() -> None:
     decoded = String().decode_many([b"a", None, b"\xff", b"", b"b"])
     assert decoded.values == ["a", None, None, "", "b"]
     assert list(decoded.poison) == [2]
+
+
+def test_a_column_of_ascii_is_checked_at_once_and_its_texts_are_made_when_looked_at() -> None:
+    for column in (["a", "", "b"], [], ["\x00\x7f"]):
+        decoded = String().decode_many([text.encode() for text in column])
+        assert isinstance(decoded.values, Lazy)
+        assert decoded.values == column
+    for data in ([b"a", None], [b"\xc3", b"\xa9"], ["é".encode()]):
+        assert not isinstance(String().decode_many(data).values, Lazy)
+    assert list(String().decode_many([b"\xc3", b"\xa9"]).poison) == [0, 1], "a text in two halves is none"
 
 
 def test_bytes_pass_unchanged_and_nothing_else_does() -> None:

@@ -221,6 +221,19 @@ def test_a_file_serves_ids_without_a_network(tmp_path: Path) -> None:
         Avro(OLD, Confluent(FileRegistry(path), "r-value")).encode({"a": 1})
 
 
+def test_ids_of_one_canonical_form_keep_their_logical_types_apart(tmp_path: Path) -> None:
+    millis, micros = ({"type": "long", "logicalType": f"timestamp-{unit}"} for unit in ("millis", "micros"))
+    path = tmp_path / "schemas.json"
+    path.write_text(json.dumps({"schemas": {"1": millis, "2": micros}, "subjects": {"a": 1}}))
+    registry = FileRegistry(path)
+    codec = Avro(micros, Confluent(registry, "a"))
+    assert codec.decode(bytes.fromhex("000000000200")).year == 1970
+    with pytest.raises(PoisonRecord, match="timestamp-millis cannot be read as timestamp-micros"):
+        codec.decode(bytes.fromhex("000000000100"))
+    with pytest.raises(ConfigurationError, match="no subject 'a' with the schema"):
+        codec.encode(codec.decode(bytes.fromhex("000000000200")))
+
+
 @pytest.mark.parametrize(
     "content", ["", "[]", "{}", '{"schemas": {"x": "long"}}', json.dumps({"schemas": {"1": LOOP}})]
 )

@@ -3,11 +3,9 @@
 from streamtable.codec.avro import Avro, RecordSchema
 from streamtable.codec.framing import Confluent, Framing, Plain, Registry, SingleObject
 from streamtable.codec.plain import Bytes, Json, Long, String
-from streamtable.codec.schema import AvroSchema
 
 __all__ = [
     "Avro",
-    "AvroSchema",
     "Bytes",
     "Confluent",
     "Framing",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Protocol
 
-from streamtable.codec.schema import AvroSchema
+from exactavro import Schema
 from streamtable.errors import ConfigurationError, PoisonRecord
 
 _SINGLE_OBJECT_MAGIC = b"\xc3\x01"
@@ -19,7 +19,7 @@ class Framing(Protocol):
 
     size: int
 
-    def prefix(self, schema: AvroSchema) -> bytes:
+    def prefix(self, schema: Schema) -> bytes:
         """What to write before a body of this schema.
 
         Raises:
@@ -28,7 +28,7 @@ class Framing(Protocol):
         """
         ...
 
-    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+    def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         """The schema that a prefix names. `prefix` is shorter than `size` if the record is.
 
         Args:
@@ -47,10 +47,10 @@ class SingleObject:
 
     size = 10
 
-    def prefix(self, schema: AvroSchema) -> bytes:
+    def prefix(self, schema: Schema) -> bytes:
         return _SINGLE_OBJECT_MAGIC + schema.fingerprint
 
-    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+    def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         if len(prefix) < self.size or not prefix.startswith(_SINGLE_OBJECT_MAGIC):
             raise PoisonRecord(f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}")
         schema = known.get(prefix[2:])
@@ -64,21 +64,21 @@ class Plain:
 
     size = 0
 
-    def prefix(self, schema: AvroSchema) -> bytes:  # noqa: ARG002 - the protocol's
+    def prefix(self, schema: Schema) -> bytes:  # noqa: ARG002 - the protocol's
         return b""
 
-    def writer(self, prefix: bytes, known: Mapping[bytes, AvroSchema]) -> AvroSchema:
+    def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         raise PoisonRecord(f"plain Avro has no prefix; {len(known)} schemas are known, {prefix!r} names none")
 
 
 class Registry(Protocol):
     """Where Confluent's schema ids are looked up. Any thread."""
 
-    def schema(self, schema_id: int) -> AvroSchema:
+    def schema(self, schema_id: int) -> Schema:
         """The schema of an id. Raises `PoisonRecord` (there is none, or not one for us) and `RetryLater`."""
         ...
 
-    def id_of(self, subject: str, schema: AvroSchema) -> int:
+    def id_of(self, subject: str, schema: Schema) -> int:
         """The id of a registered schema. Raises `ConfigurationError` (not registered) and `RetryLater`."""
         ...
 
@@ -97,7 +97,7 @@ class Confluent:
         self._registry = registry
         self._subject = subject
 
-    def prefix(self, schema: AvroSchema) -> bytes:
+    def prefix(self, schema: Schema) -> bytes:
         if self._subject is None:
             raise ConfigurationError(
                 f"Confluent: to write {schema.name}, name the subject it is registered under"
@@ -107,8 +107,8 @@ class Confluent:
     def writer(
         self,
         prefix: bytes,
-        known: Mapping[bytes, AvroSchema],  # noqa: ARG002 - the protocol's
-    ) -> AvroSchema:
+        known: Mapping[bytes, Schema],  # noqa: ARG002 - the protocol's
+    ) -> Schema:
         if len(prefix) < self.size or not prefix.startswith(_CONFLUENT_MAGIC):
             raise PoisonRecord(f"not Confluent's format: begins with {prefix.hex() or 'nothing'}")
         return self._registry.schema(int.from_bytes(prefix[1:], "big"))

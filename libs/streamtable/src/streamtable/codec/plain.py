@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from math import isfinite
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from orjson import (
     OPT_PASSTHROUGH_DATACLASS,
@@ -15,6 +15,7 @@ from orjson import (
     loads,
 )
 
+from streamtable.codec.lazy import Lazy
 from streamtable.errors import PoisonRecord, Unencodable
 from streamtable.ports import Decoded, JsonValue
 
@@ -43,8 +44,10 @@ class String:
     def encode(self, value: str) -> bytes:
         try:
             return value.encode()
-        except (UnicodeEncodeError, AttributeError) as error:
+        except UnicodeEncodeError as error:
             raise Unencodable(f"String: not a text that UTF-8 can hold: {error}") from error
+        except AttributeError as error:
+            raise Unencodable(f"String: must be a str, not {type(value).__name__}") from error
 
     def decode(self, data: bytes) -> str:
         try:
@@ -53,6 +56,12 @@ class String:
             raise PoisonRecord(f"String: not UTF-8: {error.reason} at byte {error.start}") from error
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[str]:
+        items = cast("Sequence[bytes]", data)
+        try:
+            if b"".join(items).isascii():
+                return Decoded(Lazy(len(items), lambda: list(map(bytes.decode, items))), {})
+        except TypeError:
+            pass  # there is a None among them: quicker found this way than looked for
         try:
             return Decoded([None if item is None else item.decode() for item in data], {})
         except UnicodeDecodeError:

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from httpx import Client, HTTPError, codes
 from orjson import loads
 
-from streamtable.codec.schema import AvroSchema
+from exactavro import Schema, Unusable, make_reader
 from streamtable.errors import ConfigurationError, PoisonRecord, RetryLater
 
 _NOT_FOUND_CODES = {40401, 40402, 40403}
@@ -32,25 +32,34 @@ class FileRegistry:
         try:
             content = loads(path.read_bytes())
             self._schemas = {
-                int(number): AvroSchema.load(schema) for number, schema in content["schemas"].items()
+                int(number): Schema.load(schema) for number, schema in content["schemas"].items()
             }
             self._subjects = {str(name): int(number) for name, number in content.get("subjects", {}).items()}
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ConfigurationError(f"schema file {path}: {type(error).__name__}: {error}") from error
         self._path = path
 
-    def schema(self, schema_id: int) -> AvroSchema:
+    def schema(self, schema_id: int) -> Schema:
         try:
             return self._schemas[schema_id]
         except KeyError:
             raise PoisonRecord(f"schema id {schema_id} is not in {self._path}") from None
 
-    def id_of(self, subject: str, schema: AvroSchema) -> int:
+    def id_of(self, subject: str, schema: Schema) -> int:
         number = self._subjects.get(subject)
         known = None if number is None else self._schemas.get(number)
-        if number is None or known is None or known.canonical != schema.canonical:
+        if number is None or known is None or not _same(known, schema):
             raise ConfigurationError(f"{self._path} has no subject {subject!r} with the schema {schema.name}")
         return number
+
+
+def _same(registered: Schema, schema: Schema) -> bool:
+    """The same bytes with the same meaning: the canonical form leaves logical types out."""
+    try:
+        make_reader(registered, schema)
+    except Unusable:
+        return False
+    return registered.canonical == schema.canonical
 
 
 class HttpRegistry:
@@ -88,11 +97,11 @@ class HttpRegistry:
         self._clock = clock
         self._wait = wait
         self._lock = Lock()
-        self._schemas: dict[int, AvroSchema] = {}
-        self._ids: dict[tuple[str, bytes], int] = {}
+        self._schemas: dict[int, Schema] = {}
+        self._ids: dict[tuple[str, str], int] = {}
         self._unknown: dict[int, tuple[float, str]] = {}
 
-    def schema(self, schema_id: int) -> AvroSchema:
+    def schema(self, schema_id: int) -> Schema:
         known = self._schemas.get(schema_id)
         if known is not None:
             return known
@@ -102,9 +111,9 @@ class HttpRegistry:
                 known = self._schemas[schema_id] = self._ask_schema(schema_id)
             return known
 
-    def id_of(self, subject: str, schema: AvroSchema) -> int:
+    def id_of(self, subject: str, schema: Schema) -> int:
         with self._lock:
-            key = subject, schema.fingerprint
+            key = subject, schema.text
             if key not in self._ids:
                 answer = self._ask("POST", f"/subjects/{quote(subject, safe='')}", {"schema": schema.text})
                 if answer is None:
@@ -117,7 +126,7 @@ class HttpRegistry:
     def close(self) -> None:
         self._client.close()
 
-    def _ask_schema(self, schema_id: int) -> AvroSchema:
+    def _ask_schema(self, schema_id: int) -> Schema:
         until, message = self._unknown.get(schema_id, (0.0, ""))
         if message and self._clock() < until:
             raise PoisonRecord(message)
@@ -127,9 +136,9 @@ class HttpRegistry:
         if answer.get("schemaType", "AVRO") != "AVRO" or answer.get("references"):
             raise self._poison(schema_id, "no Avro schema, or one that refers to others: not supported")
         try:
-            return AvroSchema.load(answer["schema"])
-        except ConfigurationError as error:
-            raise self._poison(schema_id, error.message) from error
+            return Schema.load(answer["schema"])
+        except Unusable as error:
+            raise self._poison(schema_id, str(error)) from error
 
     def _poison(self, schema_id: int, message: str) -> PoisonRecord:
         """The error, which stands for a while without asking again."""

@@ -11,7 +11,7 @@ from decimal import Context, Decimal, InvalidOperation
 from typing import Any, NamedTuple
 from uuid import UUID
 
-from streamtable.codec.schema import Node, kind, logical
+from exactavro.schema import Node, kind, logical
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LOCAL_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - the local kinds have no time zone
@@ -19,7 +19,6 @@ _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _MICROSECOND = timedelta(microseconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 _DAY_MICROS = 86_400_000_000
-_UUID_CHARS = 36
 
 
 class Conversion(NamedTuple):
@@ -58,9 +57,10 @@ def _time_of_day(unit_micros: int) -> Conversion:
 
 
 def _load_uuid(text: str) -> UUID:
-    if len(text) != _UUID_CHARS:  # `UUID` would also take braces and prefixes
+    value = UUID(text)
+    if str(value) != text.lower():  # `UUID` also takes braces, prefixes, underscores, and hyphens anywhere
         raise ValueError("not a UUID")
-    return UUID(text)
+    return value
 
 
 def _dump_uuid(value: Any) -> str:

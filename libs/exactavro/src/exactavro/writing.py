@@ -2,7 +2,7 @@
 
 Nothing is cut or converted in silence: no float for an int, no int beyond 32 bits where the schema says int, no field
 that the schema does not have. The bytes are the shortest that Avro allows, so equal values have equal bytes, except
-for the order of a map's keys. Whatever is wrong with a value comes out as one of `WRITE_ERRORS`.
+for the order of a map's keys.
 """
 
 from collections.abc import Callable
@@ -11,11 +11,13 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
 from typing import Any
 
-from streamtable.codec.logical import Conversion, conversion
-from streamtable.codec.reading import Unresolvable, default_value
-from streamtable.codec.schema import Node, kind, placed
+from exactavro.defaults import default_value
+from exactavro.errors import Unfit, Unusable, placed
+from exactavro.logical import conversion
+from exactavro.schema import Node, Schema, kind
 
 Writer = Callable[[Any], bytes]
+"""Called by itself, it raises one of `WRITE_ERRORS`, which `unfit` turns into an `Unfit`."""
 
 WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupError, StructError)
 
@@ -25,10 +27,6 @@ _SHORT = tuple(bytes((number,)) for number in range(0x80))
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
 _EMPTY_BLOCK = b"\x00"
-
-
-class Misfit(ValueError):
-    """The value does not fit the schema."""
 
 
 # ---- primitives ---------------------------------------------------------------------------------------------------
@@ -44,7 +42,7 @@ def write_long(value: int) -> bytes:
     if number < 0x4000:  # noqa: PLR2004 - twice seven bits
         return bytes((number & 0x7F | 0x80, number >> 7))
     if number >> _LONG_BITS:
-        raise Misfit("more than 64 bits")
+        raise Unfit("more than 64 bits")
     groups = []
     while number >= 0x80:  # noqa: PLR2004 - seven bits
         groups.append(number & 0x7F | 0x80)
@@ -56,50 +54,55 @@ def write_long(value: int) -> bytes:
 def _exact_int(value: Any) -> int:
     """Subclasses and numpy's integers are numbers; truth values are not."""
     if isinstance(value, bool):
-        raise Misfit("a bool is no number")
-    return int(index(value))
+        raise Unfit("a bool is no number")
+    try:
+        return int(index(value))
+    except TypeError:
+        raise Unfit(f"must be an int, not {type(value).__name__}") from None
 
 
 def _write_int(value: int) -> bytes:
+    if type(value) is not int:
+        value = _exact_int(value)
     if not -_INT_MAX <= value < _INT_MAX:
-        raise Misfit("more than 32 bits")
+        raise Unfit("more than 32 bits")
     return write_long(value)
 
 
 def _write_string(value: Any) -> bytes:
     if not isinstance(value, str):
-        raise Misfit("must be a str")
+        raise Unfit("must be a str")
     raw = value.encode()
     return write_long(len(raw)) + raw
 
 
 def _write_bytes(value: Any) -> bytes:
     if not isinstance(value, bytes | bytearray | memoryview):
-        raise Misfit("must be bytes")
+        raise Unfit("must be bytes")
     return write_long(len(value)) + value
 
 
 def _write_boolean(value: Any) -> bytes:
     if not isinstance(value, bool):
-        raise Misfit("must be a bool")
+        raise Unfit("must be a bool")
     return _SHORT[value]
 
 
 def _write_null(value: Any) -> bytes:
     if value is not None:
-        raise Misfit("must be None")
+        raise Unfit("must be None")
     return b""
 
 
 def _write_float(value: float) -> bytes:
     if isinstance(value, bool):
-        raise Misfit("a bool is no number")
+        raise Unfit("a bool is no number")
     return _FLOAT(value)
 
 
 def _write_double(value: float) -> bytes:
     if isinstance(value, bool):
-        raise Misfit("a bool is no number")
+        raise Unfit("a bool is no number")
     return _DOUBLE(value)
 
 
@@ -118,16 +121,31 @@ _WRITERS: dict[str, Writer] = {
 # ---- making writers -----------------------------------------------------------------------------------------------
 
 
-def make_writer(node: Node) -> Writer:
-    """A writer of what `node` describes."""
+def make_writer(schema: Schema) -> Writer:
+    """A writer of what the schema describes, for `encode`."""
+    return _writer(schema.tree)
+
+
+def encode(write: Writer, value: Any) -> bytes:
+    """The bytes of a value. Raises `Unfit`."""
+    try:
+        return write(value)
+    except WRITE_ERRORS as error:
+        raise unfit(error) from error
+
+
+def unfit(error: Exception) -> Unfit:
+    """One of `WRITE_ERRORS` as the error that it means."""
+    return Unfit(f"{error} is not one of its symbols" if isinstance(error, LookupError) else str(error))
+
+
+def _writer(node: Node) -> Writer:
     if isinstance(node, list):
         return _union_writer(node)
     write = _plain_writer(node)
     rule = conversion(node)
-    return write if rule is None else _converting(write, rule)
-
-
-def _converting(write: Writer, rule: Conversion) -> Writer:
+    if rule is None:
+        return write
     dump = rule.dump
     return lambda value: write(dump(value))
 
@@ -139,9 +157,9 @@ def _plain_writer(node: str | dict[str, Any]) -> Writer:
     elif name == "record":
         write = _record_writer(node)
     elif name == "array":
-        write = _array_writer(make_writer(node["items"]))
+        write = _array_writer(_writer(node["items"]))
     elif name == "map":
-        write = _map_writer(make_writer(node["values"]))
+        write = _map_writer(_writer(node["values"]))
     elif name == "enum":
         write = {symbol: write_long(number) for number, symbol in enumerate(node["symbols"])}.__getitem__
     else:
@@ -152,7 +170,7 @@ def _plain_writer(node: str | dict[str, Any]) -> Writer:
 def _fixed_writer(size: int) -> Writer:
     def write_fixed(value: Any) -> bytes:
         if not isinstance(value, bytes | bytearray | memoryview) or len(value) != size:
-            raise Misfit(f"must be {size} bytes")
+            raise Unfit(f"must be {size} bytes")
         return bytes(value)
 
     return write_fixed
@@ -161,7 +179,7 @@ def _fixed_writer(size: int) -> Writer:
 def _array_writer(write: Writer) -> Writer:
     def write_array(value: Any) -> bytes:
         if not isinstance(value, list | tuple):
-            raise Misfit("must be a list or tuple")
+            raise Unfit("must be a list or tuple")
         if not value:
             return _EMPTY_BLOCK
         return b"".join((write_long(len(value)), *map(write, value), _EMPTY_BLOCK))
@@ -172,7 +190,7 @@ def _array_writer(write: Writer) -> Writer:
 def _map_writer(write: Writer) -> Writer:
     def write_map(value: Any) -> bytes:
         if not isinstance(value, dict):
-            raise Misfit("must be a dict")
+            raise Unfit("must be a dict")
         if not value:
             return _EMPTY_BLOCK
         parts = [write_long(len(value))]
@@ -185,19 +203,19 @@ def _map_writer(write: Writer) -> Writer:
 
 
 def _record_writer(node: dict[str, Any]) -> Writer:
-    fields = [(field["name"], make_writer(field["type"])) for field in node["fields"]]
+    fields = [(field["name"], _writer(field["type"])) for field in node["fields"]]
     size = len(fields)
     defaults = {}
     for field in node["fields"]:
         if "default" in field:
             try:
                 defaults[field["name"]] = default_value(field["type"], field["default"])
-            except Unresolvable:
+            except Unusable:
                 continue  # an ill-fitting default is as good as none here; readers say so
 
     def write_record(row: Any) -> bytes:
         try:
-            if len(row) == size:  # with all names found, there is no other
+            if type(row) is dict and len(row) == size:  # with all names found, there is no other
                 return b"".join([write(row[name]) for name, write in fields])
         except WRITE_ERRORS:
             pass
@@ -206,18 +224,18 @@ def _record_writer(node: dict[str, Any]) -> Writer:
     def complete(row: Any) -> bytes:
         """The slow way: fills in defaults, or says what is wrong and where."""
         if not isinstance(row, dict):
-            raise Misfit("must be a dict")
+            raise Unfit("must be a dict")
         unknown = row.keys() - dict(fields).keys()
         if unknown:
-            raise Misfit(f"has unknown fields: {', '.join(sorted(map(str, unknown)))}")
+            raise Unfit(f"has unknown fields: {', '.join(sorted(map(str, unknown)))}")
         parts = []
         for name, write in fields:
             if name not in row and name not in defaults:
-                raise Misfit(f".{name}: missing, and has no default")
+                raise Unfit(f".{name}: missing, and has no default")
             try:
                 parts.append(write(row[name] if name in row else defaults[name]))
             except WRITE_ERRORS as error:
-                raise Misfit(placed(f".{name}", misfit_reason(error))) from None
+                raise Unfit(placed(f".{name}", str(unfit(error)))) from None
         return b"".join(parts)
 
     return write_record
@@ -226,7 +244,7 @@ def _record_writer(node: dict[str, Any]) -> Writer:
 def _union_writer(branches: list[Node]) -> Writer:
     # A float branch takes ints too and the shorter one rounds, so the exact types are tried before them.
     order = sorted(range(len(branches)), key=lambda i: {"double": 1, "float": 2}.get(kind(branches[i]), 0))
-    attempts = [(write_long(i), make_writer(branches[i])) for i in order]
+    attempts = [(write_long(i), _writer(branches[i])) for i in order]
     nothing = next((prefix for prefix, write in attempts if write is _write_null), None)
     attempts = [attempt for attempt in attempts if attempt[1] is not _write_null]
 
@@ -241,13 +259,6 @@ def _union_writer(branches: list[Node]) -> Writer:
                 errors.append(error)
         if len(errors) == 1:
             raise errors[0]
-        raise Misfit(f"a {type(value).__name__} that fits no branch of {', '.join(map(kind, branches))}")
+        raise Unfit(f"a {type(value).__name__} that fits no branch of {', '.join(map(kind, branches))}")
 
     return write_union
-
-
-def misfit_reason(error: Exception) -> str:
-    """What to tell about one of `WRITE_ERRORS`."""
-    if isinstance(error, LookupError):
-        return f"{error} is not one of its symbols"
-    return str(error)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from fastavro.schema import fingerprint, parse_schema, to_parsing_canonical_form
 from orjson import JSONDecodeError, dumps, loads
 
-from streamtable.errors import ConfigurationError
+from exactavro.errors import Unusable
 
 Node = str | list[Any] | dict[str, Any]
 """A schema as JSON has it, names replaced by their definitions: a primitive's name, a union, or an object."""
@@ -55,7 +55,7 @@ class Size(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AvroSchema:
+class Schema:
     """A schema that is safe to read with.
 
     Attributes:
@@ -76,33 +76,31 @@ class AvroSchema:
         return self.tree["name"] if isinstance(self.tree, dict) and "name" in self.tree else kind(self.tree)
 
     @classmethod
-    def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "AvroSchema":
+    def load(cls, source: str | Mapping[str, Any] | Sequence[Any]) -> "Schema":
         """Parse and check.
 
         Args:
             source: a primitive's name, JSON text, or what JSON text would parse to.
 
         Raises:
-            ConfigurationError: it is no schema, or one that is not safe; the message names the place and the rule.
+            Unusable: it is no schema, or one that is not safe; the message names the place and the rule.
         """
         try:
             text = source if isinstance(source, str) else dumps(source).decode()
             if len(text) > TEXT_BYTES_MAX:
-                raise ConfigurationError(f"Avro schema: {len(text)} characters, at most {TEXT_BYTES_MAX}")
+                raise Unusable(f"Avro schema: {len(text)} characters, at most {TEXT_BYTES_MAX}")
             raw = text if text in PRIMITIVES else loads(text)
         except (JSONDecodeError, TypeError) as error:
-            raise ConfigurationError(f"Avro schema: not JSON: {error}") from error
+            raise Unusable(f"Avro schema: neither the name of a primitive nor JSON: {error}") from error
         _refuse_depth(raw)
         try:
             tree = parse_schema(raw, expand=True, _write_hint=False)
             canonical = to_parsing_canonical_form(parse_schema(raw))
         except Exception as error:  # fastavro lets out whatever it happens to stumble over
-            raise ConfigurationError(f"Avro schema: {type(error).__name__}: {error}") from error
+            raise Unusable(f"Avro schema: {type(error).__name__}: {error}") from error
         size = measure(tree)
         if size.free > FREE_NODES_MAX:
-            raise ConfigurationError(
-                f"Avro schema: {size.free} values without bytes, at most {FREE_NODES_MAX}"
-            )
+            raise Unusable(f"Avro schema: {size.free} values without bytes, at most {FREE_NODES_MAX}")
         return cls(text, tree, canonical, bytes.fromhex(fingerprint(canonical, "CRC-64-AVRO")))
 
 
@@ -116,7 +114,7 @@ def kind(node: Node) -> str:
 
 
 def logical(node: Node) -> str | None:
-    """The logical type, if any; whether it means something here, `logical.CONVERSIONS` says."""
+    """The logical type, if any; whether it means something here, `logical.conversion` says."""
     return node.get("logicalType") if isinstance(node, dict) else None
 
 
@@ -124,15 +122,15 @@ def simple_name(node: dict[str, Any]) -> str:
     return str(node["name"]).rpartition(".")[2]
 
 
-def placed(place: str, text: str) -> str:
-    """Put a place in front of a message, which may already begin with the rest of it: ".field: ..."."""
-    return place + text if text.startswith(".") else f"{place}: {text}"
+def title(node: Node) -> str:
+    """For messages: the kind, and the name if it has one."""
+    return f"{kind(node)} {node['name']}" if isinstance(node, dict) and "name" in node else kind(node)
 
 
 def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
-    """Check a tree and add up its sizes. Raises `ConfigurationError`."""
+    """Check a tree and add up its sizes. Raises `Unusable`."""
     if depth > DEPTH_MAX:
-        raise ConfigurationError(f"Avro {place}: nested more than {DEPTH_MAX} deep")
+        raise Unusable(f"Avro {place}: nested more than {DEPTH_MAX} deep")
     name = kind(node)
     if name in _WIDTHS:
         _check_decimal(node, place)
@@ -140,7 +138,7 @@ def measure(node: Node, place: str = "schema", depth: int = 0) -> Size:
     if isinstance(node, list):
         return _measure_union(node, place, depth)
     if isinstance(node, str):
-        raise ConfigurationError(f"Avro {place}: type {node!r} contains itself; recursive types are refused")
+        raise Unusable(f"Avro {place}: type {node!r} contains itself; recursive types are refused")
     if name in {"array", "map"}:
         return _measure_items(node["items" if name == "array" else "values"], place, depth)
     return _measure_named(node, depth)
@@ -152,7 +150,7 @@ def _measure_union(branches: list[Node], place: str, depth: int) -> Size:
         for branch in branches
     ]
     if not branches or "union" in names or len(set(names)) != len(names):
-        raise ConfigurationError(f"Avro {place}: a union needs branches of different types, has {names}")
+        raise Unusable(f"Avro {place}: a union needs branches of different types, has {names}")
     sizes = [
         measure(branch, f"{place}|{name}", depth + 1) for branch, name in zip(branches, names, strict=True)
     ]
@@ -163,21 +161,21 @@ def _measure_union(branches: list[Node], place: str, depth: int) -> Size:
 def _measure_items(items: Node, place: str, depth: int) -> Size:
     size = measure(items, f"{place}[]", depth + 1)
     if size.width == 0 or size.free > size.width * 8:
-        raise ConfigurationError(f"Avro {place}: items that take no bytes of their own would fill the memory")
+        raise Unusable(f"Avro {place}: items that take no bytes of their own would fill the memory")
     return Size(1, _bounded(1 + size.nodes, place), 0)
 
 
 def _measure_named(node: dict[str, Any], depth: int) -> Size:
     name = node["name"]
     if not _FULL_NAME.fullmatch(name):
-        raise ConfigurationError(f"Avro {name!r}: not a name")
+        raise Unusable(f"Avro {name!r}: not a name")
     if kind(node) == "enum":
         if not node["symbols"]:
-            raise ConfigurationError(f"Avro {name}: an enum without symbols")
+            raise Unusable(f"Avro {name}: an enum without symbols")
         return Size(1, 1, 0)
     if kind(node) == "fixed":
         if type(node["size"]) is not int or not 0 <= node["size"] <= FIXED_BYTES_MAX:
-            raise ConfigurationError(f"Avro {name}: size {node['size']}, must be 0 to {FIXED_BYTES_MAX}")
+            raise Unusable(f"Avro {name}: size {node['size']}, must be 0 to {FIXED_BYTES_MAX}")
         _check_decimal(node, name)
         return Size(node["size"], 1, int(node["size"] == 0))
     seen: set[str] = set()
@@ -185,9 +183,7 @@ def _measure_named(node: dict[str, Any], depth: int) -> Size:
     for field in node["fields"]:
         for word in (field["name"], *field.get("aliases", ())):
             if not _NAME.fullmatch(word) or word in seen:
-                raise ConfigurationError(
-                    f"Avro {name}: field name or alias {word!r} is not a name, or is there twice"
-                )
+                raise Unusable(f"Avro {name}: field name or alias {word!r} is not a name, or is there twice")
             seen.add(word)
         size = measure(field["type"], f"{name}.{field['name']}", depth + 1)
         nodes = _bounded(nodes + size.nodes, name)
@@ -203,15 +199,13 @@ def _check_decimal(node: Node, place: str) -> None:
             or type(scale) is not int
             or not 0 <= scale <= precision <= PRECISION_MAX
         ):
-            raise ConfigurationError(
-                f"Avro {place}: a decimal needs 0 <= scale <= precision <= {PRECISION_MAX}"
-            )
+            raise Unusable(f"Avro {place}: a decimal needs 0 <= scale <= precision <= {PRECISION_MAX}")
 
 
 def _bounded(nodes: int, place: str) -> int:
     """Also stops the walk over types that are used many times in each other, which would never end."""
     if nodes > NODES_MAX:
-        raise ConfigurationError(f"Avro {place}: more than {NODES_MAX} types in one another")
+        raise Unusable(f"Avro {place}: more than {NODES_MAX} types in one another")
     return nodes
 
 
@@ -221,7 +215,7 @@ def _refuse_depth(raw: Any) -> None:
     while level:
         depth += 1
         if depth > 4 * DEPTH_MAX:
-            raise ConfigurationError("Avro schema: JSON nested too deep")
+            raise Unusable("Avro schema: JSON nested too deep")
         level = [
             child
             for node in level

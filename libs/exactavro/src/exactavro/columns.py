@@ -1,0 +1,125 @@
+"""Many messages of one schema at once, column by column: some ten times faster than one by one. Imports numpy.
+
+Only what is certain is decided here. A message that is anything but plain is named in `Columns.unsure`, and the caller
+reads it with a `Reader`, which knows what is wrong with it, or that nothing is. Values are made when they are asked
+for: who only counts messages pays for the checks alone.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from exactavro.schema import Schema
+from exactavro.vectors import Batch, Column, Field, field_of
+
+_MESSAGE_BYTES_MAX: Final = 2**31
+_CHUNK: Final = 512
+_Rows = Callable[[str, bytes, Iterable[tuple[Any, ...]]], list[Any]]
+
+
+class Columns:
+    """Messages that were checked.
+
+    Attributes:
+        unsure: indexes of those that have to be read one by one, in order.
+    """
+
+    def __init__(self, unsure: list[int], make: Callable[[], list[Any]]) -> None:
+        self.unsure = unsure
+        self._make = make
+
+    def values(self) -> list[Any]:
+        """A new list of one dict for each message, None for those of `unsure`."""
+        return self._make()
+
+
+class ColumnReader:
+    """Reads batches of records that begin with the same prefix. Any thread.
+
+    Args:
+        prefix: bytes in front of each record.
+        fields: by name.
+    """
+
+    def __init__(self, prefix: bytes, fields: Mapping[str, Field]) -> None:
+        self._prefix = prefix
+        self._fields = list(fields.values())
+        self._texts = [name for name, field in fields.items() if field.text]
+        self._least = len(prefix) + sum(field.width for field in self._fields)
+        self._rows = _rows_maker(fields)
+
+    def read(self, messages: Sequence[bytes], max_bytes: int) -> Columns:
+        """Check messages. It takes at most 10 times their bytes, and 24 bytes a field and 100 more for each message.
+
+        Args:
+            messages: any number. The values are made of a copy.
+            max_bytes: longer messages are unsure.
+        """
+        sizes = np.fromiter(map(len, messages), np.int64, len(messages))
+        unsure = (sizes < self._least) | (sizes > min(max_bytes, _MESSAGE_BYTES_MAX))
+        if unsure.any():  # they cost no memory in each column then
+            messages = [message for message, bad in zip(messages, unsure.tolist(), strict=True) if not bad]
+            sizes = sizes[~unsure]
+        batch = Batch(messages, sizes)
+        position = batch.skip(self._prefix)
+        columns: list[Column] = []
+        for field in self._fields:
+            found, position = field.read(batch, None, position)
+            columns += found
+        batch.bad |= position != batch.ends
+        odd = batch.odd_texts()
+        good = ~batch.bad
+        if not good.all():
+            columns = [column[good] for column in columns]
+        read = np.flatnonzero(~unsure)
+        unsure[read] = batch.bad
+        odd_texts = [(int(read[message]), self._texts[number], text) for message, number, text in odd]
+        return Columns(
+            np.flatnonzero(unsure).tolist(),
+            lambda: self._values(batch.data, columns, unsure.tolist(), odd_texts),
+        )
+
+    def _values(
+        self, data: bytes, columns: list[Column], unsure: list[bool], odd_texts: list[tuple[int, str, str]]
+    ) -> list[Any]:
+        text, rows = data.decode("latin-1"), []
+        for start in range(0, len(columns[0]), _CHUNK):  # by parts, as their numbers are objects for a moment
+            lists = [column[start : start + _CHUNK].tolist() for column in columns]
+            rows += self._rows(text, data, zip(*lists, strict=True))
+        if len(rows) != len(unsure):
+            left = iter(rows)
+            rows = [None if bad else next(left) for bad in unsure]
+        for message, name, text in odd_texts:
+            rows[message][name] = text
+        return rows
+
+
+def make_column_reader(schema: Schema, prefix: bytes) -> ColumnReader | None:
+    """A reader for records of numbers, texts, bytes, booleans and enums, each optional at most; None for all else.
+
+    Args:
+        schema: that the messages were written with and are wanted in.
+        prefix: what they begin with.
+    """
+    tree = schema.tree
+    if not isinstance(tree, dict) or tree["type"] != "record":
+        return None
+    fields = {field["name"]: field_of(field["type"]) for field in tree["fields"]}
+    known = {name: field for name, field in fields.items() if field is not None}
+    if len(known) < len(fields) or not any(field.columns for field in known.values()):
+        return None
+    return ColumnReader(prefix, known)
+
+
+def _rows_maker(fields: Mapping[str, Field]) -> _Rows:
+    """Makes the dicts of the columns' entries: compiled, so that nothing is looked up for a record."""
+    items: list[str] = []
+    names: list[str] = []
+    for name, field in fields.items():
+        own = [f"c{len(names) + number}" for number in range(field.columns)]
+        items.append(f"{name!r}: {field.value.format(*own)}")
+        names += own
+    source = f"lambda text, data, rows: [{{{', '.join(items)}}} for ({', '.join(names)},) in rows]"
+    rows: _Rows = eval(source, {"__builtins__": {}})  # noqa: S307 - of names and symbols, each as its repr
+    return rows

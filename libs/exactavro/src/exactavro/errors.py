@@ -1,0 +1,21 @@
+"""The three errors, named after what is wrong: the bytes, the value, or the schema.
+
+Their messages begin with the place inside of a record, as in ".user.name: not UTF-8", and never quote the data.
+"""
+
+
+class Malformed(ValueError):
+    """The bytes are not what the writer's schema says."""
+
+
+class Unfit(ValueError):
+    """The value does not fit the schema."""
+
+
+class Unusable(ValueError):
+    """It is no schema, not one that is safe to read with, or nothing written with it can be read as the other."""
+
+
+def placed(place: str, text: str) -> str:
+    """Put a place in front of a message, which may already begin with the rest of it: ".field: ..."."""
+    return place + text if text.startswith(".") else f"{place}: {text}"

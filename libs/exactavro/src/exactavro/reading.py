@@ -1,0 +1,285 @@
+"""Readers: functions that turn bytes into values and check every byte, and what they are put together from.
+
+They are made here rather than taken from fastavro, because fastavro believes what it reads (lengths, indexes,
+booleans, ranges, what a dropped field holds), and because checking its result afterwards costs more than reading:
+for records of texts and numbers these are the faster ones.
+"""
+
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from struct import Struct
+from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
+from typing import Any, TypeVar
+
+from exactavro.errors import Malformed, placed
+
+T = TypeVar("T")
+Reader = Callable[[bytes, int], tuple[Any, int]]
+"""Takes data and a position, returns the value and the position behind it.
+
+Called by itself, it raises one of `READ_ERRORS`, and may give a position behind the end, as slices are forgiving:
+the caller has to compare it with the length.
+"""
+
+READ_ERRORS = (ValueError, IndexError, ArithmeticError, StructError)
+ITEM_NODES_MAX = 10_000_000
+"""Values in one array or map: what a message of a few MB may grow to in memory."""
+
+_INT_MAX = 2**31
+_LONG_BITS = 64
+_INT_BYTES = 5
+_FLOAT = Struct("<f").unpack_from
+_DOUBLE = Struct("<d").unpack_from
+
+
+def decode(read: Reader, data: bytes, start: int = 0) -> Any:
+    """The value that begins at `start` and ends where `data` does. Raises `Malformed`."""
+    try:
+        value, end = read(data, start)
+    except READ_ERRORS as error:
+        raise Malformed(_reason(error)) from error
+    if end > len(data):
+        raise Malformed(f"runs {end - len(data)} bytes over the end of the message")
+    if end < len(data):
+        raise Malformed(f"{len(data) - end} bytes are left at the end of the message")
+    return value
+
+
+def _reason(error: Exception) -> str:
+    """What to tell about one of `READ_ERRORS`."""
+    return "ends in the middle of a value" if isinstance(error, IndexError | StructError) else str(error)
+
+
+# ---- primitives ---------------------------------------------------------------------------------------------------
+
+
+def read_long(data: bytes, pos: int) -> tuple[int, int]:
+    """A zigzag varint of at most 10 bytes and 64 bits."""
+    byte = data[pos]
+    pos += 1
+    if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+        return (byte >> 1) ^ -(byte & 1), pos
+    number = byte & 0x7F
+    shift = 7
+    while True:
+        byte = data[pos]
+        pos += 1
+        if byte < 0x80:  # noqa: PLR2004 - the continuation bit
+            number |= byte << shift
+            if number >> _LONG_BITS:
+                raise Malformed("a number of more than 64 bits")
+            return (number >> 1) ^ -(number & 1), pos
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if shift >= _LONG_BITS:
+            raise Malformed("a number of more than 10 bytes")
+
+
+def _read_int(data: bytes, pos: int) -> tuple[int, int]:
+    number, end = read_long(data, pos)
+    if not -_INT_MAX <= number < _INT_MAX or end - pos > _INT_BYTES:
+        raise Malformed("an int of more than 32 bits or 5 bytes")
+    return number, end
+
+
+def _read_bytes(data: bytes, pos: int) -> tuple[bytes, int]:
+    size, pos = read_long(data, pos)
+    if size < 0:
+        raise Malformed("a negative length")
+    end = pos + size
+    return data[pos:end], end
+
+
+def _read_string(data: bytes, pos: int) -> tuple[str, int]:
+    size = data[pos]
+    if size < 0x80 and not size & 1:  # noqa: PLR2004 - one byte, not negative: as good as always
+        pos += 1
+        end = pos + (size >> 1)
+        return data[pos:end].decode(), end
+    raw, end = _read_bytes(data, pos)
+    return raw.decode(), end
+
+
+def _read_boolean(data: bytes, pos: int) -> tuple[bool, int]:
+    byte = data[pos]
+    if byte > 1:
+        raise Malformed(f"a boolean that is {byte}")
+    return byte == 1, pos + 1
+
+
+PRIMITIVES: dict[str, Reader] = {
+    "null": lambda _data, pos: (None, pos),
+    "boolean": _read_boolean,
+    "int": _read_int,
+    "long": read_long,
+    "float": lambda data, pos: (_FLOAT(data, pos)[0], pos + 4),
+    "double": lambda data, pos: (_DOUBLE(data, pos)[0], pos + 8),
+    "bytes": _read_bytes,
+    "string": _read_string,
+}
+
+
+# ---- readers made of readers --------------------------------------------------------------------------------------
+
+
+def converting(read: Reader, convert: Callable[[Any], Any]) -> Reader:
+    """Gives what `convert` makes of the value; it may raise one of `READ_ERRORS`."""
+
+    def read_converted(data: bytes, pos: int) -> tuple[Any, int]:
+        value, pos = read(data, pos)
+        return convert(value), pos
+
+    return read_converted
+
+
+def fixed_reader(size: int) -> Reader:
+    return lambda data, pos: (data[pos : pos + size], pos + size)
+
+
+def record_reader(fields: Sequence[tuple[str, Reader]]) -> Reader:
+    """A dict of all fields, in their order."""
+
+    def read_record(data: bytes, start: int) -> tuple[dict[str, Any], int]:
+        row: dict[str, Any] = {}
+        pos = start
+        name = ""
+        try:
+            for name, read in fields:
+                row[name], pos = read(data, pos)
+        except READ_ERRORS as error:
+            if pos > len(data):
+                raise Malformed(overrun(data, start)) from None
+            raise Malformed(placed(f".{name}", _reason(error))) from None
+        return row, pos
+
+    def overrun(data: bytes, pos: int) -> str:
+        """The place where it began: a field after it was read behind the end."""
+        for name, read in fields:
+            _, pos = read(data, pos)
+            if pos > len(data):
+                return f".{name}: runs {pos - len(data)} bytes over the end of the message"
+        return "runs over the end of the message"
+
+    return read_record
+
+
+def projecting(read: Reader, dropped: set[str], defaults: dict[str, Any]) -> Reader:
+    """A record without what the receiver does not want, and with what the writer did not have."""
+    shared = {name: value for name, value in defaults.items() if not isinstance(value, dict | list)}
+    copied = {name: value for name, value in defaults.items() if name not in shared}
+
+    def project(row: dict[str, Any]) -> dict[str, Any]:
+        for name in dropped:
+            del row[name]
+        row.update(shared)
+        if copied:  # the receiver may change a value in place, and must not change the default
+            row.update(deepcopy(copied))
+        return row
+
+    return converting(read, project)
+
+
+def enum_reader(symbols: Sequence[str], known: Sequence[str | None]) -> Reader:
+    """What `known` has in place of each of the writer's symbols; None: the receiver knows no such thing."""
+    short = _by_first_byte({i: symbol for i, symbol in enumerate(known) if symbol is not None})
+
+    def read_enum(data: bytes, pos: int) -> tuple[str, int]:
+        quick = short.get(data[pos])
+        if quick is not None:
+            return quick, pos + 1
+        index, pos = _read_int(data, pos)
+        if not 0 <= index < len(known):
+            raise Malformed(f"symbol {index} of an enum of {len(known)}")
+        symbol = known[index]
+        if symbol is None:
+            raise Malformed(f"the symbol {symbols[index]!r} is unknown to the reader")
+        return symbol, pos
+
+    return read_enum
+
+
+def union_reader(branches: Sequence[Reader | str]) -> Reader:
+    """What the branch's reader gives; a text in its place says why a record that uses this branch is malformed."""
+    short = _by_first_byte({i: read for i, read in enumerate(branches) if not isinstance(read, str)})
+
+    def read_union(data: bytes, pos: int) -> tuple[Any, int]:
+        quick = short.get(data[pos])
+        if quick is not None:
+            return quick(data, pos + 1)
+        index, pos = _read_int(data, pos)
+        if not 0 <= index < len(branches):
+            raise Malformed(f"branch {index} of a union of {len(branches)}")
+        read = branches[index]
+        if isinstance(read, str):
+            raise Malformed(read)
+        return read(data, pos)
+
+    return read_union
+
+
+def _by_first_byte(table: dict[int, T]) -> dict[int, T]:
+    """The same by the byte that an index is written as: nearly always one, and one look-up then answers."""
+    return {index << 1: entry for index, entry in table.items() if index < 64}  # noqa: PLR2004 - six bits and the sign
+
+
+class Blocks:
+    """The rule for the block counts of one array or map.
+
+    Args:
+        width: the smallest number of bytes of an item.
+        nodes: values in an item, with those that defaults add.
+    """
+
+    def __init__(self, width: int, nodes: int) -> None:
+        self._width = width
+        self._items_max = ITEM_NODES_MAX // nodes
+
+    def start(self, data: bytes, pos: int, items: int) -> tuple[int, int, int]:
+        """Items in the block that starts here, the position of the first, and of the block's end (-1: not told)."""
+        count, pos = read_long(data, pos)
+        end = -1
+        if count < 0:  # then the block's size follows, for readers that skip it
+            count = -count
+            size, pos = read_long(data, pos)
+            end = pos + size
+            if not pos <= end <= len(data):
+                raise Malformed(f"a block of {size} bytes")
+        if count * self._width > len(data) - pos or items + count > self._items_max:
+            raise Malformed(f"a block of {count} items in a message of {len(data)} bytes")
+        return count, pos, end
+
+
+def array_reader(read: Reader, blocks: Blocks) -> Reader:
+    def read_array(data: bytes, pos: int) -> tuple[list[Any], int]:
+        items: list[Any] = []
+        append = items.append
+        count, pos, end = blocks.start(data, pos, 0)
+        while count:
+            for _ in range(count):
+                item, pos = read(data, pos)
+                append(item)
+            if pos != end >= 0:
+                raise Malformed("a block of another size than it says")
+            count, pos, end = blocks.start(data, pos, len(items))
+        return items, pos
+
+    return read_array
+
+
+def map_reader(read: Reader, blocks: Blocks) -> Reader:
+    def read_map(data: bytes, pos: int) -> tuple[dict[str, Any], int]:
+        items: dict[str, Any] = {}
+        count, pos, end = blocks.start(data, pos, 0)
+        while count:
+            expected = len(items) + count
+            for _ in range(count):
+                key, pos = _read_string(data, pos)
+                items[key], pos = read(data, pos)
+            if pos != end >= 0:
+                raise Malformed("a block of another size than it says")
+            if len(items) != expected:
+                raise Malformed("a map with the same key twice")
+            count, pos, end = blocks.start(data, pos, len(items))
+        return items, pos
+
+    return read_map

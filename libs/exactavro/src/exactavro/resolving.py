@@ -1,0 +1,162 @@
+"""Which reader turns what one schema describes into what another does, by the specification's rules of resolution."""
+
+from collections.abc import Callable
+from struct import Struct
+from typing import Any
+
+from exactavro.defaults import default_value
+from exactavro.errors import Unusable
+from exactavro.logical import conversion
+from exactavro.reading import (
+    PRIMITIVES,
+    Blocks,
+    Reader,
+    array_reader,
+    converting,
+    enum_reader,
+    fixed_reader,
+    map_reader,
+    projecting,
+    record_reader,
+    union_reader,
+)
+from exactavro.schema import Node, Schema, kind, logical, measure, simple_name, title
+
+_FLOAT = Struct("<f")
+
+
+def _narrow(number: int) -> float:
+    """As a float of 32 bits has it."""
+    (rounded,) = _FLOAT.unpack(_FLOAT.pack(number))
+    return float(rounded)
+
+
+_PROMOTIONS: dict[tuple[str, str], Callable[[Any], Any] | None] = {
+    ("int", "long"): None,
+    ("int", "float"): _narrow,
+    ("int", "double"): float,
+    ("long", "float"): _narrow,
+    ("long", "double"): float,
+    ("float", "double"): None,
+    ("string", "bytes"): str.encode,
+    ("bytes", "string"): bytes.decode,
+}
+
+
+def make_reader(writer: Schema, reader: Schema | None = None) -> Reader:
+    """A reader, for `decode`, of what `writer` describes, that gives what `reader` describes (default: the same).
+
+    Fields and types are matched by name or the reader's aliases, numbers are widened, fields that the writer lacks
+    get their default; fields that the reader lacks are checked and dropped.
+
+    Raises:
+        Unusable: nothing written with the one can be read as the other; the message names the place and both types.
+    """
+    return _reader(writer.tree, (reader or writer).tree)
+
+
+def _reader(writer: Node, reader: Node) -> Reader:
+    if isinstance(writer, list):
+        return _of_union(writer, reader)
+    if isinstance(reader, list):
+        return _first_match(writer, reader)
+    read = _carrier(writer, reader)
+    said, wanted = conversion(writer), conversion(reader)
+    if said is not None and wanted is not None and _logical_facts(writer) != _logical_facts(reader):
+        raise Unusable(f"{logical(writer)} cannot be read as {logical(reader)}")
+    return read if wanted is None else converting(read, wanted.load)
+
+
+def _logical_facts(node: Node) -> Any:
+    return logical(node), isinstance(node, dict) and node.get("scale", 0)
+
+
+def _carrier(writer: Node, reader: Node) -> Reader:
+    """Without what logical types make of the value."""
+    said, wanted = kind(writer), kind(reader)
+    if said != wanted:
+        if (said, wanted) in _PROMOTIONS:
+            convert = _PROMOTIONS[said, wanted]
+            return PRIMITIVES[said] if convert is None else converting(PRIMITIVES[said], convert)
+    elif said in PRIMITIVES:
+        return PRIMITIVES[said]
+    elif isinstance(writer, dict) and isinstance(reader, dict):
+        if "name" in writer and simple_name(writer) not in _names(reader):
+            raise Unusable(f"{writer['name']} is not {reader['name']}, and none of its aliases")
+        if said in {"array", "map"}:
+            part, make = ("items", array_reader) if said == "array" else ("values", map_reader)
+            blocks = Blocks(measure(writer[part]).width, measure(reader[part]).nodes)
+            return make(_reader(writer[part], reader[part]), blocks)
+        if said == "record":
+            return _of_record(writer, reader)
+        if said == "enum":
+            return _of_enum(writer["symbols"], reader)
+        if writer["size"] == reader["size"]:
+            return fixed_reader(writer["size"])
+    raise Unusable(f"{title(writer)} cannot be read as {title(reader)}")
+
+
+def _names(reader: dict[str, Any]) -> set[str]:
+    """Names without their namespaces, as the specification compares them."""
+    return {simple_name(reader), *(alias.rpartition(".")[2] for alias in reader.get("aliases", ()))}
+
+
+def _of_record(writer: dict[str, Any], reader: dict[str, Any]) -> Reader:
+    written = {field["name"] for field in writer["fields"]}
+    targets, missing = {}, []
+    for field in reader["fields"]:  # its present name comes first, then its aliases in their order
+        source = next((word for word in (field["name"], *field.get("aliases", ())) if word in written), None)
+        if source is None:
+            missing.append(field)
+        else:
+            targets[source] = field
+    fields: list[tuple[str, Reader]] = []
+    defaults = {}
+    name = ""
+    try:
+        for field in writer["fields"]:
+            target = targets.get(field["name"], field)
+            name = target["name"]
+            fields.append((name, _reader(field["type"], target["type"])))
+        for field in missing:
+            name = field["name"]
+            if "default" not in field:
+                raise Unusable("not in the writer's schema, and has no default")
+            defaults[name] = default_value(field["type"], field["default"])
+    except Unusable as error:
+        raise Unusable(f"{simple_name(reader)}.{name}: {error}") from None
+    read = record_reader(fields)
+    dropped = written - targets.keys()  # no field of the reader has such a name, or it would be its source
+    return projecting(read, dropped, defaults) if dropped or defaults else read
+
+
+def _of_enum(symbols: list[str], reader: dict[str, Any]) -> Reader:
+    known = set(reader["symbols"])
+    fallback = reader.get("default")
+    table = [symbol if symbol in known else fallback for symbol in symbols]
+    if not any(table):
+        raise Unusable(f"enum {reader['name']}: no symbol in common")
+    return enum_reader(symbols, table)
+
+
+def _of_union(branches: list[Node], reader: Node) -> Reader:
+    readers: list[Reader | str] = []
+    for branch in branches:
+        try:
+            readers.append(_reader(branch, reader))
+        except Unusable as error:
+            readers.append(str(error))  # others can be read; only a record that uses this branch is malformed
+    if all(isinstance(read, str) for read in readers):
+        raise Unusable(f"no branch can be read: {'; '.join(map(str, readers))}")
+    return union_reader(readers)
+
+
+def _first_match(writer: Node, branches: list[Node]) -> Reader:
+    """The branch of the same type and name, else the first that the writer's type can be widened to."""
+    same = [b for b in branches if kind(b) == kind(writer) and logical(b) == logical(writer)]
+    for branch in (*same, *branches):
+        try:
+            return _reader(writer, branch)
+        except Unusable:
+            continue
+    raise Unusable(f"{title(writer)} cannot be read as any of {', '.join(map(title, branches))}")

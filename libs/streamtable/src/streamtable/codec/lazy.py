@@ -1,0 +1,47 @@
+"""Values that are made when somebody looks at them: handlers that only count never do."""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar, overload
+
+T = TypeVar("T")
+
+
+class Lazy(Sequence[T]):
+    """A sequence whose length is known before it is made.
+
+    Args:
+        size: how many there will be.
+        make: makes them, once.
+    """
+
+    __hash__ = None  # type: ignore[assignment] # compared by its values, which may be changed in place
+
+    def __init__(self, size: int, make: Callable[[], list[T]]) -> None:
+        self._size = size
+        self._make: Callable[[], list[T]] | None = make
+        self._made: list[T] = []
+
+    def _values(self) -> list[T]:
+        if self._make is not None:
+            self._made = self._make()
+            self._make = None  # and with it the bytes
+        return self._made
+
+    def __len__(self) -> int:
+        return self._size
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        return self._values()[index]
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._values())
+
+    def __eq__(self, other: object) -> bool:
+        return self._values() == (other._values() if isinstance(other, Lazy) else other)
+
+    def __repr__(self) -> str:
+        return repr(self._values())
