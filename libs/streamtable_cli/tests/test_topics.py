@@ -16,7 +16,13 @@ from localkafka.process import reserve_port
 
 def run(bootstrap_servers: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": bootstrap_servers, "COLUMNS": "200"}
-    command = [sys.executable, "-c", "from streamtable.cli.main import main; main()", "topics", *arguments]
+    command = [
+        sys.executable,
+        "-c",
+        "from streamtable_cli.__main__ import main; main()",
+        "topics",
+        *arguments,
+    ]
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=60)
 
 
@@ -87,5 +93,5 @@ def test_without_a_broker_the_address_is_named_soon(tmp_path: Path) -> None:
 def test_a_file_that_is_not_there_is_an_error_of_one_line() -> None:
     answer = run("127.0.0.1:9", "plan", "--file", "none.yaml")
     assert answer.returncode == 2
-    assert answer.stderr.startswith("error: none.yaml")
+    assert answer.stderr.startswith("error: there is no none.yaml")
     assert len(answer.stderr.splitlines()) == 1

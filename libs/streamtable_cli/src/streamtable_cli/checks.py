@@ -1,0 +1,209 @@
+"""What `streamtable doctor` looks at, once brokers answer. Each check yields findings; it changes nothing."""
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from streamtable import Group
+from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
+from streamtable.types import TopicPartition
+from streamtable.wanted import check_topics
+from streamtable_cli.declared import load, plan
+from streamtable_cli.findings import Finding, ok, problem, warning
+from streamtable_cli.groups import lag_of, standings_of
+from streamtable_cli.letters import read_letters
+from streamtable_cli.output import at, count, duration
+from streamtable_cli.session import Session, describe_groups
+from streamtable_cli.versions import ask
+
+LETTERS_READ_MAX = 20_000
+DISK_PROBLEM_BYTES, DISK_WARNING_BYTES = 200 << 20, 2 << 30
+SKEW_MS = 1_000
+OFFSETS_TOPIC = "__consumer_offsets"
+DAY_MINUTES = 1_440
+
+ONE_BROKER = "one broker only: nothing is replicated, and while it is away nothing works"
+
+
+def abilities(session: Session, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:
+    """Which Kafka it is, and whether it can do what the group protocol needs."""
+    protocol = session.settings.kafka.get("security.protocol", "plaintext").lower()
+    if protocol != "plaintext":
+        yield ok("version", f"not asked: that takes a listener without {protocol.upper()}")
+        return
+    for broker in brokers:
+        subject = f"broker {broker.number}"
+        try:
+            found = ask(broker.host, broker.port, session.timeout)
+        except RetryLater as error:
+            yield warning(subject, str(error), "see whether the listener wants TLS or SASL")
+            continue
+        features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
+        yield ok(subject, f"features: {features or 'none told'}")
+        if found.consumer_groups:
+            yield ok(subject, "groups can use the consumer protocol (KIP-848)")
+        elif session.settings.group_protocol == "consumer":
+            yield problem(
+                subject,
+                "groups cannot use the consumer protocol (KIP-848): group.version is not 1",
+                "Kafka 4.0 or newer has it (kafka-features.sh upgrade --feature group.version=1); with an older one "
+                "set STREAMTABLE_GROUP_PROTOCOL=classic",
+            )
+        else:
+            yield ok(subject, "no consumer protocol (KIP-848); the groups here use the classic one")
+
+
+def topics(admin: KafkaAdmin, file: Path) -> Iterator[Finding]:
+    """Topics declared in a file, compared with what is there. Raises `ConfigurationError` for the file."""
+    declared = load(file).descriptions()
+    found = plan(declared, admin.describe(declared))
+    advice = f"streamtable topics apply --file {file}"
+    for topic in found.create:
+        yield problem(f"topic {topic.name}", "declared, but not there", advice)
+    for difference in found.refused:
+        yield problem(f"topic {difference.topic}", str(difference), "see there")
+    for difference in found.alter:
+        yield warning(f"topic {difference.topic}", str(difference), advice)
+    if found.same:
+        yield ok("topics", f"{count(len(found.same), 'is', 'are')} as declared in {file}")
+
+
+def graph(admin: KafkaAdmin, group: Group[Any, Any]) -> Iterator[Finding]:
+    """Whether a group's topics are there, with equally many partitions."""
+    subject = f"graph {group.name}"
+    try:
+        found = check_topics(group, admin)
+    except ConfigurationError as error:
+        yield problem(subject, str(error), "see there")
+    else:
+        partitions = found[group.input_topics[0]].partitions
+        yield ok(
+            subject, f"its {len(found)} topics are there; the inputs have {count(partitions, 'partition')}"
+        )
+
+
+def group(session: Session, admin: KafkaAdmin, name: str) -> Iterator[Finding]:
+    """Members, lag and dead letters of a group."""
+    subject = f"group {name}"
+    found = describe_groups(session, admin, [name]).get(name)
+    if found is None:
+        yield warning(subject, "has never run: it has no members and no offsets", "start it, if it is to run")
+    else:
+        behind = lag_of(standings_of(session, admin, found))
+        fact = f"{found.state}, {count(len(found.members), 'member')}, lag {behind}"
+        if not found.members:
+            yield warning(subject, fact, "no process of it is running: start it, if it is to run")
+        else:
+            yield ok(subject, fact)
+    yield from dead_letters(session, admin, name)
+
+
+def dead_letters(session: Session, admin: KafkaAdmin, group: str) -> Iterator[Finding]:
+    """How many there are that nobody has replayed."""
+    topic = f"{group}-dead-letters"
+    places = [TopicPartition(topic, number) for number in range(admin.topic_partitions().get(topic, 0))]
+    records = sum(high - low for low, high in admin.watermarks_known(places).values())
+    subject, look = f"group {group}", f"streamtable dead-letters list {group}"
+    if records > LETTERS_READ_MAX:
+        yield warning(subject, f"about {records} records in {topic}", look)
+    elif records:
+        letters = read_letters(session, admin, group, wanted=lambda _: True)
+        waiting = sum(letter.replayed is None for letter in letters)
+        if waiting:
+            yield warning(subject, f"{count(waiting, 'dead letter')} never replayed", look)
+        else:
+            yield ok(subject, f"{count(len(letters), 'dead letter')}, all replayed")
+    elif places:
+        yield ok(subject, "no dead letters")
+
+
+def state_dir(folder: Path) -> Iterator[Finding]:
+    """Whether tables can be kept there, and how much room there is."""
+    subject = f"state dir {folder}"
+    try:
+        # Asking may fail too: a folder above it may be closed to us.
+        there = next(each for each in (folder, *folder.parents) if each.exists())
+        if not os.access(there, os.W_OK | os.X_OK):
+            yield problem(
+                subject, f"{there} cannot be written to", "give the user of the services the right to"
+            )
+        free = shutil.disk_usage(there).free
+    except OSError as error:
+        yield problem(
+            subject,
+            f"cannot be looked at: {error.strerror}",
+            "see whether its name, the rights on the folders above it, and the disk are well",
+        )
+        return
+    fact = f"{free / (1 << 20):,.0f} MiB are free"
+    if free < DISK_PROBLEM_BYTES:
+        yield problem(subject, fact, "make room: a processor that cannot write its table stops")
+    elif free < DISK_WARNING_BYTES:
+        yield warning(subject, fact, "see how large the tables are, and make room in time")
+    else:
+        yield ok(subject, fact)
+
+
+def clock(admin: KafkaAdmin) -> Iterator[Finding]:
+    """Whether our clock is behind the brokers'. Nothing is written for this.
+
+    Kafka answers no question with its time. But each committed offset is a record that a broker has stamped by its own
+    clock, so none of them can be later than now. That shows a clock of ours that is behind, and not one that is ahead:
+    it cannot be told from brokers that nobody has committed to for a while.
+    """
+    newest = admin.newest_timestamp(OFFSETS_TOPIC)
+    now = int(time.time() * 1000)
+    if newest is None:
+        yield ok("clock", "not compared with the brokers': no group has committed anything yet")
+    elif newest > now + SKEW_MS:
+        yield warning(
+            "clock",
+            f"this machine's is at least {duration((newest - now) / 1000)} behind the brokers'",
+            "have both set by NTP: ages, retention and event times are compared across machines",
+        )
+    else:
+        yield ok("clock", f"not behind the brokers' (last offset committed at {at(newest)} by theirs)")
+
+
+def settings(admin: KafkaAdmin, brokers: list[BrokerAddress]) -> Iterator[Finding]:
+    """What a broker is set to, where it matters for exactly once and for not losing anything."""
+    found = admin.broker_settings(brokers[0].number)
+    if len(brokers) == 1:
+        yield warning("brokers", ONE_BROKER, "three or more for what must not be lost")
+    else:
+        yield from _at_least(found, min(3, len(brokers)), REPLICAS)
+        yield from _at_least(found, 2, IN_SYNC)
+    yield from _at_least(found, 7 * DAY_MINUTES, LONG_ENOUGH)
+    yield from _at_least(found, 10_000, TRANSACTIONS)
+    for name, (wanted, why) in SWITCHES.items():
+        if (value := found.get(name)) not in (None, wanted):
+            yield warning("brokers", f"{name} is {value}", f"set it to {wanted}: {why}")
+    yield ok("brokers", f"{len(brokers)}; settings read from broker {brokers[0].number}")
+
+
+REPLICAS = {
+    "offsets.topic.replication.factor": "a broker that is lost takes the groups' offsets with it",
+    "transaction.state.log.replication.factor": "a broker that is lost takes its transactions with it",
+    "default.replication.factor": "topics that do not say otherwise have no copy",
+}
+IN_SYNC = {
+    "transaction.state.log.min.isr": "an acknowledged commit may be on one broker only",
+    "min.insync.replicas": "acknowledged records may be on one broker only",
+}
+LONG_ENOUGH = {"offsets.retention.minutes": "a group that rests for longer forgets its offsets, and stops"}
+TRANSACTIONS = {"transaction.max.timeout.ms": "the library's transactions may take 10 s"}
+SWITCHES = {
+    "auto.create.topics.enable": ("false", "a misspelt topic is made, with the wrong number of partitions"),
+    "unclean.leader.election.enable": ("false", "acknowledged records can be lost"),
+}
+
+
+def _at_least(found: Mapping[str, str], least: int, names: Mapping[str, str]) -> Iterator[Finding]:
+    for name, why in names.items():
+        value = found.get(name, "")
+        if value.isdecimal() and int(value) < least:
+            yield warning("brokers", f"{name} is {value}", f"{least} or more: {why}")

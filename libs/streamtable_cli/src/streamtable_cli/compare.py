@@ -1,0 +1,360 @@
+"""`streamtable group compare`: two versions of a group side by side: where they stand, and whether their tables agree."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import typer
+
+from streamtable.errors import StateLost
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.types import TopicPartition
+from streamtable_cli.cuts import Cut, cuts_of
+from streamtable_cli.decode import Decoder, Shown, decoder_of
+from streamtable_cli.errors import Refused
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
+from streamtable_cli.reading import bar, read_to, readable
+from streamtable_cli.session import Session, session_of
+from streamtable_cli.tail import Schemas
+
+CHUNK_OFFSETS = 1_000_000
+"""Of both tables, about: what is held in memory at a time, unless one partition has more."""
+_SUM = 1 << 128
+
+Rows = dict[bytes, bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A key whose rows differ. None: there is no row."""
+
+    partition: int
+    key: bytes
+    old: bytes | None
+    new: bytes | None
+
+
+@dataclass
+class Part:
+    """One partition of both tables, compared.
+
+    Attributes:
+        rows: how many each has.
+        digests: of all rows of each, in any order.
+        differing: keys.
+        rewritten: rows that differ only in their bytes: they are decoded to the same value.
+    """
+
+    rows: tuple[int, int] = (0, 0)
+    digests: tuple[int, int] = (0, 0)
+    differing: int = 0
+    rewritten: int = 0
+
+
+@dataclass
+class Tables:
+    """Both tables, compared; `differences` holds the first few."""
+
+    parts: dict[int, Part] = field(default_factory=dict)
+    differences: list[Difference] = field(default_factory=list)
+
+    def sums(self, of: Callable[[Part], tuple[int, int]]) -> tuple[int, int]:
+        found = [of(part) for part in self.parts.values()]
+        return sum(one for one, _ in found), sum(other for _, other in found)
+
+    @property
+    def differing(self) -> int:
+        return sum(part.differing for part in self.parts.values())
+
+    @property
+    def rewritten(self) -> int:
+        return sum(part.rewritten for part in self.parts.values())
+
+
+def compare(
+    ctx: typer.Context,
+    old: Annotated[str, typer.Argument(metavar="OLD", help="Name of a group.")],
+    new: Annotated[str, typer.Argument(metavar="NEW", help="Name of the group that is to replace it.")],
+    *,
+    wait: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=0,
+            max=86_400,
+            help="Wait at most so long for each partition until both stand at the same input for an instant.",
+        ),
+    ] = 0.0,
+    limit: Annotated[int, typer.Option(metavar="N", min=0, help="Show at most so many differing rows.")] = 20,
+    schemas: Schemas = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:NAME",
+            help="A group whose codecs are used for its topics; may be repeated. MODULE:FUNCTION(TEXT) if a function "
+            "makes it.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two versions of a group: how far each is behind, and the rows of their tables.
+
+    Each table is read to where it stood at the group's committed offsets. A partition is comparable if both groups have
+    committed the same offsets there, of all topics that both read, and have done all that is in topics of their own
+    (loop, retries, visits). Elsewhere a difference may come from the input that only one has applied; while both move,
+    --wait takes each partition at an instant when they meet. What a joined table held when a record met it can still
+    differ.
+
+    Exit code 1 if rows differ, a partition is not comparable, or a group is behind; with --wait, being behind together
+    does not count.
+    """
+    session = session_of(ctx)
+    if old == new:
+        raise Refused(f"{old!r} is compared with itself: name two groups")
+    decoder = decoder_of(schemas, *map(load_group, graph or ()))
+    with session.admin() as admin:
+        shared, cuts = cuts_of(session, admin, old, new, wait=wait)
+        tables = (f"{old}-table", f"{new}-table")
+        there = [name for name in tables if name in admin.topic_partitions()]
+        found = None
+        if len(there) == 2:  # noqa: PLR2004 - both
+            found = _compare_tables(session, admin, tables, cuts, decoder, limit)
+    if len(there) == 1:
+        raise Refused(f"only {there[0]!r} is there: groups with and without a table have no rows to compare")
+    report = _document(old, new, shared, cuts, found, decoder)
+    if as_json:
+        show_json(report)
+    else:
+        _show(old, new, cuts, found, decoder)
+    behind = wait == 0 and any(any(cut.lag) for cut in cuts)
+    if behind or not report["comparable"] or (found and found.differing):
+        raise typer.Exit(1)
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def _compare_tables(
+    session: Session,
+    admin: KafkaAdmin,
+    tables: tuple[str, str],
+    cuts: Sequence[Cut],
+    decoder: Decoder,
+    limit: int,
+) -> Tables:
+    known = admin.topic_partitions()
+    counts = [known[table] for table in tables]
+    if counts[0] != counts[1]:
+        raise Refused(
+            f"{tables[0]} has {counts[0]} partitions and {tables[1]} {counts[1]}: keys are elsewhere"
+        )
+    positions = {cut.partition: cut.table for cut in cuts}
+    starts, ends = dict[TopicPartition, int](), dict[TopicPartition, int]()
+    for side, table in enumerate(tables):
+        places = [TopicPartition(table, number) for number in range(counts[0])]
+        stable = readable(admin, places)
+        for place, (low, high) in admin.watermarks(places).items():
+            position = positions.get(place.partition, (None, None))[side]
+            if position is not None and position > high:
+                raise StateLost(
+                    f"its group has committed the table's position {position}, but the topic ends at {high}: it was "
+                    "deleted, or has lost its end"
+                ).at(*place)
+            starts[place], ends[place] = low, max(low, stable[place].high if position is None else position)
+    found = Tables()
+    total = sum(ends[place] - start for place, start in starts.items())
+    with bar(total) as advance:
+        done = 0
+        for numbers in _chunks(tables, starts, ends, counts[0]):
+            places = [TopicPartition(table, number) for table in tables for number in numbers]
+            rows: dict[TopicPartition, Rows] = {place: {} for place in places}
+            chunk = {place: starts[place] for place in places}
+            for batch in read_to(
+                session, admin, chunk, {p: ends[p] for p in places}, whole=True, advance=_from(advance, done)
+            ):
+                _apply(rows[batch.place], batch.keys, batch.values)
+            done += sum(ends[place] - starts[place] for place in places)
+            for number in numbers:
+                pair = (rows[TopicPartition(tables[0], number)], rows[TopicPartition(tables[1], number)])
+                found.parts[number] = _compare(number, tables, pair, decoder, found.differences, limit)
+    return found
+
+
+def _from(advance: Callable[[int], None], before: int) -> Callable[[int], None]:
+    return lambda done: advance(before + done)
+
+
+def _chunks(
+    tables: tuple[str, str],
+    starts: dict[TopicPartition, int],
+    ends: dict[TopicPartition, int],
+    partitions: int,
+) -> Iterator[list[int]]:
+    """Partitions that are read together."""
+    chunk, size = list[int](), 0
+    for number in range(partitions):
+        more = sum(ends[p] - starts[p] for p in (TopicPartition(table, number) for table in tables))
+        if chunk and size + more > CHUNK_OFFSETS:
+            yield chunk
+            chunk, size = [], 0
+        chunk.append(number)
+        size += more
+    yield chunk
+
+
+def _apply(rows: Rows, keys: Iterable[bytes | None], values: Iterable[bytes | None]) -> None:
+    for key, value in zip(keys, values, strict=True):
+        if key is None:
+            continue
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+
+
+def _compare(
+    number: int,
+    tables: tuple[str, str],
+    rows: tuple[Rows, Rows],
+    decoder: Decoder,
+    differences: list[Difference],
+    limit: int,
+) -> Part:
+    old, new = rows
+    part = Part((len(old), len(new)), (_digest(old), _digest(new)))
+    if part.rows[0] == part.rows[1] and part.digests[0] == part.digests[1]:
+        return part
+    for key in sorted(old.keys() | new.keys()):
+        one, other = old.get(key), new.get(key)
+        if one == other:
+            continue
+        if one is not None and other is not None and _same_value(decoder, tables, one, other):
+            part.rewritten += 1
+            continue
+        part.differing += 1
+        if len(differences) < limit:
+            differences.append(Difference(number, key, one, other))
+    return part
+
+
+def _digest(rows: Rows) -> int:
+    """The same for the same rows in any order: each key stands in it once."""
+    total = 0
+    for key, value in rows.items():
+        text = len(key).to_bytes(8, "big") + key + value
+        total += int.from_bytes(blake2b(text, digest_size=16).digest(), "big")
+    return total % _SUM
+
+
+def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: bytes) -> bool:
+    """Whether a codec reads both as the same. Different bytes are never the same by a guess."""
+    one, other = decoder.value(tables[0], old), decoder.value(tables[1], new)
+    return (one.kind, one.value) == (other.kind, other.value) and not (one.problem or other.problem)
+
+
+# ---- the report -----------------------------------------------------------------------------------------------------
+
+
+def _shown(decoder: Decoder, table: str, value: bytes | None) -> Shown | None:
+    return decoder.value(table, value) if value is not None else None
+
+
+def _hex(total: int) -> str:
+    return f"{total % _SUM:032x}"
+
+
+def _document(
+    old: str, new: str, shared: list[str], cuts: Sequence[Cut], found: Tables | None, decoder: Decoder
+) -> dict[str, Any]:
+    names = (old, new)
+    comparable = {cut.partition: cut.comparable for cut in cuts}
+    tables: dict[str, Any] | None = None
+    if found is not None:
+        rows, digests = found.sums(lambda part: part.rows), found.sums(lambda part: part.digests)
+        tables = {
+            "rows": dict(zip(names, rows, strict=True)),
+            "digests": dict(zip(names, map(_hex, digests), strict=True)),
+            "differing": found.differing,
+            "same_value_in_other_bytes": found.rewritten,
+            "differences": [
+                {
+                    "partition": each.partition,
+                    "comparable": comparable.get(each.partition, False),
+                    "key": decoder.key(f"{old}-table", each.key).document(),
+                    **{
+                        name: shown.document() if (shown := _shown(decoder, f"{name}-table", value)) else None
+                        for name, value in zip(names, (each.old, each.new), strict=True)
+                    },
+                }
+                for each in found.differences
+            ],
+        }
+    return {
+        "groups": list(names),
+        "shared_topics": shared,
+        "lag": {name: sum(cut.lag[side] for cut in cuts) for side, name in enumerate(names)},
+        "comparable": all(comparable.values()),
+        "partitions": [_partition(cut, found) for cut in cuts],
+        "tables": tables,
+    }
+
+
+def _partition(cut: Cut, found: Tables | None) -> dict[str, Any]:
+    part = found.parts.get(cut.partition) if found else None
+    return {
+        "partition": cut.partition,
+        "comparable": cut.comparable,
+        "offsets": [cut.old, cut.new],
+        "lag": list(cut.lag),
+        "table_positions": list(cut.table),
+        "rows": list(part.rows) if part else None,
+        "digests": list(map(_hex, part.digests)) if part else None,
+        "differing": part.differing if part else None,
+    }
+
+
+def _show(old: str, new: str, cuts: Sequence[Cut], found: Tables | None, decoder: Decoder) -> None:
+    rows = []
+    for cut in cuts:
+        part = found.parts.get(cut.partition, Part()) if found else Part()
+        offsets = [" ".join(map(str, each.values())) for each in (cut.old, cut.new)]
+        same_input = "the same" if cut.comparable else "differs"
+        rows.append((cut.partition, *offsets, same_input, *cut.lag, *part.rows, part.differing))
+    show_table(
+        (
+            "partition", f"at: {old}", f"at: {new}", "input", "lag", "lag of the new", "rows", "rows of the new",
+            "differing",
+        ),
+        rows,
+    )  # fmt: skip
+    for each in found.differences if found else ():
+        values = (
+            f"{name} {_shown(decoder, f'{name}-table', value) or 'has no row'}"
+            for name, value in ((old, each.old), (new, each.new))
+        )
+        key = decoder.key(f"{old}-table", each.key)
+        print(printable(f"partition {each.partition}, key {key}: {'; '.join(values)}"))
+    _say(cuts, found)
+
+
+def _say(cuts: Sequence[Cut], found: Tables | None) -> None:
+    apart = [cut.partition for cut in cuts if not cut.comparable]
+    if found is None:
+        note("neither group keeps a table: only where they stand was compared")
+    elif found.differing:
+        elsewhere = sum(found.parts[number].differing for number in apart if number in found.parts)
+        doubt = f", {elsewhere} of them where the input differs, which may be why" if elsewhere else ""
+        note(f"{count(found.differing, 'row')} differ{'s' if found.differing == 1 else ''}{doubt}")
+    else:
+        note(f"all {count(found.sums(lambda part: part.rows)[0], 'row')} are the same")
+    if found and found.rewritten:
+        note(
+            f"{count(found.rewritten, 'row')} in other bytes, but with the same value, are not counted as differing"
+        )
+    if apart:
+        note(
+            f"in {count(len(apart), 'partition')} ({', '.join(map(str, apart[:20]))}) the groups have not applied the "
+            "same input: wait until both are caught up, or let --wait find an instant when they meet"
+        )

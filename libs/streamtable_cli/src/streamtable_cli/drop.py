@@ -1,0 +1,214 @@
+"""`streamtable group drop`: remove a version of a group that is not needed any more: its offsets and its topics.
+
+The offsets go first, by a request that the broker refuses while the group has members. A processor that is started
+half-way refuses: it finds a table without offsets, or topics missing. The dead letters go last, so a drop that is run
+again still knows which of them were never replayed.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamtable import Group
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.topics import legal_name
+from streamtable.types import Committed, TopicPartition
+from streamtable_cli.declared import load
+from streamtable_cli.doctor import DECLARED
+from streamtable_cli.errors import NotFound, Refused
+from streamtable_cli.groups import GroupName
+from streamtable_cli.letters import Letter, read_letters
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.reading import unread
+from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
+from streamtable_cli.session import Session, committed_of, describe_groups, places_of, session_of
+
+OWN = ("table", "loop", "visits", "retry", "dead-letters")
+"""Topics of a group, by the ends of their names, in the order in which they go."""
+NAMED_MAX = 20
+
+
+@dataclass(frozen=True)
+class Remains:
+    """What there is of a group.
+
+    Attributes:
+        topics: its own that exist, with the offsets between start and end of each.
+        committed: its offsets.
+        letters: dead letters that were never replayed.
+        retries: records in the retry topic that the group has not done.
+    """
+
+    group: str
+    topics: Mapping[str, int]
+    committed: Mapping[TopicPartition, Committed]
+    letters: list[Letter]
+    retries: int
+
+
+def drop(
+    ctx: typer.Context,
+    group: GroupName,
+    *,
+    with_dead_letters: Annotated[
+        bool,
+        typer.Option("--with-dead-letters", help="Also if there are some that were never replayed or done."),
+    ] = False,
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help=f"Where groups are declared, to see which need this one; {DECLARED} if that is there.",
+        ),
+    ] = None,
+    graph: Annotated[
+        list[str] | None,
+        typer.Option(metavar="MODULE:NAME", help="Another group that may need this one; may be repeated."),
+    ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a group: its offsets, its table, and its topics for loop, visits, retries and dead letters.
+
+    What would go is shown first, and asked about. It is refused while members of it are alive, and while another group
+    reads or joins its topics, as far as FILE, --graph and live members tell; views of its table elsewhere are not known
+    to Kafka. Inputs and outputs stay. Local copies of tables belong to the processes and stay too: it says where.
+    """
+    session = session_of(ctx)
+    legal_name(group, "group")
+    graphs = [load_group(spec) for spec in graph or ()]
+    file = file or (DECLARED if DECLARED.exists() else None)
+    with session.admin() as admin:
+        refuse_members(session, admin, group)
+        found = _remains(session, admin, group)
+        _refuse_needed(session, admin, found, _declared(file, graphs, found))
+        if not as_json:
+            _show(found)
+        _refuse_letters(found, given_up=with_dead_letters)
+        if not yes and not agreed(as_json=as_json):
+            raise Refused("nothing was changed: give --yes to do it")
+    with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
+        refuse_members(session, admin, group)  # somebody may have thought about it for a while
+        admin.delete_group(group)
+        for topic in found.topics:
+            admin.delete_topic(topic)
+    folder = session.settings.state_dir / group
+    if as_json:
+        show_json({**_document(found), "local_copies": str(folder)})
+    else:
+        note(f"group {group} is dropped")
+        note(
+            "its processes' copies of tables stay in the state folders of the machines where they ran, here that is "
+            f"{folder}: delete them there"
+        )
+    if file is not None and group in load(file).groups:
+        note(
+            f"it is still declared in {file}: take it out, or `streamtable topics apply` makes its topics anew"
+        )
+
+
+# ---- what there is --------------------------------------------------------------------------------------------------
+
+
+def _remains(session: Session, admin: KafkaAdmin, group: str) -> Remains:
+    known = admin.topic_partitions()
+    topics = {}
+    for end in OWN:
+        if (name := f"{group}-{end}") in known:
+            marks = admin.watermarks(places_of(name, known[name]))
+            topics[name] = sum(mark.high - mark.low for mark in marks.values())
+    committed = committed_of(session, admin, group)
+    if not topics and not committed and not describe_groups(session, admin, [group]):
+        raise NotFound(f"there is nothing of a group {group!r}: no members, no offsets and no topics")
+    letters = []
+    if topics.get(f"{group}-dead-letters"):
+        letters = read_letters(session, admin, group, wanted=lambda _: True, whole=True)
+    retry = f"{group}-retry"
+    starts = (
+        {
+            place: committed[place].next_offset if place in committed else 0
+            for place in places_of(retry, known[retry])
+        }
+        if retry in topics
+        else {}
+    )
+    return Remains(
+        group,
+        topics,
+        committed,
+        [each for each in letters if each.replayed is None],
+        sum(unread(session, admin, starts).values()) if starts else 0,
+    )
+
+
+def _declared(file: Path | None, graphs: Iterable[Group[Any, Any]], found: Remains) -> dict[str, str]:
+    """Other groups that read topics of this one, and which, as they are declared."""
+    reads: dict[str, list[str]] = {}
+    if file is not None:
+        reads = {name: group.reads for name, group in load(file).groups.items()}
+    for group in graphs:
+        lookups = [edge.table.name for edge in group.lookups]
+        reads[group.name] = [*reads.get(group.name, ()), *group.input_topics, *lookups]
+    return {
+        name: topic
+        for name, topics in reads.items()
+        for topic in topics
+        if name != found.group and topic in found.topics
+    }
+
+
+def _refuse_needed(session: Session, admin: KafkaAdmin, found: Remains, declared: Mapping[str, str]) -> None:
+    needed = dict(declared)
+    names = [each.name for each in session.patiently(admin.groups) if each.name != found.group]
+    for name, other in describe_groups(session, admin, names).items():
+        read = {place.topic for member in other.members for place in member.partitions}
+        if shared := sorted(read & found.topics.keys()):
+            needed[name] = shared[0]
+    if needed:
+        by = ", ".join(f"{name} reads {topic}" for name, topic in sorted(needed.items()))
+        raise Refused(f"group {found.group!r} is needed by another: {by}. Change or drop that first")
+
+
+def _refuse_letters(found: Remains, *, given_up: bool) -> None:
+    if given_up or not (found.letters or found.retries):
+        return
+    parts = []
+    if found.letters:
+        names = ", ".join(letter.name for letter in found.letters[:NAMED_MAX])
+        more = ", ..." if len(found.letters) > NAMED_MAX else ""
+        parts.append(f"{count(len(found.letters), 'dead letter')} never replayed ({names}{more})")
+    if found.retries:
+        parts.append(f"{count(found.retries, 'record')} in {found.group}-retry that it has not done")
+    raise Refused(
+        f"group {found.group!r} has {' and '.join(parts)}: look with `streamtable dead-letters list {found.group}`, or "
+        "give --with-dead-letters to delete them too"
+    )
+
+
+# ---- what is shown --------------------------------------------------------------------------------------------------
+
+
+def _show(found: Remains) -> None:
+    show_table(
+        ("what goes", "how much"),
+        [
+            ("offsets", count(len(found.committed), "partition")),
+            *((topic, f"at most {count(records, 'record')}") for topic, records in found.topics.items()),
+        ],
+    )
+    if found.letters:
+        print(f"dead letters never replayed: {count(len(found.letters), 'letter')}")
+
+
+def _document(found: Remains) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "offsets": len(found.committed),
+        "topics": list(found.topics),
+        "dead_letters_never_replayed": [letter.name for letter in found.letters],
+        "retries_not_done": found.retries,
+    }

@@ -1,0 +1,155 @@
+"""`streamtable graph`: group graphs as text, Mermaid, JSON or a picture. No broker is asked."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamtable import Group
+from streamtable.errors import ConfigurationError
+from streamtable.topics import Stream, Table
+from streamtable_cli.layout import lay_out
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import show_json
+from streamtable_cli.picture import Kind, Picture, changed, codecs, function, handler, picture_of
+from streamtable_cli.svg import svg_of
+
+app = typer.Typer(no_args_is_help=True, help="Group graphs: what reads, keeps and writes what.")
+
+_SHAPES = {
+    Kind.STREAM: ("[(", ")]"),
+    Kind.GROUP: ("[", "]"),
+    Kind.TABLE: ("[(", ")]"),
+    Kind.LOOP: ("[(", ")]"),
+    Kind.VISITS: ("([", "])"),
+    Kind.ASIDE: ("([", "])"),
+}
+
+
+class Format(StrEnum):
+    """How a graph is shown."""
+
+    TEXT = "text"
+    MERMAID = "mermaid"
+    JSON = "json"
+    SVG = "svg"
+
+
+@app.callback()
+def graph() -> None:
+    """Group graphs: what reads, keeps and writes what."""
+
+
+@app.command("show")
+def show(
+    groups: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODULE:GROUP",
+            help="Several are drawn as one picture. MODULE:FUNCTION(TEXT) if a function makes the group.",
+        ),
+    ],
+    *,
+    form: Annotated[Format, typer.Option("--format", help="text, mermaid, json or svg.")] = Format.TEXT,
+    aside: Annotated[
+        bool, typer.Option("--aside", help="Also dead letters and retries; text always has them.")
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="A file to write to.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+) -> None:
+    """Draw group graphs, joined through the topics that they share."""
+    if as_json and form not in (Format.TEXT, Format.JSON):
+        raise typer.BadParameter(f"--json and --format {form} exclude each other")
+    loaded = [load_group(spec) for spec in dict.fromkeys(groups)]
+    picture = picture_of(loaded, aside=aside)
+    if form is Format.JSON or as_json:
+        if output is not None:
+            raise typer.BadParameter("JSON goes to standard output: --output is for the other forms")
+        show_json(
+            {
+                "nodes": [asdict(node) for node in picture.nodes.values()],
+                "edges": list(map(asdict, picture.edges)),
+            }
+        )
+        return
+    match form:
+        case Format.MERMAID:
+            text = mermaid_of(picture)
+        case Format.SVG:
+            text = svg_of(picture, lay_out(picture))
+        case _:
+            text = text_of(loaded)
+    if output is None:
+        print(text, end="")
+        return
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{output} cannot be written: {error.strerror}") from error
+
+
+def mermaid_of(picture: Picture) -> str:
+    numbers = {name: f"n{number}" for number, name in enumerate(picture.nodes)}
+    lines = ["flowchart LR"]
+    for name, node in picture.nodes.items():
+        opening, closing = _SHAPES[node.kind]
+        label = f"{node.label}<br>{node.detail}" if node.detail else node.label
+        lines.append(f'  {numbers[name]}{opening}"{_quoted(label)}"{closing}')
+    for edge in picture.edges:
+        label = f'|"{_quoted(edge.label)}"|' if edge.label else ""
+        lines.append(f"  {numbers[edge.source]} -->{label} {numbers[edge.target]}")
+    return "\n".join([*lines, ""])
+
+
+def _quoted(text: str) -> str:
+    return text.replace('"', "#quot;")
+
+
+def text_of(groups: Sequence[Group[Any, Any]]) -> str:
+    lines = []
+    for group in groups:
+        lines += [f"group {group.name}", *_edges(group)]
+        lines.append(f"  aside   {group.dead_letters}, sent again by {group.retry}")
+        for name in (*(output.stream.name for output in group.outputs), f"{group.name}-table"):
+            fed = [(each.name, how) for each in groups if (how := _reads(each, name)) is not None]
+            if fed:
+                lines.append(f"  feeds   {', '.join(f'{each}{how}' for each, how in fed)} by {name}")
+    return "\n".join([*lines, ""])
+
+
+def _edges(group: Group[Any, Any]) -> Iterator[str]:
+    loop = group.loop.stream if group.loop else None
+    for edge in group.inputs:
+        word = "loops  " if edge.stream == loop else "reads  "
+        yield f"  {word} {edge.stream.name} ({_codecs(edge.stream)}): {handler(edge)}"
+    for join in group.joins:
+        wait = f", waits {join.wait:g} s for it" if join.wait else ""
+        yield f"  joins   {join.table.name} ({_codecs(join.table)}){wait}"
+    for change in group.changes:
+        yield f"  changes {change.table.name}, from the {change.start}: {changed(change).partition(': ')[2]}"
+    for lookup in group.lookups:
+        yield f"  looks   {lookup.table.name} ({_codecs(lookup.table)}) up"
+    if group.persist is not None:
+        yield f"  keeps   {group.table.name} ({_codecs(group.table)})"
+    for output in group.outputs:
+        yield f"  writes  {output.stream.name} ({_codecs(output.stream)})"
+    for visit in group.visits:
+        yield f"  visits  {visit.name} by {group.visits_topic}: {function(visit.handler)}"
+
+
+def _codecs(found: Stream[Any, Any] | Table[Any, Any]) -> str:
+    return codecs(found.key, found.value)
+
+
+def _reads(group: Group[Any, Any], topic: str) -> str | None:
+    """How a group reads a topic, "" if as an input; None if it does not."""
+    if topic in {edge.stream.name for edge in group.inputs}:
+        return ""
+    if topic in {edge.table.name for edge in group.joins}:
+        return " (join)"
+    return " (lookup)" if topic in {edge.table.name for edge in group.lookups} else None

@@ -1,0 +1,105 @@
+"""The command `streamtable`: its groups of commands, the flags that they share, and what becomes of errors.
+
+Other packages add groups of commands by entry points: a typer app, in the group `streamtable.commands`.
+"""
+
+import sys
+from importlib.metadata import entry_points, version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from streamtable.errors import ConfigurationError, StreamtableError
+from streamtable.observe import configure_logging
+from streamtable_cli import deadletters, graphs, groups, tables, topics
+from streamtable_cli.compare import compare
+from streamtable_cli.doctor import doctor
+from streamtable_cli.drop import drop
+from streamtable_cli.output import note
+from streamtable_cli.reset import reset
+from streamtable_cli.session import session_from
+from streamtable_cli.visit import visit
+
+
+class Boundary(TyperGroup):
+    """Errors of the library end the command with one message and an exit code, never with a traceback."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return super().main(*args, **kwargs)
+        except StreamtableError as error:
+            for line in f"error: {error}".splitlines():
+                note(line)
+            sys.exit(2 if isinstance(error, ConfigurationError) else 1)
+
+
+app = typer.Typer(
+    cls=Boundary,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    epilog="Exit codes: 0 done; 1 it could not be done now, or what was asked for is not there; 2 wrong usage or "
+    "settings, or refused; 130 interrupted.",
+)
+app.add_typer(topics.app, name="topics")
+app.add_typer(tables.app, name="table")
+groups.app.command("compare")(compare)
+groups.app.command("reset")(reset)
+groups.app.command("drop")(drop)
+app.add_typer(groups.app, name="group")
+app.add_typer(deadletters.app, name="dead-letters")
+app.add_typer(graphs.app, name="graph")
+app.command("visit")(visit)
+app.command("doctor")(doctor)
+for _added in sorted(entry_points(group="streamtable.commands")):
+    app.add_typer(_added.load(), name=_added.name)
+
+
+def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if wanted:
+        typer.echo(f"streamtable {version('streamtable')}")
+        raise typer.Exit
+
+
+@app.callback()
+def streamtable(
+    ctx: typer.Context,
+    bootstrap_servers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Kafka: host:port, several separated by commas. Else STREAMTABLE_BOOTSTRAP_SERVERS.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            "-X",
+            metavar="NAME=VALUE",
+            help="An option of librdkafka, for example security.protocol=SSL; may be repeated. "
+            "Else STREAMTABLE_KAFKA_<NAME>.",
+        ),
+    ] = None,
+    state_dir: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Where tables are kept on this machine. Else STREAMTABLE_STATE_DIR."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, max=600, help="Seconds to wait for each answer of Kafka."),
+    ] = 2.5,
+    *,
+    _show_version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Look after topics, tables, groups and dead letters, of any Kafka.
+
+    Settings come from STREAMTABLE_... variables; the flags here go before them.
+    """
+    configure_logging("console", "error", sys.stderr)
+    ctx.obj = session_from(bootstrap_servers, option or [], state_dir, timeout)

@@ -1,0 +1,248 @@
+"""`streamtable group reset`: set the offsets of a group anew, and with them empty its table if it has one.
+
+A table and the offsets that lead to it belong together: offsets that go back over a table that stays count twice,
+offsets that go forward leave a gap. So a group with a table is refused, unless the table is emptied too. Its topic is
+then deleted and created again, not emptied by DeleteRecords: only by the new id of the topic do local copies on other
+machines, and views, know that what they hold is over (`engine/recovery.py`).
+
+The steps are in the order in which a crash between them does no harm. After the deletion the committed offsets name a
+table position that is no more, so a processor that is started refuses (`StateLost`), until the reset is run again.
+
+The group's own loop and visits go to their ends: what is under way there belongs to input from before the reset, and
+reading the inputs again makes loop events anew. A joined table is set like an input, which matters only where its
+changes are handled: the copy of any other is loaded to the table's end, whatever is committed (`recovery.plan_join`).
+"""
+
+import sys
+import time
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from streamtable.engine.position import TablePosition
+from streamtable.errors import RetryLater
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.ports import TopicDescription
+from streamtable.topics import legal_name
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+from streamtable_cli.declared import TABLE_CONFIG
+from streamtable_cli.errors import Refused
+from streamtable_cli.groups import GroupName
+from streamtable_cli.moves import Move, moves_to, places_to_set, wanted_of
+from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.session import Session, committed_of, describe_groups, session_of
+
+CHANGE_S = 30.0
+BROKERS_DEFAULT = -1
+
+
+def reset(
+    ctx: typer.Context,
+    group: GroupName,
+    *,
+    to: Annotated[
+        str,
+        typer.Option(
+            metavar="WHERE",
+            help="earliest, latest, a time (2026-03-01T12:00:00Z, or 2h for two hours ago), or JSON: "
+            '{"topic": {"0": 17, "1": "latest"}, "other": "earliest"}; @FILE reads the JSON from a file.',
+        ),
+    ],
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC", help="Only this topic; may be repeated. Else all that the group has read."
+        ),
+    ] = None,
+    empty_table: Annotated[
+        bool,
+        typer.Option("--empty-table", help="Delete all rows of the group's table too: it is built again."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set where a group goes on reading. What would be done is shown first, and asked about.
+
+    The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
+    inputs have to be set: the table is built again from there, without what visits did to its rows. Records that it sent
+    to other topics stay there.
+
+    Its own loop and visits go to their ends, unless they are named: what is under way there is dropped. A joined table
+    whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
+    """
+    session = session_of(ctx)
+    legal_name(group, "group")
+    wanted = wanted_of(to, topic or [])
+    with session.admin() as admin:
+        refuse_members(session, admin, group)
+        committed = committed_of(session, admin, group)
+        table = _table(admin, group, committed)
+        named = {*(wanted or ()), *(topic or ())}
+        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
+        places = [
+            place
+            for place in places_to_set(admin, group, committed, wanted, topic or [])
+            if place.topic not in ended
+        ]
+        marks = dict(admin.watermarks(places))
+        moves = moves_to(admin, to, wanted, committed, marks)
+        if empty_table or not named:
+            ends = admin.watermarks(place for place in committed if place.topic in ended)
+            moves = sorted(
+                [*moves, *moves_to(admin, "latest", None, committed, ends)], key=lambda move: move.place
+            )
+            marks |= ends
+        _refuse_half(group, table, committed, moves, admin, empty_table=empty_table)
+        if not as_json:
+            _show(moves, marks, table if empty_table else None, ended)
+        if not yes and not agreed(as_json=as_json):
+            raise Refused("nothing was changed: give --yes to do it")
+        patient = replace(session, timeout=max(session.timeout, CHANGE_S))
+        _apply(patient, group, moves, table if empty_table else None)
+    if as_json:
+        show_json(
+            {"group": group, "emptied": table if empty_table else None, "moves": list(map(_document, moves))}
+        )
+    else:
+        note(f"the offsets of {count(len(moves), 'partition')} are set")
+
+
+# ---- what is refused ------------------------------------------------------------------------------------------------
+
+
+def refuse_members(session: Session, admin: KafkaAdmin, group: str) -> None:
+    found = describe_groups(session, admin, [group]).get(group)
+    if found and found.members:
+        members = ", ".join(f"{each.client_id} on {each.host}" for each in found.members[:5])
+        raise Refused(
+            f"group {group!r} has {count(len(found.members), 'live member')} ({members}): stop them first"
+        )
+
+
+def _table(admin: KafkaAdmin, group: str, committed: Mapping[TopicPartition, Committed]) -> str | None:
+    """The group's table; also one whose topic is missing, as it is after a reset that did not come to its end."""
+    name = f"{group}-table"
+    positions = (TablePosition.decode(each.metadata) for each in committed.values())
+    if name in admin.topic_partitions() or any(each and each.changelog > 0 for each in positions):
+        return name
+    return None
+
+
+def _refuse_half(
+    group: str,
+    table: str | None,
+    committed: Mapping[TopicPartition, Committed],
+    moves: list[Move],
+    admin: KafkaAdmin,
+    *,
+    empty_table: bool,
+) -> None:
+    """A table without all of its offsets, or offsets without their table."""
+    if table is None:
+        if empty_table:
+            raise Refused(f"--empty-table: group {group!r} keeps no table")
+        return
+    if not empty_table:
+        raise Refused(
+            f"group {group!r} keeps a table, {table}: with other offsets its rows would count records twice or not at "
+            "all. Give --empty-table to delete its rows too, so that it is built again from there"
+        )
+    partitions = admin.topic_partitions()
+    inputs = {place.topic for place in committed}
+    needed = {TopicPartition(name, number) for name in inputs for number in range(partitions[name])}
+    if left := sorted(needed - {move.place for move in moves}):
+        raise Refused(
+            f"--empty-table deletes the rows of all partitions, so all inputs have to be set; {left[0]} is not"
+            + (f" (nor are {len(left) - 1} others)" if len(left) > 1 else "")
+        )
+
+
+def agreed(*, as_json: bool) -> bool:
+    return not as_json and sys.stdin.isatty() and typer.confirm("Do it?", err=True)
+
+
+# ---- doing it -------------------------------------------------------------------------------------------------------
+
+
+def _apply(session: Session, group: str, moves: list[Move], table: str | None) -> None:
+    with session.admin() as admin:
+        refuse_members(session, admin, group)  # somebody may have thought about it for a while
+        metadata = ""
+        if table is not None:
+            empty(admin, table, partitions=max(move.place.partition for move in moves) + 1)
+            metadata = TablePosition(0, exact=True).encode()
+        admin.set_offsets(group, {move.place: Committed(NextOffset(move.after), metadata) for move in moves})
+
+
+def empty(admin: KafkaAdmin, table: str, *, partitions: int) -> None:
+    """Delete the topic and create it as it was; one that is missing gets a table's usual settings.
+
+    Args:
+        admin: with time for changes.
+        table: its name.
+        partitions: of one that is missing.
+
+    Raises:
+        RetryLater: the broker takes too long over it. It may be done again.
+    """
+    old = admin.describe([table]).get(table)
+    new = TopicDescription(table, partitions, BROKERS_DEFAULT, TABLE_CONFIG)
+    if old is None:
+        note(
+            f"note: {table} is missing; it is made with {count(partitions, 'partition')} and a table's usual settings"
+        )
+    else:
+        new = TopicDescription(table, old.partitions, old.replication, admin.own_settings(table))
+        admin.delete_topic(table)
+    deadline = time.monotonic() + CHANGE_S
+    while True:
+        # While the old one is still going, creating it is answered by "exists", and there is a while of neither.
+        admin.create_topics([new])
+        end = None
+        with suppress(RetryLater):
+            found = admin.describe([table]).get(table)
+            if found is not None and (old is None or found.topic_id != old.topic_id):
+                places = [TopicPartition(table, number) for number in range(found.partitions)]
+                end = max(mark.high for mark in admin.watermarks(places).values())
+        if end == 0:
+            return
+        if end is not None:
+            raise RetryLater(f"{table!r} was there after all, or somebody writes to it; run it again")
+        if time.monotonic() > deadline:
+            raise RetryLater(f"the broker has not made {table!r} anew in {CHANGE_S:.0f} s; run it again")
+        time.sleep(0.2)
+
+
+def _show(
+    moves: list[Move], marks: Mapping[TopicPartition, Watermarks], emptied: str | None, ended: Collection[str]
+) -> None:
+    show_table(
+        ("topic", "partition", "from", "to", "end", "change"),
+        (
+            (
+                move.place.topic,
+                move.place.partition,
+                "never" if move.before is None else move.before,
+                move.after,
+                marks[move.place].high,
+                "-" if move.before is None else f"{move.after - move.before:+}",
+            )
+            for move in moves
+        ),
+    )
+    for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
+        print(f"What is under way in {topic} is dropped: it belongs to input from before.")
+    if emptied:
+        print(f"All rows of {emptied} are deleted; local copies of it are thrown away when they are met.")
+
+
+def _document(move: Move) -> dict[str, Any]:
+    return {
+        "topic": move.place.topic,
+        "partition": move.place.partition,
+        "from": move.before,
+        "to": move.after,
+    }

@@ -1,0 +1,232 @@
+"""`streamtable table`: rows of a table, read from its changelog: no service has to run, and no state is kept."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.partitioner import partition_for
+from streamtable.ports import Codec
+from streamtable.types import TopicPartition
+from streamtable_cli.decode import Decoder, KeyType, decoder_of, key_bytes
+from streamtable_cli.errors import NotFound, Refused
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import (
+    AsJson,
+    AsJsonLines,
+    at,
+    count,
+    duration,
+    note,
+    printable,
+    show_json,
+    show_json_line,
+)
+from streamtable_cli.reading import follow, read_to, readable
+from streamtable_cli.session import Session, partitions_of, places_of, session_of
+from streamtable_cli.tail import Graph, Record, Schemas, record_at, records_of
+
+app = typer.Typer(no_args_is_help=True, help="Tables: their rows, read from the changelog topic.")
+
+Table = Annotated[str, typer.Argument(metavar="TABLE", help="The table's topic: <group>-table.")]
+KeyIs = Annotated[KeyType | None, typer.Option("--key-type", help="How keys given here become bytes.")]
+Prefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only keys that begin with this.")]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Which keys are wanted: by prefix, and from `start` up to, not including, `end`, in the order of bytes."""
+
+    prefix: bytes = b""
+    start: bytes = b""
+    end: bytes | None = None
+
+    def wanted(self, key: bytes) -> bool:
+        return key.startswith(self.prefix) and self.start <= key and (self.end is None or key < self.end)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the commands of this file share: a table, how it is decoded, and how its keys are given."""
+
+    session: Session
+    table: str
+    decoder: Decoder
+    codec: Codec[Any] | None
+    key_type: KeyType | None
+
+    def key(self, text: str) -> bytes:
+        return key_bytes(text, self.key_type, self.codec)
+
+    def place(self, key: bytes, partitions: int) -> TopicPartition:
+        """Where a key is: as the graph says; without one, by murmur2."""
+        partitioner = self.decoder.partitioners.get(self.table, "murmur2")
+        return TopicPartition(self.table, partition_for(key, partitions, partitioner))
+
+    def document(self, record: Record) -> dict[str, Any]:
+        return {
+            "key": self.decoder.key(self.table, record.key).document(),
+            "value": self.decoder.value(self.table, record.value).document(),
+            "partition": record.place.partition,
+            "offset": record.offset,
+            "changed": at(record.timestamp) or None,
+        }
+
+    def line(self, record: Record) -> str:
+        key, value = self.decoder.key(self.table, record.key), self.decoder.value(self.table, record.value)
+        return printable(f"{key}: {'deleted' if record.value is None else value}")
+
+    def rows(
+        self, admin: KafkaAdmin, places: list[TopicPartition], wanted: Callable[[bytes], bool]
+    ) -> tuple[dict[bytes, Record], dict[TopicPartition, int]]:
+        """The last record of each wanted key, deletions too, and how far each partition was read."""
+        marks = admin.watermarks(places)
+        ends = {place: mark.high for place, mark in marks.items()}
+        rows: dict[bytes, Record] = {}
+        reached: dict[TopicPartition, int] = {}
+        starts = {place: mark.low for place, mark in marks.items()}
+        for batch in read_to(self.session, admin, starts, ends, reached=reached):
+            for index, key in enumerate(batch.keys):
+                if key is not None and wanted(key):
+                    rows[key] = record_at(batch, index)
+        return rows, reached
+
+
+def _reading(
+    ctx: typer.Context, table: str, schemas: Schemas, graph: str | None, key_type: KeyType | None
+) -> Reading:
+    decoder = decoder_of(schemas, load_group(graph) if graph else None)
+    return Reading(session_of(ctx), table, decoder, decoder.keys.get(table), key_type)
+
+
+@app.command("get")
+def get(
+    ctx: typer.Context,
+    table: Table,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Of the row.")],
+    *,
+    key_type: KeyIs = None,
+    schemas: Schemas = None,
+    graph: Graph = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show one row. Only the key's partition is read. Exit code 1 if there is no such row, or no more."""
+    reading = _reading(ctx, table, schemas, graph, key_type)
+    wanted = reading.key(key)
+    with reading.session.admin() as admin:
+        partitions = partitions_of(admin, table)
+        asked_at = time.monotonic()
+        place = reading.place(wanted, partitions)
+        rows, ends = reading.rows(admin, [place], lambda each: each == wanted)
+    age = time.monotonic() - asked_at
+    record = rows.get(wanted)
+    if record is None:
+        doubt = "" if graph else "; keys that are not partitioned by murmur2 are found with --graph"
+        raise NotFound(f"table {table!r} has no row {key!r} in {place}, read up to {ends[place]}{doubt}")
+    if record.value is None:
+        raise NotFound(f"the row {key!r} was deleted {at(record.timestamp)} ({place}@{record.offset})")
+    if as_json:
+        show_json({**reading.document(record), "position": ends[place], "age_seconds": round(age, 3)})
+        return
+    print(reading.line(record))
+    note(
+        f"changed {at(record.timestamp) or 'at an unknown time'} by {place}@{record.offset}; read up to {ends[place]}, "
+        f"the end {duration(age)} ago"
+    )
+
+
+@app.command("scan")
+def scan(
+    ctx: typer.Context,
+    table: Table,
+    *,
+    prefix: Prefix = None,
+    start: Annotated[str | None, typer.Option("--from", metavar="KEY", help="From this key on.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--to", metavar="KEY", help="Up to this key, not including it.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="At most so many rows.")] = None,
+    key_type: KeyIs = None,
+    schemas: Schemas = None,
+    graph: Graph = None,
+    as_json: AsJsonLines = False,
+) -> None:
+    """Show rows in the order of their keys' bytes. The whole changelog is read."""
+    reading = _reading(ctx, table, schemas, graph, key_type)
+    keys = Keys(
+        reading.key(prefix) if prefix else b"",
+        reading.key(start) if start is not None else b"",
+        reading.key(end) if end is not None else None,
+    )
+    if keys.end is not None and keys.end <= keys.start:
+        raise Refused(f"--to {end!r} is not behind --from {start!r}: there can be no row between them")
+    with reading.session.admin() as admin:
+        places = places_of(table, partitions_of(admin, table))
+        asked_at = time.monotonic()
+        rows, _ = reading.rows(admin, places, keys.wanted)
+    age = time.monotonic() - asked_at
+    live = sorted(key for key, record in rows.items() if record.value is not None)
+    for key in live[:limit]:
+        if as_json:
+            show_json_line(reading.document(rows[key]))
+        else:
+            print(reading.line(rows[key]))
+    shown = len(live[:limit])
+    more = f" of {len(live)}" if shown < len(live) else ""
+    note(
+        f"{shown}{more} {'row' if shown == 1 and not more else 'rows'} of {count(len(places), 'partition')}, read to the end of {duration(age)} ago"
+    )
+
+
+@app.command("watch")
+def watch(
+    ctx: typer.Context,
+    table: Table,
+    *,
+    key: Annotated[
+        str | None, typer.Option(metavar="KEY", help="Only this row; shown first as it is now.")
+    ] = None,
+    prefix: Prefix = None,
+    key_type: KeyIs = None,
+    schemas: Schemas = None,
+    graph: Graph = None,
+    as_json: AsJsonLines = False,
+) -> None:
+    """Show rows as they change, from now on, until Ctrl-C."""
+    if key is not None and prefix is not None:
+        raise typer.BadParameter("--key and --prefix exclude each other")
+    reading = _reading(ctx, table, schemas, graph, key_type)
+
+    def show(record: Record) -> None:
+        if as_json:
+            show_json_line(reading.document(record))
+        else:
+            changed = f"{at(record.timestamp)} {record.place}@{record.offset}"
+            print(f"{changed} {reading.line(record)}", flush=True)
+
+    with reading.session.admin() as admin:
+        partitions = partitions_of(admin, table)
+        places = places_of(table, partitions)
+        only = reading.key(key) if key is not None else None
+        keys = Keys(prefix=reading.key(prefix) if prefix else b"")
+
+        def wanted(each: bytes) -> bool:
+            return keys.wanted(each) if only is None else each == only
+
+        if only is None:
+            ends = {place: mark.high for place, mark in readable(admin, places).items()}
+        else:
+            place = reading.place(only, partitions)
+            rows, ends = reading.rows(admin, [place], wanted)
+            if only in rows:
+                show(rows[only])
+            else:
+                note(f"there is no row {key!r} yet")
+    note("watching; Ctrl-C ends it")
+    for batch in follow(reading.session, ends):
+        for record in records_of(batch) if batch else ():
+            if record.key is not None and wanted(record.key):
+                show(record)

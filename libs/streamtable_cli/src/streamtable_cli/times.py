@@ -1,0 +1,33 @@
+"""Points in time as people give them."""
+
+import re
+from datetime import datetime
+
+from streamtable_cli.errors import Refused
+
+_AGO = re.compile(r"([0-9]{1,6})(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+EXPECTED = (
+    "a time with its zone (2026-03-01T12:00:00Z, 2026-03-01T12:00+01:00), or how long ago (90s, 15m, 2h, 1d)"
+)
+
+
+def milliseconds(text: str, now: float) -> int:
+    """A point in time as Kafka counts it.
+
+    Args:
+        text: ISO 8601 with a zone, or a number with s, m, h or d: so long ago.
+        now: seconds since 1970.
+
+    Raises:
+        Refused: it is neither; without a zone nobody knows which hour is meant.
+    """
+    if match := _AGO.fullmatch(text):
+        return int((now - int(match[1]) * _SECONDS[match[2]]) * 1000)
+    try:
+        moment = datetime.fromisoformat(text)
+        if moment.tzinfo is not None:
+            return int(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        pass
+    raise Refused(f"{text!r}: expected {EXPECTED}")

@@ -1,0 +1,144 @@
+"""`streamtable topics`: what topics there are, and those that are declared compared with the broker's."""
+
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.text import Text
+
+from streamtable.errors import RetryLater
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.types import TopicPartition
+from streamtable_cli.declared import Plan, load, plan
+from streamtable_cli.output import AsJson, count, show_json, show_table
+from streamtable_cli.session import INTERNAL, Session, session_of
+from streamtable_cli.tail import tail
+
+CHANGE_S = 30.0
+
+app = typer.Typer(no_args_is_help=True, help="Topics: what is there, what is declared, what is in them.")
+
+File = Annotated[Path, typer.Option("--file", metavar="FILE", help="Where the topics are declared.")]
+
+
+@app.command("list")
+def list_command(
+    ctx: typer.Context,
+    *,
+    internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own topics.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the topics: partitions, replicas, clean-up policy and records.
+
+    Records are the offsets between start and end: compaction and transaction markers make it more than there are.
+    """
+    with session_of(ctx).admin() as admin:
+        names = [name for name in admin.topic_partitions() if internal or not name.startswith(INTERNAL)]
+        found = [_topic(admin, name, topic) for name, topic in sorted(admin.describe(names).items())]
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        ("topic", "partitions", "replicas", "cleanup.policy", "records"),
+        (
+            (
+                each["name"],
+                each["partitions"],
+                each["replicas"],
+                each["cleanup_policy"],
+                each["records"] if each["records"] is not None else "not known: a partition has no leader",
+            )
+            for each in found
+        ),
+    )
+
+
+def _topic(admin: KafkaAdmin, name: str, topic: Any) -> dict[str, Any]:
+    places = [TopicPartition(name, number) for number in range(topic.partitions)]
+    marks = admin.watermarks_known(places)
+    return {
+        "name": name,
+        "partitions": topic.partitions,
+        "replicas": topic.replication,
+        "cleanup_policy": topic.config.get("cleanup.policy", ""),
+        "records": sum(high - low for low, high in marks.values()) if len(marks) == len(places) else None,
+    }
+
+
+@app.command("plan")
+def plan_command(
+    ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
+) -> None:
+    """Show what `apply` would do. Exit code 2 if it would refuse."""
+    found = _plan(session_of(ctx), file)
+    _show(found, as_json=as_json)
+    if found.refused:
+        raise typer.Exit(2)
+
+
+@app.command("apply")
+def apply_command(
+    ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
+) -> None:
+    """Create what is missing and alter what is safe to alter; nothing at all if anything has to be refused."""
+    session = session_of(ctx)
+    found = _plan(session, file)
+    _show(found, as_json=as_json)
+    if found.refused:
+        raise typer.Exit(2)
+    with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
+        admin.create_topics(found.create)
+        for difference in found.alter:
+            admin.alter_topic(difference.topic, {difference.name: difference.declared})
+        wait_visible(admin, [topic.name for topic in found.create])
+
+
+def wait_visible(admin: KafkaAdmin, names: list[str]) -> None:
+    """Until new topics can be used: a service that starts right after this must not find one missing.
+
+    Raises:
+        RetryLater: the broker does not show them.
+    """
+    deadline = time.monotonic() + CHANGE_S
+    while len(admin.describe(names)) < len(names):
+        if time.monotonic() > deadline:
+            raise RetryLater(f"the broker does not show its new topics after {CHANGE_S:.0f} s")
+        time.sleep(0.1)
+
+
+def _plan(session: Session, file: Path) -> Plan:
+    declared = load(file).descriptions()
+    with session.admin() as admin:
+        return plan(declared, admin.describe(declared))
+
+
+def _show(found: Plan, *, as_json: bool) -> None:
+    if as_json:
+        show_json(asdict(found))
+        return
+    rows: list[tuple[str, str | Text, str]] = []
+    for topic in found.create:
+        config = ", ".join(f"{name}={value}" for name, value in topic.config.items())
+        rows.append(
+            (
+                topic.name,
+                "create",
+                f"{count(topic.partitions, 'partition')}, {count(topic.replication, 'replica')} {config}",
+            )
+        )
+    rows += [(each.topic, "alter", f"{each.name}: {each.found} -> {each.declared}") for each in found.alter]
+    rows += [
+        (
+            each.topic,
+            Text("refused", "red"),
+            f"{each.name} is {each.found}, declared is {each.declared}: {each.problem}",
+        )
+        for each in found.refused
+    ]
+    rows += [(name, "-", "as declared") for name in found.same]
+    show_table(("topic", "to do", "details"), rows)
+
+
+app.command("tail")(tail)

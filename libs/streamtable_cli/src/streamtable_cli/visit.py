@@ -1,0 +1,186 @@
+"""`streamtable visit`: run a handler for every row of a group's table, and watch it."""
+
+import shlex
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, Progress, TextColumn
+
+from streamtable.errors import RetryLater, StreamtableError
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.topics import legal_name
+from streamtable.types import TopicPartition
+from streamtable_cli.errors import NotFound, Refused
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import AsJson, console, count, note, show_json, show_table
+from streamtable_cli.reading import follow
+from streamtable_cli.session import Session, describe_groups, places_of, session_of
+from streamtable_cli.visits import Run, follow_run, rows_at_most, start, states_document
+
+
+class GivenUp(StreamtableError):
+    """A visit that will not come to its end. Exit code 1."""
+
+
+LOOK_S = 2.0
+"""Without progress for so long, it is looked whether somebody is there to make some."""
+RUN_CHARS_MAX = 100
+
+
+def visit(
+    ctx: typer.Context,
+    group: Annotated[
+        str,
+        typer.Argument(
+            metavar="GROUP",
+            help="MODULE:NAME, as for `graph show`; or a group's name: its visits are not known then.",
+        ),
+    ],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the visit, as the graph declares it.")],
+    *,
+    argument: Annotated[str | None, typer.Option(metavar="TEXT", help="What the handler is given.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ID",
+            help="Names this run. One that was started before is not started again, but watched, for as long as the "
+            "topic keeps its records. Else a new one is made up.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a visit's handler for every row of the group's table, and watch it until all partitions are done.
+
+    The group's processes do it, 1,000 rows of each partition at a time, between the records that come meanwhile. Ctrl-C
+    ends the watching, not the visit; `--run ID` watches it again. Exit code 0 when all partitions are done.
+    """
+    session = session_of(ctx)
+    group_name = _group_name(group, name)
+    legal_name(name, "visit")
+    if run is not None and not (run.isprintable() and 0 < len(run) <= RUN_CHARS_MAX):
+        raise Refused(f"--run: 1 to {RUN_CHARS_MAX} printable characters are expected")
+    found = Run(run or uuid.uuid4().hex[:12], name, argument or "")
+    with session.admin() as admin:
+        topic = f"{group_name}-visits"
+        partitions = admin.topic_partitions().get(topic)
+        if partitions is None:
+            raise NotFound(
+                f"there is no topic {topic!r}: declare `visits: true` for the group, `streamtable topics apply`"
+            )
+        places = places_of(topic, partitions)
+        started = start(session, admin, group_name, found, places, made_up=run is None)
+        what = f"visit {name!r} of {group_name}, run {found.run}"
+        note(f"{what}: {'started' if started else 'was started before'}, {count(partitions, 'partition')}")
+        watching = Watching(session, admin, group_name, found)
+        try:
+            watching.until_done()
+        except (KeyboardInterrupt, RetryLater):
+            if watching.nobody:
+                note(watching.nobody)
+            note("the visit goes on without this command; look again:")
+            note(f"  streamtable visit {group} {name} --run {found.run}{_argument(argument)}")
+            raise
+        finally:
+            if as_json:
+                show_json(states_document(found))
+    if not as_json:
+        show_table(
+            ("partition", "rows visited"),
+            ((number, state.visited) for number, state in sorted(found.states.items())),
+        )
+    note(f"done: {count(found.visited, 'row')} visited")
+
+
+def _argument(argument: str | None) -> str:
+    return f" --argument {shlex.quote(argument)}" if argument else ""
+
+
+def _group_name(group: str, visit: str) -> str:
+    if ":" not in group:
+        return legal_name(group, "group")
+    loaded = load_group(group)
+    names = [each.name for each in loaded.visits]
+    if visit not in names:
+        there = f"it has {', '.join(names)}" if names else "its graph has no Visit edge"
+        raise NotFound(f"group {loaded.name!r} has no visit {visit!r}: {there}")
+    return loaded.name
+
+
+@dataclass
+class Watching:
+    """A run being watched.
+
+    Attributes:
+        nobody: why nothing can happen at the moment; "" if something can, as far as is known.
+    """
+
+    session: Session
+    admin: KafkaAdmin
+    group: str
+    run: Run
+    nobody: str = ""
+    _passed: dict[int, int] = field(default_factory=dict)
+
+    def until_done(self) -> None:
+        """Raises `RetryLater` if Kafka has stopped answering, `GivenUp` if a partition goes on no more."""
+        if self.run.done:
+            return
+        most = rows_at_most(self.admin, f"{self.group}-table")
+        looked_at = float("-inf")
+        columns = (TextColumn("visiting"), BarColumn(), TextColumn("{task.description}"))
+        with Progress(
+            *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        ) as progress:
+            task = progress.add_task("", total=max(most, 1))
+            for moved in follow_run(self.run, follow(self.session, self.run.reached)):
+                if moved:
+                    self.nobody = ""
+                    looked_at = time.monotonic()
+                    progress.update(task, completed=self.run.visited, description=self._said(most))
+                elif time.monotonic() - looked_at > LOOK_S:
+                    self._look()
+                    looked_at = time.monotonic()
+
+    def _said(self, most: int) -> str:
+        left = len(self.run.open_partitions)
+        done = f"{len(self.run.states) - left} of {count(len(self.run.states), 'partition')} done"
+        return f"{self.run.visited} of at most {most} rows, {done}"
+
+    def _look(self) -> None:
+        """Whether somebody is there to do the work; says so when that changes."""
+        topic = f"{self.group}-visits"
+        found = describe_groups(self.session, self.admin, [self.group]).get(self.group)
+        why = ""
+        if found is None or not found.members:
+            why = f"no member of group {self.group!r} is alive: the visit goes on when one is started"
+        elif not any(place.topic == topic for each in found.members for place in each.partitions):
+            why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
+        if why and why != self.nobody:
+            note(why)
+        self.nobody = why
+        self._refuse_given_up(topic)
+
+    def _refuse_given_up(self, topic: str) -> None:
+        """What the group has passed without writing what comes next, its handler could not do."""
+        places = [TopicPartition(topic, number) for number in self.run.open_partitions]
+        asked = self.session.patiently(lambda: self.admin.stable_offsets(self.group, places))
+        passed = {
+            number: offset
+            for (_, number), committed in asked.items()
+            if (offset := self.run.offsets.get(number)) is not None
+            and committed
+            and committed.next_offset > offset
+        }
+        # Seen twice: what comes next may have been on its way to us.
+        given_up = [number for number, offset in passed.items() if self._passed.get(number) == offset]
+        self._passed = passed
+        if given_up:
+            raise GivenUp(
+                f"the visit has ended before the last row in {count(len(given_up), 'partition')} "
+                f"({', '.join(map(str, given_up))}): its handler failed, or the running version has no visit "
+                f"{self.run.visit!r}; see `streamtable dead-letters list {self.group}`. When that is mended, start a new run"
+            )

@@ -1,0 +1,157 @@
+"""Runs of a visit, as `<group>-visits` tells them: started once, followed to their end.
+
+All records that start a run are one transaction. All starts of a group share a transactional id: when one begins, what
+another has left open is aborted, and only then it is looked whether the run has been started before.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from streamtable.errors import StreamtableError
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.types import RecordBatch, TopicPartition
+from streamtable.visiting import VisitProgress
+from streamtable_cli.errors import Refused
+from streamtable_cli.reading import read_to, readable
+from streamtable_cli.session import Session
+
+OPEN_S = 30.0
+COMMIT_S = 9.0
+
+
+@dataclass
+class Run:
+    """One run, as far as its records have been read.
+
+    Attributes:
+        run: its id.
+        visit: name of the visit.
+        argument: what the handler gets.
+        states: the latest record of each partition.
+        offsets: of these, as far as they have been read and not only written.
+        reached: how far each partition of the topic has been read.
+    """
+
+    run: str
+    visit: str
+    argument: str
+    states: dict[int, VisitProgress] = field(default_factory=dict)
+    offsets: dict[int, int] = field(default_factory=dict)
+    reached: dict[TopicPartition, int] = field(default_factory=dict)
+
+    @property
+    def visited(self) -> int:
+        return sum(state.visited for state in self.states.values())
+
+    @property
+    def open_partitions(self) -> list[int]:
+        return [number for number, state in sorted(self.states.items()) if not state.done]
+
+    @property
+    def done(self) -> bool:
+        return bool(self.states) and not self.open_partitions
+
+    def take(self, batch: RecordBatch) -> bool:
+        """Take in what concerns this run; says whether anything did.
+
+        Raises:
+            Refused: the run is of another visit, or has another argument.
+        """
+        found = False
+        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+            state = VisitProgress.decode(value)
+            if state is None or state.run != self.run:
+                continue
+            visit = (key or b"").decode(errors="replace")
+            if (visit, state.argument) != (self.visit, self.argument):
+                raise Refused(
+                    f"run {self.run!r} is of visit {visit!r} with the argument {state.argument!r}: ask for that, or "
+                    "give a new run another id"
+                )
+            found = True
+            self.states[batch.partition] = state
+            self.offsets[batch.partition] = offset
+        return found
+
+
+def start(
+    session: Session,
+    admin: KafkaAdmin,
+    group: str,
+    run: Run,
+    places: list[TopicPartition],
+    *,
+    made_up: bool,
+) -> bool:
+    """Start a run, unless it was started before; then its records are taken in.
+
+    Args:
+        session: of the command.
+        admin: the cluster.
+        group: whose visit.
+        run: nothing read of it yet.
+        places: all partitions of the visits topic.
+        made_up: the run's id is new, so no record of it need be looked for.
+
+    Returns:
+        Whether it was started now.
+
+    Raises:
+        Refused: the run's id belongs to something else.
+        StreamtableError: what went wrong with Kafka. It can be called again.
+    """
+    outbox = session.kafka.outbox(f"{group}.streamtable-cli-visit")
+    try:
+        outbox.open(OPEN_S)
+        marks = admin.watermarks(places)
+        starts = {place: mark.high if made_up else mark.low for place, mark in marks.items()}
+        ends = {place: mark.high for place, mark in marks.items()}
+        for batch in read_to(session, admin, starts, ends, whole=True, reached=run.reached):
+            run.take(batch)
+        if run.states:
+            return False
+        first = VisitProgress(run.run, run.argument)
+        outbox.begin()
+        try:
+            for place in places:
+                outbox.produce(
+                    place.topic, run.visit.encode(), first.encode(), partition=place.partition, tracked=True
+                )
+            outbox.flush(COMMIT_S)
+        except StreamtableError:
+            outbox.abort(COMMIT_S)
+            raise
+        outbox.commit(COMMIT_S)
+    finally:
+        outbox.close()
+    run.states = {place.partition: first for place in places}
+    return True
+
+
+def follow_run(run: Run, batches: Iterable[RecordBatch | None]) -> Iterator[bool]:
+    """Take records in until the run is done; yields whether any has brought the run further."""
+    for batch in batches:
+        yield batch is not None and run.take(batch)
+        if run.done:
+            return
+
+
+def rows_at_most(admin: KafkaAdmin, table: str) -> int:
+    """A bound for the rows of a table that costs one question: overwritten and deleted ones count too."""
+    partitions = admin.topic_partitions().get(table, 0)
+    places = [TopicPartition(table, number) for number in range(partitions)]
+    return sum(mark.high - mark.low for mark in readable(admin, places).values())
+
+
+def states_document(run: Run) -> Mapping[str, object]:
+    return {
+        "run": run.run,
+        "visit": run.visit,
+        "argument": run.argument,
+        "visited": run.visited,
+        "done": run.done,
+        "partitions": [
+            {"partition": number, "visited": state.visited, "done": state.done, "cursor": state.cursor}
+            for number, state in sorted(run.states.items())
+        ],
+    }

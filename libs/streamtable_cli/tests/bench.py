@@ -1,0 +1,278 @@
+"""The command line as a user runs it, mostly in this process; and groups of real processors for it to look at."""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from localkafka.fixtures import Topics
+from streamtable import Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
+from streamtable.deadletter import Origin, dead_letter
+from streamtable.errors import PoisonRecord, RetryLater
+from streamtable.graph import Edge
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable_cli.main import app
+
+COMMAND = [sys.executable, "-m", "streamtable_cli"]
+SECONDS_MAX = 60.0
+NUMBER = Avro("long")
+"""The codec of the events that `World.group` counts."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a run of the command came to."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.out)
+
+    @property
+    def lines(self) -> list[Any]:
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def good(self) -> "Ran":
+        assert self.code == 0, f"{self.code}: {self.out}{self.err}"
+        return self
+
+
+class Cli:
+    """Runs the command against a broker."""
+
+    def __init__(self, bootstrap_servers: str, *flags: str) -> None:
+        self.flags = flags
+        self.environment = {"STREAMTABLE_BOOTSTRAP_SERVERS": bootstrap_servers, "COLUMNS": "200"}
+
+    def __call__(self, *arguments: str, env: Mapping[str, str | None] | None = None, stdin: str = "") -> Ran:
+        """In this process, which is quick. An exception that gets out is the test's failure."""
+        with _logging_restored():
+            result = CliRunner().invoke(
+                app,
+                [*self.flags, *arguments],
+                env={**self.environment, **(env or {})},
+                input=stdin,
+                prog_name="streamtable",
+            )
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        return Ran(result.exit_code, result.stdout, result.stderr)
+
+    def process(
+        self, *arguments: str, env: Mapping[str, str] | None = None, stdin: int = subprocess.DEVNULL
+    ) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            [*COMMAND, *self.flags, *arguments],
+            env={**os.environ, **self.environment, **(env or {})},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str, env: Mapping[str, str] | None = None) -> Ran:
+        """In a process of its own."""
+        process = self.process(*arguments, env=env)
+        out, err = process.communicate(timeout=SECONDS_MAX)
+        return Ran(process.returncode, out, err)
+
+
+class World:
+    """Topics and a counting group of one test."""
+
+    def __init__(self, bootstrap_servers: str, topics: Topics, folder: Path) -> None:
+        self.topics = topics
+        self.kafka = Kafka(bootstrap_servers)
+        self.folder = folder
+        self._made: set[str] = set()
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "log_level": 0, "partitioner": "murmur2_random"}
+        )
+
+    def group(self, *edges: Edge[str, int], name: str = "g", partitions: int = 2) -> Group[str, int]:
+        """Counts numbers by key; its topics are made, also the input if it is not there."""
+        stream = Stream(self.topics.name("in"), String(), NUMBER)
+        made: Group[str, int] = Group(self.topics.name(name), Input(stream, add), Persist(Long()), *edges)
+        self.create(f"{name}-table", partitions=partitions, config={"cleanup.policy": "compact"})
+        for topic in {"in", f"{name}-dead-letters", *(self.short(topic) for topic in made.input_topics)}:
+            self.create(topic, partitions=partitions)
+        return made
+
+    def create(self, name: str, *, partitions: int, config: Mapping[str, str] | None = None) -> str:
+        """A topic of this test, unless it is there."""
+        full = self.topics.name(name)
+        if full not in self._made:
+            self._made.add(full)
+            self.topics.create(name, partitions=partitions, config=config)
+        return full
+
+    def short(self, topic: str) -> str:
+        """Without the test's prefix."""
+        return topic.removeprefix(self.topics.name(""))
+
+    def send(
+        self,
+        topic: str,
+        *records: tuple[bytes | None, bytes | None],
+        partition: int = -1,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int = 0,
+    ) -> None:
+        for key, value in records:
+            self._producer.produce(
+                topic,
+                value,
+                key,
+                partition,
+                headers=list(headers) or None,
+                timestamp=timestamp,
+            )
+        assert self._producer.flush(30) == 0
+
+    def transaction(self, *records: tuple[str, bytes, bytes]) -> None:
+        """Write records, of topic, key and value, in one transaction of a tool's, and wait for its end in the topics."""
+        outbox = self.kafka.outbox(f"{self.topics.prefix}-tool")
+        outbox.open(SECONDS_MAX)
+        outbox.begin()
+        for topic, key, value in records:
+            outbox.produce(topic, key, value)
+        outbox.commit(SECONDS_MAX)
+        outbox.close()
+        admin = self.kafka.admin()
+        known = admin.topic_partitions()
+        places = [
+            TopicPartition(topic, n) for topic in {each for each, *_ in records} for n in range(known[topic])
+        ]
+        until(
+            lambda: admin.stable_ends(places) == {p: m.high for p, m in admin.watermarks(places).items()},
+            "the transaction has ended everywhere",
+        )
+        admin.close()
+
+    def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
+        """Set a group's offsets as a tool does. A new broker's coordinator takes a moment."""
+        wanted = {place: Committed(NextOffset(offset), metadata) for place, offset in offsets.items()}
+        admin = self.kafka.admin()
+
+        def done() -> bool:
+            try:
+                admin.set_offsets(group, wanted)
+            except RetryLater:
+                return False
+            return True
+
+        until(done, "the offsets are set")
+        admin.close()
+
+    def letter(
+        self, group: Group[Any, Any], key: bytes, value: bytes, *, offset: int, partition: int = 0
+    ) -> None:
+        """Write a dead letter, as a processor of the group writes it."""
+        now = time.time()
+        origin = Origin(group.inputs[0].stream.name, partition, offset, int(now * 1000), attempt=0)
+        batch = RecordBatch(origin.topic, partition, [_Message(key, value, offset, int(now * 1000))])
+        error = PoisonRecord(f"this is no number: {value!r}")
+        made = dead_letter(
+            batch,
+            0,
+            error,
+            origin=origin,
+            group=group.name,
+            topic=group.dead_letters,
+            now=now,
+            bytes_max=1_000_000,
+        )
+        self.send(made.topic, (made.key, made.value), partition=partition, headers=made.headers)
+
+    @contextmanager
+    def running(self, group: Group[Any, Any], *, stop: bool = True) -> Iterator[Processor]:
+        """A processor of the group in a thread, until the end; without `stop`, until it has ended by itself."""
+        processor = Processor(group, self.kafka, state_dir=self.folder / "state", commit_interval=0.05)
+        failures: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                processor.run()
+            except BaseException as error:  # noqa: BLE001 - raised in the test's thread
+                failures.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield processor
+        finally:
+            if stop:
+                processor.stop()
+            thread.join(SECONDS_MAX)
+            processor.stop()
+        if failures:
+            raise failures[0]
+
+
+@contextmanager
+def _logging_restored() -> Iterator[None]:
+    """The command sets up logging for its process, onto a stream that is closed when it has ended."""
+    handlers, level = logging.root.handlers[:], logging.root.level
+    try:
+        yield
+    finally:
+        logging.root.handlers[:] = handlers
+        logging.root.setLevel(level)
+        silence()
+
+
+def silence() -> None:
+    """Processors in threads of the tests log nothing: it would get into the output of a command that runs meanwhile."""
+    structlog.configure(processors=[lambda *_: ""], logger_factory=structlog.ReturnLoggerFactory())
+
+
+@dataclass(frozen=True)
+class _Message:
+    """A message as the Kafka client hands it over."""
+
+    key_: bytes
+    value_: bytes
+    offset_: int
+    timestamp_: int
+
+    def key(self) -> bytes:
+        return self.key_
+
+    def value(self) -> bytes:
+        return self.value_
+
+    def offset(self) -> int:
+        return self.offset_
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.timestamp_
+
+
+def add(ctx: Any, number: int) -> None:
+    """13 is a number that the handler does not like."""
+    ctx.set((ctx.value or 0) + number)
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + SECONDS_MAX
+    while not true():
+        assert time.monotonic() < deadline, f"still not: {what}"
+        time.sleep(0.05)

@@ -1,0 +1,290 @@
+"""`streamtable dead-letters` on letters of a real processor: seen, filtered, and sent again exactly once."""
+
+import signal
+import time
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from libs.streamtable_cli.tests.bench import Cli, World, until
+
+from streamtable import Group, Long
+from streamtable.deadletter import REPLAYED_OFFSET, TIME, replayed_marker
+from streamtable.topics import Stream
+from streamtable.types import TopicPartition
+from streamtable_cli.output import at
+
+
+@pytest.fixture
+def group(world: World) -> Group[str, int]:
+    """Four dead letters: bad numbers of a, b, c and d, two in each partition."""
+    made = world.group(partitions=2)
+    for number, key in enumerate((b"a", b"b", b"c", b"d")):
+        world.letter(made, key, b"bad " + key, offset=number, partition=number % 2)
+    return made
+
+
+def letters(cli: Cli, group: Group[Any, Any], *flags: str) -> list[dict[str, Any]]:
+    return cli("dead-letters", "list", group.name, "--json", *flags).good().lines
+
+
+def sent(cli: Cli, group: Group[Any, Any]) -> Counter[str]:
+    """Values in the retry topic."""
+    lines = cli("topics", "tail", group.retry, "--offset", "0", "--json").good().lines
+    return Counter(line["value"]["value"] for line in lines)
+
+
+def test_letters_are_listed_with_origin_and_reason(group: Group[str, int], cli: Cli, world: World) -> None:
+    found = {letter["key"]["value"]: letter for letter in letters(cli, group)}
+    assert found.keys() == {"a", "b", "c", "d"}
+    letter = found["a"]
+    assert letter["origin"]["topic"] == world.topics.name("in")
+    assert (letter["error"], letter["attempt"], letter["replayed"]) == ("PoisonRecord", 1, None)
+    assert "no number" in letter["message"]
+    ran = cli("dead-letters", "list", group.name).good()
+    assert letter["letter"] in ran.out
+    assert "4 dead letters, 4 of them never replayed" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("flags", "count"),
+    [
+        (("--error", "PoisonRecord"), 4),
+        (("--error", "HandlerFailed"), 0),
+        (("--origin-topic", "other"), 0),
+        (("--since", "10m"), 4),
+        (("--until", "10m"), 0),
+        (("--until", "2100-01-01T00:00Z", "--since", "1970-01-01T00:00Z"), 4),
+        (("--grep", "bad [ab]"), 2),
+        (("--grep", "no number"), 4),
+        (("--grep", "^$"), 0),
+    ],
+)
+def test_letters_are_filtered(flags: tuple[str, ...], count: int, group: Group[str, int], cli: Cli) -> None:
+    assert len(letters(cli, group, *flags)) == count
+
+
+def test_only_the_partitions_that_are_asked_for_are_read(group: Group[str, int], cli: Cli) -> None:
+    parts = [len(letters(cli, group, "--partition", str(number))) for number in range(2)]
+    assert sum(parts) == 4
+    assert cli("dead-letters", "list", group.name, "--partition", "2").code == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [(("--grep", "("), "no regular expression"), (("--since", "now"), "with its zone")]
+)
+def test_a_filter_that_is_none_is_refused(
+    flags: tuple[str, ...], said: str, group: Group[str, int], cli: Cli
+) -> None:
+    for command in ("list", "replay"):
+        ran = cli("dead-letters", command, group.name, *flags)
+        assert (ran.code, ran.out) == (2, "")
+        assert said in ran.err
+
+
+def test_one_letter_is_shown_in_full(group: Group[str, int], cli: Cli) -> None:
+    name = next(letter["letter"] for letter in letters(cli, group) if letter["key"]["value"] == "b")
+    out = cli("dead-letters", "show", group.name, name).good().out
+    assert f"value hex {b'bad b'.hex()}" in out
+    assert 'value     "bad b"' in out
+    assert "streamtable-origin-offset" in out
+    assert "replayed  never" in out
+    found = cli("dead-letters", "show", group.name, name, "--json").good().json
+    assert (found["value_hex"], found["key_hex"]) == (b"bad b".hex(), b"b".hex())
+
+
+@pytest.mark.parametrize("command", ["show", "replay"])
+@pytest.mark.parametrize("name", ["0:999999", "1:999999"])
+def test_a_letter_that_is_not_there_is_exit_code_1(
+    name: str, command: str, group: Group[str, int], cli: Cli
+) -> None:
+    ran = cli("dead-letters", command, group.name, name)
+    assert (ran.code, ran.out) == (1, "")
+    assert f"no dead letter {name}" in ran.err
+    assert not sent(cli, group)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["", "0", ":", "0:", ":1", "0:-1", "a:b", "0:1:2", "0x1:0", "0:" + "9" * 30, "\uff10:1", "0:1.0", "0:1 "],
+)
+def test_a_name_of_a_letter_that_is_none_is_refused(name: str, nowhere: Cli) -> None:
+    for command in ("show", "replay"):
+        ran = nowhere("dead-letters", command, "some", name)
+        assert (ran.code, ran.out) == (2, "")
+        assert "PARTITION:OFFSET" in ran.err
+
+
+def test_a_group_without_dead_letters_is_exit_code_1(cli: Cli) -> None:
+    ran = cli("dead-letters", "list", "none-of-ours")
+    assert (ran.code, ran.out) == (1, "")
+    assert "none-of-ours-dead-letters" in ran.err
+
+
+# ---- replay ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_letter_is_sent_once_however_often_it_is_asked_for(group: Group[str, int], cli: Cli) -> None:
+    name = letters(cli, group)[0]["letter"]
+    assert cli("dead-letters", "replay", group.name, name, "--json").good().json["sent"] == [name]
+    again = cli("dead-letters", "replay", group.name, name, "--json").good().json
+    assert (again["sent"], again["replayed_before"]) == ([], [name])
+    assert sent(cli, group).total() == 1
+    found = {letter["letter"]: letter["replayed"] for letter in letters(cli, group)}
+    assert found.pop(name)
+    assert not any(found.values())
+    rest = cli("dead-letters", "replay", group.name, "--all", "--json").good().json
+    assert sorted(rest["sent"]) == sorted(found)
+    assert sent(cli, group) == dict.fromkeys(("bad a", "bad b", "bad c", "bad d"), 1)
+    cli("dead-letters", "replay", group.name, name, "--again").good()
+    assert sorted(sent(cli, group).values()) == [1, 1, 1, 2]
+
+
+def test_letters_are_chosen_by_filters(group: Group[str, int], cli: Cli) -> None:
+    cli("dead-letters", "replay", group.name, "--grep", "bad [ac]").good()
+    assert sent(cli, group) == {"bad a": 1, "bad c": 1}
+
+
+@pytest.mark.parametrize("step", ["begun", "outputs-produced", "flushed", "committed"])
+def test_a_replay_that_is_killed_and_run_again_sends_exactly_once(
+    step: str, group: Group[str, int], cli: Cli
+) -> None:
+    command = ("dead-letters", "replay", group.name, "--all")
+    killed = cli.run(*command, env={"STREAMTABLE_FAILPOINT": step})
+    assert killed.code == -signal.SIGKILL
+    ran = cli.run(*command, "--json").good()
+    assert len(ran.json["sent"]) == (0 if step == "committed" else 4)
+    assert sent(cli, group) == dict.fromkeys(("bad a", "bad b", "bad c", "bad d"), 1)
+    assert all(letter["replayed"] for letter in letters(cli, group))
+
+
+def test_a_letter_goes_out_as_it_is_and_the_processor_handles_it_as_at_its_origin(
+    cli: Cli, world: World
+) -> None:
+    """The value was bad for the code of then; now a codec that reads it has been deployed."""
+    now = int(time.time() * 1000) - 60_000
+    made = world.group(partitions=1)
+    world.send(world.topics.name("in"), (b"k", b"oops"), headers=[("trace", b"7")], timestamp=now)
+    with world.running(made):
+        until(lambda: len(letters(cli, made)) == 1, "a dead letter")
+    cli("dead-letters", "replay", made.name, "--all").good()
+    (record,) = cli("topics", "tail", made.retry, "--json").good().lines
+    headers = {each["name"]: each["value"] for each in record["headers"]}
+    assert (headers["trace"], headers["streamtable-origin-offset"]) == ("7", "0")
+    assert (record["value"]["value"], record["timestamp"]) == ("oops", at(now))
+    stream = Stream(world.topics.name("in"), made.inputs[0].stream.key, Oops())
+    mended: Group[str, int] = Group(made.name, replace(made.inputs[0], stream=stream), made.persist)  # type: ignore[arg-type]  # there is one
+    with world.running(mended):
+        until(lambda: cli("table", "get", made.table.name, "k").code == 0, "it is counted")
+    assert cli("table", "get", made.table.name, "k").good().out == '"k": long 42\n'
+
+
+class Oops(Long):
+    """Reads what Long does not."""
+
+    def decode(self, data: bytes) -> int:
+        return 42 if data == b"oops" else super().decode(data)
+
+
+def test_several_replays_at_the_same_time_send_each_letter_once(cli: Cli, world: World) -> None:
+    made = world.group(partitions=1)
+    for number in range(30):
+        world.letter(made, b"k", b"bad %d" % number, offset=number)
+    running = [cli.process("dead-letters", "replay", made.name, "--all") for _ in range(3)]
+    for process in running:
+        out, err = process.communicate(timeout=60)
+        assert process.returncode in (0, 1), out + err
+        assert "Traceback" not in err
+    cli("dead-letters", "replay", made.name, "--all").good()
+    assert sent(cli, made) == {f"bad {number}": 1 for number in range(30)}
+
+
+def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: World) -> None:
+    made = world.group(partitions=1)
+    world.letter(made, b"k", b"bad", offset=0)
+    outbox = world.kafka.outbox(world.topics.name("tx"))
+    outbox.open(30)
+    outbox.begin()
+    outbox.produce(made.dead_letters, b"k", b"of a processor that is not there any more")
+    outbox.flush(30)
+    marker = replayed_marker(made.dead_letters, 0, 0, group=made.name, now=time.time())
+    world.send(made.dead_letters, (None, None), headers=marker.headers)
+    assert "is shown up to 1" in cli("dead-letters", "list", made.name).err
+    # The broker ends the transaction when it has lasted for ten seconds.
+    ran = cli("dead-letters", "replay", made.name, "--all", "--json").good()
+    outbox.close()
+    assert ran.json == {"group": made.name, "sent": [], "replayed_before": ["0:0"]}
+    assert not sent(cli, made)
+
+
+def test_markers_are_no_letters_and_are_written_behind_theirs(group: Group[str, int], cli: Cli) -> None:
+    cli("dead-letters", "replay", group.name, "--all").good()
+    lines = cli("topics", "tail", group.dead_letters, "--offset", "0", "--json").good().lines
+    markers = [line for line in lines if any(each["name"] == REPLAYED_OFFSET for each in line["headers"])]
+    assert (len(lines), len(markers), len(letters(cli, group))) == (8, 4, 4)
+    for marker in markers:
+        assert marker["key"]["type"] == marker["value"]["type"] == "null"
+        (offset,) = [int(each["value"]) for each in marker["headers"] if each["name"] == REPLAYED_OFFSET]
+        assert offset < marker["offset"]
+
+
+def test_a_record_that_is_no_letter_is_listed_and_not_sent(cli: Cli, world: World) -> None:
+    made = world.group(partitions=1)
+    world.send(made.dead_letters, (b"k", b"from elsewhere"))
+    for number in (b"\xff", b"9" * 5_000):
+        world.send(made.dead_letters, (b"k", b"v"), headers=[(REPLAYED_OFFSET, number), (TIME, number)])
+    assert [letter["origin"] for letter in letters(cli, made)] == [None, None, None]
+    assert "unknown" in cli("dead-letters", "list", made.name).good().out
+    ran = cli("dead-letters", "replay", made.name, "--all")
+    assert ran.code == 2
+    assert "none of Streamtable's" in ran.err
+    assert not sent(cli, made)
+
+
+def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_origin(
+    cli: Cli, world: World
+) -> None:
+    made = world.group(partitions=1)
+    admin = world.kafka.admin()
+    admin.alter_topic(made.dead_letters, {"max.message.bytes": "2000"})
+    until(
+        lambda: admin.describe([made.dead_letters])[made.dead_letters].config["max.message.bytes"] == "2000",
+        "the setting is there",
+    )
+    world.send(world.topics.name("in"), (b"k", b"x" * 5_000), headers=[("trace", b"7")])
+    with world.running(made):
+        until(lambda: len(letters(cli, made)) == 1, "a dead letter")
+    (letter,) = letters(cli, made)
+    assert (letter["value"]["type"], letter["value_omitted_bytes"]) == ("null", "5000")
+    cli("dead-letters", "replay", made.name, "--all").good()
+    assert sent(cli, made) == {"x" * 5_000: 1}
+    (record,) = cli("topics", "tail", made.retry, "--json").good().lines
+    assert {"name": "trace", "type": "text", "value": "7"} in record["headers"]
+    admin.delete_topic(world.topics.name("in"))
+    world.topics.create("in2")
+    until(lambda: world.topics.name("in") not in admin.topic_partitions(), "the origin is gone")
+    world.topics.create("in", partitions=1)
+    ran = cli("dead-letters", "replay", made.name, "--all", "--again")
+    assert ran.code == 2
+    assert "does not hold it any more" in ran.err
+    admin.close()
+
+
+def test_a_letter_that_the_retry_topic_does_not_take_is_refused_and_nothing_is_sent(
+    group: Group[str, int], cli: Cli, world: World
+) -> None:
+    admin = world.kafka.admin()
+    admin.alter_topic(group.retry, {"max.message.bytes": "200"})
+    until(lambda: admin.topics([group.retry])[group.retry].max_message_bytes == 200, "the setting is there")
+    ran = cli("dead-letters", "replay", group.name, "--all")
+    assert ran.code == 2
+    assert "max.message.bytes" in ran.err
+    assert not sent(cli, group)
+    admin.delete_topic(group.retry)
+    until(lambda: group.retry not in admin.topic_partitions(), "the topic is gone")
+    missing = cli("dead-letters", "replay", group.name, "--all")
+    assert missing.code == 1
+    assert group.retry in missing.err
+    assert admin.watermarks([TopicPartition(group.dead_letters, 0)])
+    admin.close()

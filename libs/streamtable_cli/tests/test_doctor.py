@@ -1,0 +1,204 @@
+"""`streamtable doctor`: a deployment that is well, and what it says of each thing that is not."""
+
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
+
+from localkafka.fixtures import OwnBroker
+from localkafka.process import reserve_port
+from streamtable.kafka.admin import BrokerAddress
+from streamtable_cli import checks
+from streamtable_cli.findings import Level
+from streamtable_cli.reach import advertised, bootstrap
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No topics are declared here, and state has a folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+def facts(ran_json: Any, subject: str) -> list[tuple[str, str]]:
+    return [(each["level"], each["fact"]) for each in ran_json if each["subject"] == subject]
+
+
+def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder: Path) -> None:
+    group = world.group(partitions=2)
+    stream = world.topics.name("in")
+    (folder / "topics.yaml").write_text(f"topics: {{{stream}: {{partitions: 2}}}}\n")
+    (folder / "well_of_tests.py").write_text(
+        "from streamtable import *\n"
+        f"GROUP = Group({group.name!r}, Input(Stream({stream!r}, String(), Long()), aggregate=Count()), Persist(Long()))\n"
+    )
+    with world.running(group):
+        world.send(stream, (b"k", NUMBER.encode(1)))
+        until(lambda: cli("table", "get", group.table.name, "k").code == 0, "it is counted")
+        ran = cli("doctor", "--file", "topics.yaml", "--graph", "well_of_tests:GROUP", "--json").good()
+    found = ran.json
+    assert not [each for each in found if each["level"] == "problem"]
+    assert facts(found, "topics") == [("ok", "1 is as declared in topics.yaml")]
+    assert facts(found, f"graph {group.name}") == [
+        ("ok", "its 4 topics are there; the inputs have 2 partitions")
+    ]
+    (members, letters) = facts(found, f"group {group.name}")
+    assert members[0] == "ok"
+    assert members[1].startswith("stable, 1 member, lag ")
+    assert letters == ("ok", "no dead letters")
+    assert [level for level, _ in facts(found, "clock")] == ["ok"]
+    assert any("KIP-848" in each["fact"] for each in found)
+    assert any("one broker only" in each["fact"] for each in found)
+    del sys.modules["well_of_tests"]
+
+
+def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World, folder: Path) -> None:
+    group = world.group(partitions=2)
+    stream = world.topics.name("in")
+    (folder / "topics.yaml").write_text(
+        f"topics: {{{stream}: {{partitions: 3}}, {world.topics.name('missing')}: }}\n"
+    )
+    world.letter(group, b"k", b"bad", offset=0)
+    ran = cli("doctor", "--file", "topics.yaml", "--group", group.name)
+    assert ran.code == 1
+    assert "declared, but not there" in ran.out
+    assert "partitions is 2, declared is 3" in ran.out
+    assert "streamtable topics apply --file topics.yaml" in ran.out
+    assert "has never run" in ran.out
+    assert "1 dead letter never replayed" in ran.out
+    cli("dead-letters", "replay", group.name, "--all").good()
+    (_, letters) = facts(cli("doctor", "--group", group.name, "--json").json, f"group {group.name}")
+    assert letters == ("ok", "1 dead letter, all replayed")
+
+
+def test_without_a_broker_each_address_is_looked_at(nowhere: Cli) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as deaf:
+        servers = f"127.0.0.1:9,no-such-host.invalid:9092,127.0.0.1:{deaf.getsockname()[1]}"
+        ran = nowhere("--timeout", "1", "--bootstrap-servers", servers, "doctor")
+    assert ran.code == 1
+    assert "nothing listens there" in ran.out
+    assert "the name is not known here" in ran.out
+    assert "does not answer as Kafka" in ran.out
+
+
+def test_a_broker_that_advertises_what_is_not_reached_from_here_is_explained(
+    own_broker: OwnBroker,
+) -> None:
+    """As a broker in a container does."""
+    with reserve_port(0) as held:
+        nobody = held.getsockname()[1]
+    broker = own_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{nobody}"})
+    ran = Cli(broker.bootstrap_servers)("doctor", "--json")
+    assert ran.code == 1
+    (problem,) = [each for each in ran.json if each["level"] == "problem"]
+    assert problem["fact"] == f"advertises 127.0.0.1:{nobody}: nothing listens there"
+    assert "advertised.listeners" in problem["advice"]
+
+
+def test_an_advertised_name_that_is_unknown_and_a_loopback_seen_from_outside() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        brokers = [BrokerAddress(1, "broker.invalid", 9092), BrokerAddress(2, "127.0.0.1", port)]
+        unknown, loopback = advertised(brokers, "kafka.example.org:9092", 2)
+        (inside,) = advertised(brokers[1:], f"localhost:{port}", 2)
+    assert (unknown.level, loopback.level, inside.level) == (Level.PROBLEM, Level.WARNING, Level.OK)
+    assert "not known here" in unknown.fact
+    assert "this very machine" in loopback.fact
+
+
+def test_ipv6_addresses_are_looked_at_without_their_brackets() -> None:
+    (found,) = bootstrap("[::1]:9", 1)
+    assert found.fact.startswith("::1:9: ")
+
+
+@pytest.mark.parametrize(
+    ("free", "level"), [(10 << 20, Level.PROBLEM), (500 << 20, Level.WARNING), (10 << 30, Level.OK)]
+)
+def test_room_for_state_is_judged(
+    free: int, level: Level, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Usage:
+        pass
+
+    usage = Usage()
+    usage.free = free  # type: ignore[attr-defined]  # what shutil answers has more
+    monkeypatch.setattr("streamtable_cli.checks.shutil.disk_usage", lambda path: usage)
+    (found,) = checks.state_dir(folder / "not" / "made" / "yet")
+    assert found.level is level
+    assert "MiB" in found.fact
+
+
+def test_a_state_dir_that_cannot_even_be_asked_for_is_a_problem(folder: Path) -> None:
+    (found,) = checks.state_dir(folder / ("x" * 300))
+    assert found.level is Level.PROBLEM
+    assert "too long" in found.fact
+
+
+@pytest.mark.parametrize(
+    ("newest_in", "level"), [(None, Level.OK), (-60.0, Level.OK), (0.5, Level.OK), (90.0, Level.WARNING)]
+)
+def test_a_clock_behind_the_brokers_is_noticed(newest_in: float | None, level: Level) -> None:
+    class Admin:
+        def newest_timestamp(self, topic: str) -> int | None:
+            return None if newest_in is None else int((time.time() + newest_in) * 1000)
+
+    (found,) = checks.clock(Admin())  # type: ignore[arg-type]  # all that it asks
+    assert found.level is level
+
+
+def settings(**changes: str) -> Iterator[Any]:
+    class Admin:
+        def broker_settings(self, number: int) -> dict[str, str]:
+            good = {
+                "offsets.topic.replication.factor": "3",
+                "transaction.state.log.replication.factor": "3",
+                "default.replication.factor": "3",
+                "transaction.state.log.min.isr": "2",
+                "min.insync.replicas": "2",
+                "offsets.retention.minutes": "10080",
+                "transaction.max.timeout.ms": "900000",
+                "auto.create.topics.enable": "false",
+                "unclean.leader.election.enable": "false",
+            }
+            return good | {name.replace("_", "."): value for name, value in changes.items()}
+
+    brokers = [BrokerAddress(number, "h", 9092) for number in range(3)]
+    return checks.settings(Admin(), brokers)  # type: ignore[arg-type]  # all that it asks
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("transaction_state_log_min_isr", "1"),
+        ("min_insync_replicas", "1"),
+        ("offsets_topic_replication_factor", "1"),
+        ("offsets_retention_minutes", "1440"),
+        ("transaction_max_timeout_ms", "5000"),
+        ("auto_create_topics_enable", "true"),
+        ("unclean_leader_election_enable", "true"),
+    ],
+)
+def test_settings_that_lose_things_are_warnings(name: str, value: str) -> None:
+    found = [each for each in settings(**{name: value}) if each.level is Level.WARNING]
+    assert [each.fact for each in found] == [f"{name.replace('_', '.')} is {value}"]
+    assert found[0].advice
+
+
+def test_good_settings_are_no_warnings() -> None:
+    assert [each.level for each in settings()] == [Level.OK]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--file", "none.yaml"), ("--graph", "none_of_ours:GROUP"), ("--group",), ("--nope",)],
+)
+def test_wrong_usage_is_exit_code_2(arguments: tuple[str, ...], nowhere: Cli) -> None:
+    ran = nowhere("doctor", *arguments)
+    assert (ran.code, ran.out) == (2, "")

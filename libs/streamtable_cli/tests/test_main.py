@@ -1,0 +1,259 @@
+"""What all commands have in common: flags, exit codes, errors without tracebacks, signals and closed pipes."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from select import select
+
+import pytest
+from libs.streamtable_cli.tests.bench import COMMAND, Cli, World, until
+
+COMMANDS = [
+    ("topics", "list"),
+    ("topics", "tail", "some"),
+    ("table", "get", "some-table", "key"),
+    ("table", "scan", "some-table"),
+    ("table", "watch", "some-table"),
+    ("group", "list"),
+    ("group", "describe", "some"),
+    ("group", "lag", "some"),
+    ("group", "reset", "some", "--to", "earliest"),
+    ("dead-letters", "list", "some"),
+    ("dead-letters", "show", "some", "0:0"),
+    ("dead-letters", "replay", "some", "--all"),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_a_broker_that_is_not_there_is_named_within_five_seconds(
+    command: tuple[str, ...], nowhere: Cli
+) -> None:
+    began = time.monotonic()
+    ran = nowhere("--timeout", "1", *command)
+    assert time.monotonic() - began < 5
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith("error: ")
+    assert "127.0.0.1:9" in ran.err
+
+
+def test_by_default_too_it_takes_less_than_five_seconds(nowhere: Cli) -> None:
+    began = time.monotonic()
+    assert nowhere("topics", "list").code == 1
+    assert time.monotonic() - began < 4  # which leaves a second for Python to begin
+
+
+def test_in_a_process_of_its_own_there_is_one_line_and_no_traceback(nowhere: Cli) -> None:
+    ran = nowhere.run("topics", "list")
+    assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
+
+
+def test_the_version_is_told_without_asking_kafka(nowhere: Cli) -> None:
+    assert nowhere("--version").out.startswith("streamtable ")
+
+
+@pytest.mark.parametrize(
+    ("servers", "said"),
+    [
+        ("", "not empty"),
+        ("  ", "not empty"),
+        ("localhost", "host:port"),
+        ("localhost:0", "1 to 65535"),
+        ("localhost:65536", "1 to 65535"),
+        ("localhost:9092,localhost:9092", "each once"),
+        ("::1:9092", "IPv6 in brackets"),
+        ("localhost:9092 # the usual", "host:port"),
+        ("'localhost:9092'", "host:port"),
+        ("local host:9092", "host:port"),
+        ("kafka:1e3", "host:port"),
+        (",", "host:port"),
+    ],
+)
+def test_malformed_addresses_are_refused_before_anything_is_asked(
+    servers: str, said: str, nowhere: Cli
+) -> None:
+    ran = nowhere("--bootstrap-servers", servers, "topics", "list")
+    assert (ran.code, ran.out) == (2, "")
+    assert said in ran.err
+    assert "--bootstrap-servers" in ran.err
+
+
+@pytest.mark.parametrize("servers", ["127.0.0.1:9, 127.0.0.1:19", "[::1]:9"])
+def test_lists_with_spaces_and_ipv6_in_brackets_are_addresses(servers: str, nowhere: Cli) -> None:
+    ran = nowhere("--timeout", "0.5", "--bootstrap-servers", servers, "topics", "list")
+    assert ran.code == 1
+    assert "no answer" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("STREAMTABLE_BOOTSTRAP_SERVERS", ""),
+        ("STREAMTABLE_BOOTSTRAP_SERVERZ", "localhost:9092"),
+        ("STREAMTABLE_STATE_DIR", " "),
+        ("STREAMTABLE_START_TIMEOUT", "nan"),
+        ("STREAMTABLE_KAFKA_GROUP_ID", "mine"),
+    ],
+)
+def test_a_wrong_setting_in_the_environment_is_named(variable: str, value: str, nowhere: Cli) -> None:
+    ran = nowhere("topics", "list", env={variable: value})
+    assert (ran.code, ran.out) == (2, "")
+    assert variable in ran.err
+
+
+def test_a_flag_goes_before_the_environment(nowhere: Cli) -> None:
+    flag = ("--bootstrap-servers", "127.0.0.1:19")
+    ran = nowhere(
+        "--timeout", "0.5", *flag, "topics", "list", env={"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"}
+    )
+    assert "127.0.0.1:19" in ran.err
+
+
+@pytest.mark.parametrize("option", ["sasl.username", "=x", ""])
+def test_an_option_of_the_client_needs_a_name_and_a_value(option: str, nowhere: Cli) -> None:
+    ran = nowhere("--option", option, "topics", "list")
+    assert ran.code == 2
+    assert "NAME=VALUE" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("isolation.level=read_uncommitted", "refused"),
+        ("no.such.option=1", "no.such.option"),
+        ("acks=", "not empty"),
+    ],
+)
+def test_an_option_that_breaks_a_guarantee_or_does_not_exist_is_refused(
+    option: str, said: str, nowhere: Cli
+) -> None:
+    ran = nowhere("--option", option, "topics", "list")
+    assert ran.code == 2
+    assert said in ran.err
+
+
+def test_a_secret_does_not_show_in_an_error(nowhere: Cli) -> None:
+    ran = nowhere("-X", "sasl.password=hunter2", "-X", "no.such.option=1", "topics", "list")
+    assert ran.code == 2
+    assert "hunter2" not in ran.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list", "--nope"),
+        ("nope",),
+        ("topics", "nope"),
+        ("topics", "tail"),
+        ("table", "get", "some-table"),
+        ("--timeout", "0", "topics", "list"),
+        ("--timeout", "soon", "topics", "list"),
+        ("--timeout", "nan", "topics", "list"),
+        ("topics", "tail", "some", "--last", "-1"),
+        ("topics", "tail", "some", "--last", "1_0_0_x"),
+        ("topics", "tail", "some", "--offset", str(2**63)),
+        ("topics", "tail", "some", "--last", "3", "--offset", "4"),
+        ("topics", "tail", "some", "--since", "1h", "--offset", "4"),
+        ("topics", "tail", "some", "--partition", "-1"),
+        ("table", "scan", "some-table", "--limit", "0"),
+        ("table", "watch", "some-table", "--key", "a", "--prefix", "b"),
+        ("table", "get", "some-table", "a", "--key-type", "float"),
+        ("group", "reset", "some"),
+        ("dead-letters", "replay", "some"),
+        ("dead-letters", "replay", "some", "0:1", "--all"),
+        ("dead-letters", "replay", "some", "--all", "--error", "PoisonRecord"),
+        ("graph", "show"),
+        ("graph", "show", "a:B", "--format", "png"),
+        ("graph", "show", "a:B", "--format", "svg", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(command: tuple[str, ...], nowhere: Cli) -> None:
+    ran = nowhere(*command)
+    assert (ran.code, ran.out) == (2, "")
+    assert "Error" in ran.err
+
+
+@pytest.mark.parametrize(
+    "group", ["", "a/b", "..", ".", "g" * 300, "g" * 245, "a b", "grün", "a\nb", "$(id)"]
+)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("group", "reset", "{}", "--to", "earliest"),
+        ("dead-letters", "list", "{}"),
+        ("dead-letters", "show", "{}", "0:0"),
+        ("dead-letters", "replay", "{}", "--all"),
+    ],
+    ids=lambda command: command[1],
+)
+def test_a_group_name_that_cannot_be_one_is_refused(
+    command: tuple[str, ...], group: str, nowhere: Cli
+) -> None:
+    if group == "g" * 245 and command[1] == "reset":
+        return  # long, but a group's name may be; its topics' could not
+    ran = nowhere(*(group if part == "{}" else part for part in command))
+    assert (ran.code, ran.out) == (2, "")
+    assert "cannot be a topic name" in ran.err
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", "x" * 300, "*", "a b", "grün", "-n"])
+def test_odd_names_of_topics_and_groups_are_just_not_there(name: str, cli: Cli) -> None:
+    for command in (("topics", "tail"), ("group", "lag"), ("table", "scan")):
+        ran = cli(*command, "--", name)
+        assert (ran.code, ran.out) == (1, ""), command
+        assert ran.err.startswith("error: there is no ")
+
+
+def test_help_is_there_whatever_the_settings_are(nowhere: Cli) -> None:
+    for command in ((), ("topics",), ("topics", "tail"), ("group", "reset")):
+        ran = nowhere(*command, "--help", env={"STREAMTABLE_NONSENSE": "1"}).good()
+        assert ran.out.startswith("Usage: streamtable")
+
+
+def test_completion_can_be_had_for_a_shell(nowhere: Cli) -> None:
+    env = {"_STREAMTABLE_COMPLETE": "complete_bash", "COMP_WORDS": "streamtable top", "COMP_CWORD": "1"}
+    assert nowhere.run(env=env).out.split() == ["topics"]
+
+
+def test_ctrl_c_is_quiet_and_130(cli: Cli, world: World) -> None:
+    topic = world.topics.create("in")
+    process = cli.process("topics", "tail", topic, "--follow", "--last", "0")
+    assert process.stdout is not None
+    deadline = time.monotonic() + 30
+    while not select([process.stdout], [], [], 0.2)[0]:
+        assert time.monotonic() < deadline
+        world.send(topic, (b"k", b"seen"))
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "")
+
+
+def _reading(pid: int) -> bool:
+    """The client's threads are there."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir())) > 3
+
+
+def test_ctrl_c_while_it_waits_for_a_broker_is_quiet_too(nowhere: Cli) -> None:
+    process = nowhere.process("--timeout", "60", "topics", "list")
+    until(lambda: _reading(process.pid), "it waits")
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "")
+
+
+def test_a_pipe_that_is_closed_early_is_quiet(cli: Cli, world: World) -> None:
+    topic = world.topics.create("in")
+    world.send(topic, *((b"k", b"x" * 1000) for _ in range(500)))
+    shell = " ".join([*COMMAND, "topics", "tail", topic, "--offset", "0"]) + " | head -n 1"
+    done = subprocess.run(
+        shell,
+        shell=True,
+        env={**os.environ, **cli.environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (len(done.stdout.splitlines()), done.stderr) == (1, "")
