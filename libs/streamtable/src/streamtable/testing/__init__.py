@@ -1,1 +1,0 @@
-"""For tests of processors: what a table must hold after faults."""

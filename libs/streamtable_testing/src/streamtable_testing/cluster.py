@@ -1,0 +1,107 @@
+"""Questions to the virtual Kafka, `ports.Cluster`, and its sender of single records, `ports.Producer`."""
+
+from collections.abc import Callable, Iterable, Mapping
+
+from streamtable.clock import Clock
+from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.partitioner import Partitioner
+from streamtable.ports import TopicInfo
+from streamtable.types import Ack, Committed, Headers, TopicPartition, Watermarks
+from streamtable_testing.faults import Wire
+from streamtable_testing.group import GroupCoordinator
+from streamtable_testing.topic import Partition, Topic
+
+
+class VirtualCluster:
+    """Answers at once."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, Topic],
+        partition: Callable[[TopicPartition], Partition | None],
+        group: Callable[[str], GroupCoordinator],
+        wire: Wire,
+    ) -> None:
+        self._topics = topics
+        self._partition = partition
+        self._group = group
+        self._wire = wire
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        def find() -> dict[str, TopicInfo]:
+            return {name: self._topics[name].info for name in names if name in self._topics}
+
+        return self._wire.ask("topics", find, silent=RetryLater)
+
+    def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
+        def look() -> dict[TopicPartition, Watermarks]:
+            found = {}
+            for place in places:
+                if (partition := self._partition(place)) is None:
+                    raise RetryLater("there is no such partition, or the broker does not know it yet").at(
+                        *place
+                    )
+                found[place] = Watermarks(partition.low, partition.high)
+            return found
+
+        return self._wire.ask("watermarks", look, silent=RetryLater)
+
+    def stable_offsets(
+        self, group: str, places: Iterable[TopicPartition]
+    ) -> Mapping[TopicPartition, Committed | None]:
+        return self._wire.ask(
+            "stable-offsets", lambda: self._group(group).offsets.stable(places), silent=RetryLater
+        )
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class VirtualProducer:
+    """Sends each record at once; the answer comes before `produce` returns."""
+
+    def __init__(
+        self,
+        topic: Callable[[str], Topic | None],
+        wire: Wire,
+        clock: Clock,
+        partitioner: Partitioner,
+    ) -> None:
+        self._topic = topic
+        self._wire = wire
+        self._clock = clock
+        self._partitioner = partitioner
+
+    def produce(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        done: Callable[[Ack | StreamtableError], None],
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> None:
+        at = timestamp_ms or round(self._clock.now() * 1000)
+
+        def append() -> Ack:
+            found = self._topic(topic)
+            if found is None:
+                raise RetryLater("the record was not delivered: there is no such topic", topic=topic)
+            if not found.fits(key, value, headers):
+                raise Unencodable("the record is larger than the topic accepts", topic=topic)
+            partition = found.partition_of(key, self._partitioner)
+            return Ack(*partition.place, partition.append(key, value, headers, at))
+
+        try:
+            answer: Ack | StreamtableError = self._wire.ask("produce", append, silent=RetryLater)
+        except StreamtableError as error:
+            answer = error
+        done(answer)
+
+    def flush(self, timeout: float) -> int:
+        del timeout
+        return 0
+
+    def close(self, timeout: float) -> None:
+        """Nothing waits."""

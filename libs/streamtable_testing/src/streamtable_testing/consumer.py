@@ -1,0 +1,175 @@
+"""A member of a group on the virtual Kafka: `ports.GroupConsumer`.
+
+It joins with its first poll and is heard with every one; a poll carries out at most one change of its assignment, after
+it has fetched, so it may return records of a partition that its callback has just taken away.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Literal
+
+from streamtable.clock import Clock
+from streamtable.errors import Migrated, RetryLater
+from streamtable.ports import RebalanceListener
+from streamtable.types import Committed, RecordBatch, TopicPartition
+from streamtable_testing.faults import Wire
+from streamtable_testing.group import GroupCoordinator, Heard, VirtualMembership
+from streamtable_testing.topic import Partition, Record
+
+_Callback = Literal["assigned", "revoked", "lost"]
+
+
+class VirtualGroupConsumer:
+    """One member.
+
+    Args:
+        member_id: unlike all others'.
+        group: its coordinator.
+        partition: finds a partition; None if there is none.
+        wire: to the broker.
+        clock: a poll without records lets its time-out pass.
+    """
+
+    def __init__(
+        self,
+        member_id: str,
+        group: GroupCoordinator,
+        partition: Callable[[TopicPartition], Partition | None],
+        wire: Wire,
+        clock: Clock,
+    ) -> None:
+        self._member_id = member_id
+        self._group = group
+        self._partition = partition
+        self._wire = wire
+        self._clock = clock
+        self._topics: Sequence[str] = ()
+        self._listener: RebalanceListener | None = None
+        self._epoch: int | None = None  # None: not joined
+        self._owned: set[TopicPartition] = set()
+        self._paused: set[TopicPartition] = set()
+        self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
+        self._heartbeats = 0
+        self._failure: BaseException | None = None
+        self._closed = False
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._topics, self._listener = list(topics), listener
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        self._raise_failure()
+        batches = self._fetch(max_records)
+        self._heartbeat()
+        self._raise_failure()
+        if not batches:
+            self._clock.sleep(timeout)
+        return batches
+
+    def pause(self, places: Iterable[TopicPartition]) -> None:
+        self._paused.update(places)
+
+    def resume(self, places: Iterable[TopicPartition]) -> None:
+        resumed = self._paused.intersection(places)
+        if unplaced := resumed - self._next.keys():
+            raise AssertionError(f"resumed before it was said where to read: {sorted(unplaced)}")
+        self._paused -= resumed
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        if place not in self._owned:
+            raise Migrated("a seek in a partition that is not assigned").at(*place, offset)
+        self._next[place] = offset
+
+    def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
+        if not offsets:
+            return
+        membership = self.membership()
+        if not membership.member_id:
+            raise Migrated("nothing is committed outside of the group: it has not been joined, or was left")
+
+        def commit() -> None:
+            self._group.check(membership)
+            self._group.offsets.committed.update(offsets)
+
+        self._wire.ask("commit-offsets", commit, silent=RetryLater)
+
+    def membership(self) -> VirtualMembership:
+        return VirtualMembership(self._group.name, self._member_id if self._epoch else "", self._epoch or 0)
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._heartbeats += 1  # none that is under way counts any more
+        self._take(frozenset(self._owned), "revoked")
+        with suppress(RetryLater):  # the group notices by itself, later
+            self._wire.ask("leave", lambda: self._group.leave(self._member_id), silent=RetryLater)
+        self._epoch = None
+        self._raise_failure()
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _fetch(self, max_records: int) -> list[RecordBatch]:
+        starts = {place: self._next[place] for place in sorted(self._next.keys() - self._paused)}
+
+        def fetch() -> list[tuple[TopicPartition, list[Record], int]]:
+            fetched, room = [], max_records
+            for place, start in starts.items():
+                if room and (partition := self._partition(place)) is not None:
+                    records, position = partition.read(start, room)
+                    fetched.append((place, records, position))
+                    room -= len(records)
+            return fetched
+
+        if not starts:
+            return []
+        try:
+            fetched = self._wire.ask("fetch", fetch, silent=RetryLater)
+        except RetryLater:
+            return []
+        for place, _, position in fetched:
+            self._next[place] = position
+        return [RecordBatch(*place, records) for place, records, _ in fetched if records]
+
+    def _heartbeat(self) -> None:
+        self._heartbeats = number = self._heartbeats + 1
+        try:
+            heard = self._wire.ask("heartbeat", lambda: self._hear(number), silent=RetryLater)
+        except RetryLater:
+            return
+        except Migrated:
+            revoked = self._wire.faults.removal_told_as_revocation(self._wire.process)
+            self._take(frozenset(self._owned), "revoked" if revoked else "lost")
+            self._epoch = None
+            return
+        self._epoch = heard.epoch
+        if heard.revoke:
+            self._take(heard.revoke, "revoked")
+        elif heard.assign:
+            self._owned |= heard.assign
+            self._paused |= heard.assign
+            self._tell("assigned", heard.assign)
+
+    def _hear(self, number: int) -> Heard:
+        if number != self._heartbeats:
+            raise Migrated("a late heartbeat says nothing: there has been another since")
+        if self._epoch is None:
+            self._group.join(self._member_id, self._topics)
+        return self._group.heartbeat(self._member_id, self._epoch or 0, frozenset(self._owned))
+
+    def _take(self, places: frozenset[TopicPartition], told: _Callback) -> None:
+        self._tell(told, places)
+        self._owned -= places
+        self._paused -= places
+        for place in places:
+            self._next.pop(place, None)
+
+    def _tell(self, told: _Callback, places: frozenset[TopicPartition]) -> None:
+        if places and self._listener is not None and self._failure is None:
+            try:
+                getattr(self._listener, told)(sorted(places))
+            except Exception as error:  # noqa: BLE001 - kept, and raised as it is by `poll` or `close`
+                self._failure = error
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure

@@ -1,0 +1,172 @@
+"""The group coordinator of the virtual Kafka: members, their partitions, and the offsets that they commit.
+
+After the consumer protocol (KIP-848) with the range assignor: a change of the members changes the target; every member
+learns with its own heartbeats what to give up, and a partition is given to its new owner after the former one has let
+it go, has left, or has not been heard for the session timeout.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from streamtable.clock import Clock
+from streamtable.errors import Migrated, RetryLater
+from streamtable.types import Committed, TopicPartition
+from streamtable_testing.transactions import Transaction
+
+Places = frozenset[TopicPartition]
+
+
+@dataclass(frozen=True, slots=True)
+class VirtualMembership:
+    """Who sends offsets, as of the heartbeat before. `member_id` is empty outside of the group."""
+
+    group: str
+    member_id: str
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """The coordinator's answer to a heartbeat: what to give up, or, once that is done, what is new."""
+
+    epoch: int
+    revoke: Places = frozenset()
+    assign: Places = frozenset()
+
+
+@dataclass
+class _Member:
+    topics: Sequence[str]
+    epoch: int
+    heard_at: float
+    owned: Places = field(default_factory=frozenset)
+
+
+class Offsets:
+    """What a group has committed, and what is pending in transactions."""
+
+    def __init__(self) -> None:
+        self.committed: dict[TopicPartition, Committed] = {}
+        self._pending: dict[Transaction, dict[TopicPartition, Committed]] = {}
+
+    def add(self, transaction: Transaction, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """They are pending until the transaction has ended."""
+        self._pending.setdefault(transaction, {}).update(offsets)
+        transaction.offsets.add(self)
+
+    def end(self, transaction: Transaction) -> None:
+        pending = self._pending.pop(transaction)
+        if transaction.committed:
+            self.committed.update(pending)
+
+    def stable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        """Raises `RetryLater` while one of them is pending."""
+        found = {place: self.committed.get(place) for place in places}
+        for pending in self._pending.values():
+            for place in found.keys() & pending.keys():
+                raise RetryLater("the committed offset is pending in a transaction: ask again").at(*place)
+        return found
+
+    def forget(self, topic: str | None = None) -> None:
+        """As when a topic is deleted, or when all offsets expire."""
+        for place in [p for p in self.committed if topic in {None, p.topic}]:
+            del self.committed[place]
+
+
+class GroupCoordinator:
+    """One group.
+
+    Args:
+        name: of the group.
+        clock: for heartbeats.
+        session_timeout: seconds without a heartbeat after which a member is removed.
+        partitions: of a topic by its name; 0 if there is none.
+    """
+
+    def __init__(
+        self, name: str, clock: Clock, session_timeout: float, partitions: Callable[[str], int]
+    ) -> None:
+        self.name = name
+        self.offsets = Offsets()
+        self._clock = clock
+        self._session_timeout = session_timeout
+        self._partitions = partitions
+        self._members: dict[str, _Member] = {}
+        self._target: dict[str, Places] = {}
+        self._dealt: object = None  # the members and numbers of partitions that it was made for
+        self._epoch = 0
+
+    @property
+    def members(self) -> Mapping[str, Places]:
+        """What each member holds, by member id."""
+        return {member_id: member.owned for member_id, member in self._members.items()}
+
+    def join(self, member_id: str, topics: Sequence[str]) -> None:
+        """Again with the same id: the former session is over."""
+        self._members.pop(member_id, None)
+        self._members[member_id] = _Member(topics, 0, self._clock.monotonic())
+
+    def leave(self, member_id: str) -> None:
+        self._members.pop(member_id, None)
+
+    def expire(self) -> None:
+        """Remove who has not been heard."""
+        now = self._clock.monotonic()
+        for member_id, member in list(self._members.items()):
+            if now - member.heard_at >= self._session_timeout:
+                del self._members[member_id]
+
+    def heartbeat(self, member_id: str, epoch: int, owned: Places) -> Heard:
+        """A member is there, and holds these. Raises `Migrated` if it was removed."""
+        self.check(VirtualMembership(self.name, member_id, epoch), older=True)
+        self._aim()
+        member, target = self._members[member_id], self._target.get(member_id, frozenset())
+        member.heard_at = self._clock.monotonic()
+        if owned - target:
+            return Heard(member.epoch, revoke=owned - target)
+        others = frozenset().union(*(m.owned for m in self._members.values() if m is not member))
+        # What it was given but has not heard of yet is its own; the rest of what it had is let go now.
+        member.owned = target - others
+        member.epoch = self._epoch
+        return Heard(member.epoch, assign=member.owned - owned)
+
+    def check(self, membership: VirtualMembership, *, older: bool = False) -> None:
+        """Refuse whoever is not a member, or speaks of an earlier time. Raises `Migrated`.
+
+        Args:
+            membership: who asks.
+            older: an earlier epoch is accepted: the answer to a heartbeat may have been lost.
+        """
+        member = self._members.get(membership.member_id)
+        if member is None or not (
+            membership.epoch == member.epoch or (older and membership.epoch < member.epoch)
+        ):
+            raise Migrated(
+                f"refused: the group has moved on (member {membership.member_id!r}, epoch {membership.epoch}, "
+                f"now {member.epoch if member else 'removed'})"
+            )
+
+    def _aim(self) -> None:
+        """Contiguous ranges of each topic in the order of joining, so that equal topics are dealt alike."""
+        topics = sorted({topic for member in self._members.values() for topic in member.topics})
+        # Each heartbeat comes by here, and hardly any of them finds a change.
+        dealt = (
+            [(member_id, member.topics) for member_id, member in self._members.items()],
+            [self._partitions(topic) for topic in topics],
+        )
+        if dealt == self._dealt:
+            return
+        self._dealt = dealt
+        target: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self._members}
+        for topic in topics:
+            subscribed = [m for m, member in self._members.items() if topic in member.topics]
+            each, more = divmod(self._partitions(topic), len(subscribed))
+            first = 0
+            for index, member_id in enumerate(subscribed):
+                end = first + each + (index < more)
+                target[member_id].update(TopicPartition(topic, p) for p in range(first, end))
+                first = end
+        aimed = {member_id: frozenset(places) for member_id, places in target.items()}
+        if aimed != self._target:
+            self._target = aimed
+            self._epoch += 1

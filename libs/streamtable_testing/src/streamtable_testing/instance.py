@@ -1,0 +1,169 @@
+"""One process of a group under test, over its lives: a kill ends one of them, and the disk stays."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+
+from streamtable.clock import Clock
+from streamtable.engine.basetask import Tasks
+from streamtable.engine.failpoint import Failpoint
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import StreamtableError
+from streamtable.graph import Group
+from streamtable.observe import Metrics, SilentProgress
+from streamtable.store.memory import MemoryStores
+from streamtable_testing.faults import Fault, Faults
+from streamtable_testing.log import VirtualKafka
+
+MakeTasks = Callable[[Clock, Failpoint], Tasks]
+"""Makes what makes the tasks of a process."""
+
+
+class Killed(BaseException):
+    """Unwinds the stack of a process that was killed."""
+
+
+class Graves(Faults):
+    """Nothing that a dead process still asks for, in `finally` or `with`, reaches the broker."""
+
+    def __init__(self) -> None:
+        self.dead: set[str] = set()
+
+    def before(self, process: str, call: str) -> Fault | None:
+        del call
+        return Fault.REQUEST_LOST if process in self.dead else None
+
+
+class Instance:
+    """A process: the engine's own code, turn by turn, on the virtual Kafka and a disk in memory.
+
+    It is killed where it comes by the failpoint `kill_at` for the n-th of `times`.
+
+    Args:
+        group: the graph.
+        kafka: the broker.
+        graves: where it goes when it is killed.
+        settings: how it works.
+        make_tasks: makes the tasks of each life; None: tasks over local tables.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        kafka: VirtualKafka,
+        graves: Graves,
+        settings: ProcessorSettings,
+        make_tasks: MakeTasks | None = None,
+    ) -> None:
+        self.group = group
+        self.processor: GroupProcessor | None = None
+        self.settings = settings
+        self.make_tasks = make_tasks
+        self._kafka = kafka
+        self._graves = graves
+        self._stores = MemoryStores(kafka.clock.now)
+        self._copies = MemoryStores(kafka.clock.now)  # of tables that are looked up
+        self._name = ""
+        self.kill_at: str | None = None
+        self.times = 0
+
+    def start(self, *, disk: bool) -> None:
+        """Begin a life: `disk` says whether it finds what the one before has left. Raises what `Processor.run` does."""
+        if not disk:
+            self._stores = MemoryStores(self._kafka.clock.now)
+            self._copies = MemoryStores(self._kafka.clock.now)
+        coordinator = self._kafka.group(self.group.name)
+        for member_id in list(coordinator.members):
+            if member_id.rpartition("-")[0] == self.settings.instance_id:
+                coordinator.leave(member_id)  # as if its session had ended meanwhile
+        self._name = f"{self.group.name}/{self.settings.instance_id}/{self._kafka.unique()}"
+        self.processor = GroupProcessor(
+            self.group,
+            self._kafka.process(self._name),
+            self._stores,
+            self.settings,
+            self._kafka.clock,
+            Metrics.register(CollectorRegistry()),
+            SilentProgress(),
+            self._reached,
+            self._copies if self.group.lookups else None,
+            self.make_tasks(self._kafka.clock, self._reached) if self.make_tasks else None,
+        )
+        self._attempt(GroupProcessor.start)
+
+    def turn(self) -> None:
+        """A turn of each of its threads. Raises what ends it; its work is undone then, and it has left the group."""
+        self._attempt(lambda processor: processor.step_background(0))
+        self._attempt(GroupProcessor.step)
+
+    def commit(self) -> None:
+        self._attempt(GroupProcessor.commit)
+
+    def stop(self) -> None:
+        """End this life in order."""
+        self.commit()
+        self._attempt(GroupProcessor.close)
+        self.processor = None
+
+    def kill(self) -> None:
+        """End this life as SIGKILL does."""
+        self._graves.dead.add(self._name)
+        self._stores.crash()
+        self._copies.crash()
+        self.processor = self.kill_at = None
+
+    @property
+    def busy(self) -> bool:
+        """Something is under way that ends by itself, at the latest when time passes."""
+        if self.processor is None or self.processor.member is None:
+            return False
+        assignment = self.processor.member.assignment
+        if not self.processor.member.restorer.standby.settled:
+            return True
+        held = self.settings.commit_interval > 1
+        return bool(assignment.restores) or (not held and any(t.dirty for t in assignment.tasks.values()))
+
+    @property
+    def progress(self) -> object:
+        """Equal as long as nothing happens in it."""
+        if self.processor is None or self.processor.member is None:
+            return None
+        tasks = self.processor.member.assignment.tasks
+        standby = self.processor.member.restorer.standby.positions
+        copies = {name: view.position() for name, view in self.processor.lookups.items()}
+        return (
+            {partition: dict(task.next_offsets) for partition, task in tasks.items()},
+            {
+                (name, partition): (position.offset, position.ready)
+                for name, positions in copies.items()
+                for partition, position in positions.items()
+            },
+            standby,
+            self.processor.member.undone,
+        )
+
+    def _attempt(self, doing: Callable[[GroupProcessor], None]) -> None:
+        processor = self.processor
+        if processor is None:
+            return
+        try:
+            doing(processor)
+        except Killed:
+            pass
+        except BaseException:
+            self.processor = None
+            if processor.member is not None:
+                processor.member.abandon()
+            with suppress(StreamtableError):
+                processor.close()
+            raise
+
+    def _reached(self, name: str) -> None:
+        if name == self.kill_at:
+            self.times -= 1
+            if self.times == 0:
+                self.kill()
+                raise Killed

@@ -1,0 +1,218 @@
+"""The virtual Kafka: a broker in memory behind the port `streamtable.ports.Log`, for tests and simulations.
+
+It does what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
+transactions with fencing, time-outs, pending offsets and a last stable offset; groups that move partitions one after
+the other and refuse offsets of whoever has left. It has one thread, no randomness, and a clock that only moves when
+told to, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
+membership.
+
+    clock = VirtualClock()
+    kafka = VirtualKafka(clock, faults)
+    kafka.create_topics_of(GROUP, partitions=4)
+    log = kafka.process("first")       # a Log for one process; the faults are told its name
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from streamtable.clock import Clock
+from streamtable.graph import Group
+from streamtable.partitioner import Partitioner
+from streamtable.ports import TopicInfo
+from streamtable.types import Ack, Committed, Headers, TopicPartition
+from streamtable.wanted import wanted_topics
+from streamtable_testing.cluster import VirtualCluster, VirtualProducer
+from streamtable_testing.consumer import VirtualGroupConsumer
+from streamtable_testing.faults import Faults, LateEffects, Wire
+from streamtable_testing.group import GroupCoordinator
+from streamtable_testing.outbox import VirtualOutbox
+from streamtable_testing.reader import VirtualTableReader
+from streamtable_testing.topic import Partition, Record, Topic
+from streamtable_testing.transactions import Transactions
+
+DAY_MS = 24 * 3600 * 1000
+
+
+class _Clients:
+    """Makes the clients of a process; a `ports.Log`."""
+
+    kafka: "VirtualKafka"
+    name: str
+
+    def cluster(self) -> VirtualCluster:
+        return VirtualCluster(self.kafka.topics, self.kafka.partition, self.kafka.group, self._wire())
+
+    def group_consumer(self, group: str, instance_id: str) -> VirtualGroupConsumer:
+        member_id = f"{instance_id}-{self.kafka.unique()}"
+        kafka = self.kafka
+        return VirtualGroupConsumer(member_id, kafka.group(group), kafka.partition, self._wire(), kafka.clock)
+
+    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> VirtualOutbox:
+        del batch_bytes  # records are never batched
+        kafka = self.kafka
+        return VirtualOutbox(
+            transactional_id, kafka.transactions, kafka.topic, kafka.group, self._wire(), kafka.clock
+        )
+
+    def producer(self, partitioner: Partitioner = "murmur2") -> VirtualProducer:
+        return VirtualProducer(self.kafka.topic, self._wire(), self.kafka.clock, partitioner)
+
+    def table_reader(self, name: str) -> VirtualTableReader:
+        del name
+        return VirtualTableReader(self.kafka.partition, self._wire())
+
+    def _wire(self) -> Wire:
+        return Wire(self.name, self.kafka.faults, self.kafka.late, self.kafka.tick)
+
+
+class VirtualKafka(_Clients):
+    """The broker, which is itself a `Log` for whoever needs no name.
+
+    Args:
+        clock: of the broker and of all clients: a poll without records sleeps on it.
+        faults: what goes wrong; nothing unless given.
+        session_timeout: seconds without a poll after which a member is removed.
+        transaction_timeout: seconds after which an open transaction is aborted.
+        late_seconds: after which what is late arrives by itself.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        faults: Faults | None = None,
+        *,
+        session_timeout: float = 45.0,
+        transaction_timeout: float = 10.0,
+        late_seconds: float = 5.0,
+    ) -> None:
+        self.kafka, self.name = self, ""
+        self.clock = clock
+        self.faults = faults or Faults()
+        self.late = LateEffects(clock, late_seconds)
+        self.transactions = Transactions(clock, transaction_timeout, self.faults, self.late)
+        self._session_timeout = session_timeout
+        self._topics: dict[str, Topic] = {}
+        self._groups: dict[str, GroupCoordinator] = {}
+        self._made = 0  # topics and members ever made: their ids are never the same twice
+
+    def process(self, name: str) -> "VirtualProcess":
+        """The log as one process sees it, so that faults can tell it from others."""
+        return VirtualProcess(self, name)
+
+    # ---- topics ----------------------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        compacted: bool = False,
+        delete_retention_ms: int = DAY_MS,
+        max_message_bytes: int = 1_048_588,
+    ) -> None:
+        """Create a topic. Raises `ValueError` if there is one of that name."""
+        if name in self._topics:
+            raise ValueError(f"there is a topic {name!r} already: delete_topic first")
+        topic_id = f"topic-{self.unique()}"
+        info = TopicInfo(name, partitions, topic_id, compacted, delete_retention_ms, max_message_bytes)
+        self._topics[name] = Topic(info)
+
+    def create_topics_of(self, group: Group[Any, Any], partitions: int = 1) -> None:
+        """Create what the group needs and is not there yet."""
+        tables = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
+        if group.persist is not None:
+            tables.add(group.table.name)
+        for name in wanted_topics(group):
+            if name not in self._topics:
+                self.create_topic(name, partitions, compacted=name in tables)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic, and what groups have committed for it."""
+        del self._topics[name]
+        for group in self._groups.values():
+            group.offsets.forget(name)
+
+    def delete_records(self, place: TopicPartition, before: int) -> None:
+        """Delete the records below offset `before`, as DeleteRecords or retention does."""
+        self._topics[place.topic].partitions[place.partition].delete_before(before)
+
+    def compact(self, name: str) -> None:
+        """Compact a topic now: only the last record of each key stays, at its offset."""
+        topic = self._topics[name]
+        for partition in topic.partitions:
+            partition.compact(self.clock.now(), topic.info.delete_retention_ms)
+
+    # ---- looking and writing from outside, where no fault reaches --------------------------------------------------
+
+    def append(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int = -1,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> Ack:
+        """Write a record. `partition` -1: by murmur2 of the key; `timestamp_ms` 0: now."""
+        found = self._topics[topic]
+        to = found.partitions[partition] if partition >= 0 else found.partition_of(key)
+        at = timestamp_ms or round(self.clock.now() * 1000)
+        return Ack(*to.place, to.append(key, value, headers, at))
+
+    def records(self, topic: str) -> list[tuple[TopicPartition, Record]]:
+        """All committed records that are there, partition by partition."""
+        self.tick()
+        partitions = self._topics[topic].partitions
+        return [(partition.place, record) for partition in partitions for record in partition.committed()]
+
+    def committed(self, group: str) -> Mapping[TopicPartition, Committed]:
+        """What the group has committed."""
+        return dict(self.group(group).offsets.committed)
+
+    # ---- what the clients use --------------------------------------------------------------------------------------
+
+    @property
+    def topics(self) -> Mapping[str, Topic]:
+        return self._topics
+
+    def topic(self, name: str) -> Topic | None:
+        return self._topics.get(name)
+
+    def partition(self, place: TopicPartition) -> Partition | None:
+        topic = self._topics.get(place.topic)
+        return (
+            topic.partitions[place.partition] if topic and place.partition < len(topic.partitions) else None
+        )
+
+    def group(self, name: str) -> GroupCoordinator:
+        def partitions(topic: str) -> int:
+            return self._topics[topic].info.partitions if topic in self._topics else 0
+
+        if name not in self._groups:
+            self._groups[name] = GroupCoordinator(name, self.clock, self._session_timeout, partitions)
+        return self._groups[name]
+
+    def unique(self) -> int:
+        self._made += 1
+        return self._made
+
+    def tick(self) -> None:
+        """Do what time has made due: happens before each request."""
+        self.late.deliver(due_only=True)
+        self.transactions.expire()
+        for group in self._groups.values():
+            group.expire()
+
+    def deliver_late(self) -> None:
+        """Let everything that is late arrive now."""
+        self.late.deliver()
+
+
+@dataclass(frozen=True)
+class VirtualProcess(_Clients):
+    """The log as one process sees it."""
+
+    kafka: VirtualKafka
+    name: str

@@ -1,0 +1,433 @@
+"""The Tester: groups run without a broker, by the engine's own code, in milliseconds and without threads.
+
+    def test_counts(tester: Tester) -> None:
+        tester.run(CLICK_COUNT)
+        tester.emit(USER_CLICKS, "alice", click)
+        assert tester.table(CLICK_COUNT)["alice"] == 1
+
+Everything but the broker, the disk and the clock is real: codecs, handlers, commits, recovery. Whatever is done to the
+Tester, it lets all groups and views work until nothing more happens, so a test never waits.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Generic, Self, TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from streamtable.deadletter import ERROR, MESSAGE, Origin
+from streamtable.emitter import Emitter
+from streamtable.engine.failpoint import ALL_STEPS
+from streamtable.engine.position import Guarantee
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import ConfigurationError
+from streamtable.graph import Group
+from streamtable.observe import Metrics
+from streamtable.store.memory import MemoryStores
+from streamtable.topics import Stream, Table
+from streamtable.types import Ack, Headers, Message
+from streamtable.view import View
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.instance import Graves, Instance, MakeTasks
+from streamtable_testing.log import VirtualKafka
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_TURNS_MAX = 20_000
+_QUIET_TURNS = 3  # a rebalance takes a turn of everybody for each of its steps
+_TICK_SECONDS = 2e-6  # what an idle turn takes of the clock's time
+_RETRY_SECONDS = 0.1
+_SLICE_SECONDS = 10.0  # members are heard at least that often while time passes
+_NEVER_SECONDS = 1e9
+
+
+@dataclass(frozen=True)
+class Emitted(Generic[K, V]):
+    """A committed record of a stream; `value` None is a tombstone."""
+
+    key: K | None
+    value: V | None
+    partition: int
+    offset: int
+    timestamp_ms: int
+    headers: Headers
+
+    @staticmethod
+    def of(stream: Stream[K, V], partition: int, message: Message) -> "Emitted[K, V]":
+        """Decode a record of a stream. Raises `PoisonRecord`."""
+        key, value = message.key(), message.value()
+        return Emitted(
+            None if key is None else stream.key.decode(key),
+            None if value is None else stream.value.decode(value),
+            partition,
+            message.offset(),
+            message.timestamp()[1],
+            tuple(message.headers() or ()),
+        )
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """A record that a group could not process.
+
+    Attributes:
+        key: raw.
+        value: raw.
+        origin: where it stood first.
+        error: name of the error.
+        reason: its message.
+        headers: all of them: its own, then those that `streamtable.deadletter` names.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    origin: Origin
+    error: str
+    reason: str
+    headers: Headers
+
+    @staticmethod
+    def of(message: Message) -> "DeadLetter | None":
+        """None for a record that is no dead letter, as it lacks the headers of one."""
+        headers = tuple(message.headers() or ())
+        texts = {name: (value or b"").decode() for name, value in headers}
+        origin = Origin.read(headers)
+        if origin is None:
+            return None
+        return DeadLetter(message.key(), message.value(), origin, texts[ERROR], texts[MESSAGE], headers)
+
+
+def rows_of(table: Table[K, V], messages: Iterable[Message]) -> Mapping[K, V]:
+    """What the records of a table's topic come to: the last value of each key, without those that are deleted."""
+    rows = {message.key(): message.value() for message in messages}
+    return MappingProxyType(
+        {
+            table.key.decode(key): table.value.decode(value)
+            for key, value in rows.items()
+            if key is not None and value is not None
+        }
+    )
+
+
+class Tester:
+    """Groups, topics and time for one test. A context manager; pytest gives one to each test that asks for `tester`.
+
+    Args:
+        partitions: of topics, unless said otherwise.
+        commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
+            otherwise after every turn.
+        work_on_request: nobody works until `work` is called: for tests of what happens in between.
+
+    Attributes:
+        clock: it stands still but for `advance`, and a moment for each turn.
+        kafka: the broker, for what is rarely needed: `compact`, `delete_records`, `delete_topic`, committed offsets.
+    """
+
+    __test__ = False  # pytest would take it for a class of tests, by its name
+
+    def __init__(
+        self, *, partitions: int = 1, commit_on_request: bool = False, work_on_request: bool = False
+    ) -> None:
+        self.clock = VirtualClock()
+        self._graves = Graves()
+        self.kafka = VirtualKafka(self.clock, self._graves)
+        self._partitions = partitions
+        self._interval = _NEVER_SECONDS if commit_on_request else _TICK_SECONDS / 2
+        self._by_itself = not work_on_request
+        self._instances: dict[str, list[Instance]] = {}
+        self._at_first: dict[str, tuple[str | None, int]] = {}
+        self._views: list[tuple[View[Any, Any], Iterator[float]]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        waiting = [f"group {i.group.name!r} at {i.kill_at!r}" for i in self._all() if i.kill_at is not None]
+        waiting += [f"group {name!r} at {at!r}" for name, (at, _) in self._at_first.items()]
+        self.close()
+        if kind is None and waiting:
+            raise AssertionError(f"the crash of {waiting[0]} has not happened: nothing came by there")
+
+    def close(self) -> None:
+        """End everything, without a commit."""
+        for view, turns in self._views:
+            view.close()
+            for _ in turns:
+                pass
+        for instance in self._all():
+            if instance.processor is not None:
+                instance.kill()
+
+    # ---- groups ----------------------------------------------------------------------------------------------------
+
+    def create(self, *streams: Stream[Any, Any], partitions: int | None = None) -> None:
+        """Create topics before any group runs, to fill them first or to give them another number of partitions."""
+        for stream in streams:
+            self.kafka.create_topic(stream.name, partitions or self._partitions)
+
+    def run(
+        self,
+        *groups: Group[Any, Any],
+        members: int = 1,
+        partitions: int | None = None,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
+        standby: bool = False,
+        tasks: MakeTasks | None = None,
+    ) -> None:
+        """Create the topics that are not there yet, start the groups, and let them work.
+
+        Args:
+            groups: joined by topics, if one reads what another emits.
+            members: processes of each group.
+            partitions: of topics that are created; as many as the group's input has, if that is there.
+            guarantee: as a processor's.
+            standby: as a processor's: with more than one member, each keeps copies of what the others work on.
+            tasks: makes the tasks of each process, for a group of another kind than over local tables; its own unless
+                given.
+
+        Raises:
+            ConfigurationError: a group runs already; topics do not fit together.
+        """
+        for group in groups:
+            if group.name in self._instances:
+                raise ConfigurationError(
+                    f"group {group.name!r} runs already: `join` adds a member, `start` restarts what was stopped"
+                )
+            there = self.kafka.topic(group.input_topics[0])
+            number = partitions or (there.info.partitions if there else self._partitions)
+            self.kafka.create_topics_of(group, number)
+            self._instances[group.name] = []
+            make_tasks = tasks or group.tasks_for_tests()
+            for _ in range(members):
+                self._add(group, guarantee, make_tasks, standby=standby)
+        self._work_by_itself()
+
+    def join(self, group: Group[Any, Any]) -> None:
+        """A member more: partitions move to it."""
+        first = self._of(group)[0]
+        self._add(group, first.settings.guarantee, first.make_tasks, standby=first.settings.standby)
+        self._work_by_itself()
+
+    def leave(self, group: Group[Any, Any], member: int = -1) -> None:
+        """A member leaves for good, in order: what it has handled is committed, its partitions go to the others."""
+        self._of(group).pop(member).stop()
+        self._work_by_itself()
+
+    def stop(self, group: Group[Any, Any]) -> None:
+        """All members stop in order; `start` lets them go on."""
+        for instance in self._of(group):
+            instance.stop()
+        self._work_by_itself()
+
+    def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
+        """Members that were stopped, have crashed, or were ended by an error, start again.
+
+        Args:
+            group: whose.
+            disk: whether they find the tables that they have left.
+        """
+        for instance in self._of(group):
+            if instance.processor is None:
+                instance.start(disk=disk)
+        self._work_by_itself()
+
+    def crash(
+        self, group: Group[Any, Any], at: str | None = None, *, member: int = 0, times: int = 1
+    ) -> None:
+        """Kill a member as SIGKILL does: now, or in the middle of its next work.
+
+        Its partitions stay with it until `start`, or until its session has ended: `advance(45)`. A crash that was
+        ordered but has not happened is an error when the Tester ends.
+
+        Args:
+            group: whose.
+            at: between which steps, by the name of a failpoint (`streamtable.engine.failpoint.ALL_STEPS`). Of a group
+                that does not run yet, or a member that is down: when it starts.
+            member: which, in the order of joining.
+            times: when it comes by there for the n-th time.
+
+        Raises:
+            ValueError: no failpoint has that name.
+        """
+        if at not in {None, *ALL_STEPS}:
+            raise ValueError(f"no failpoint is named {at!r}; there are {', '.join(ALL_STEPS)}")
+        if at is not None and group.name not in self._instances:
+            self._at_first[group.name] = (at, times)
+        elif at is None:
+            self._of(group)[member].kill()
+        else:
+            instance = self._of(group)[member]
+            instance.kill_at, instance.times = at, times
+
+    # ---- input and time --------------------------------------------------------------------------------------------
+
+    def emit(
+        self,
+        stream: Stream[K, V],
+        key: K,
+        value: V | None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> Ack:
+        """Emit an event as an `Emitter` does, and let everybody work.
+
+        Args:
+            stream: where to.
+            key: decides the partition.
+            value: None: a tombstone.
+            headers: names and bytes.
+            timestamp_ms: milliseconds since 1970; 0: the clock's.
+
+        Raises:
+            HandlerFailed: from a handler whose input says `OnError.STOP`, with the place of the record; its cause is
+                chained. The member has ended, as its process would have.
+        """
+        self._exists(stream.name)
+        ack = Emitter(stream, self.kafka).emit_now(key, value, headers=headers, timestamp_ms=timestamp_ms)
+        self._work_by_itself()
+        return ack
+
+    def emit_many(self, stream: Stream[K, V], events: Iterable[tuple[K, V | None]]) -> None:
+        """Emit events first and let everybody work afterwards, so that they come in one batch."""
+        self._exists(stream.name)
+        with Emitter(stream, self.kafka) as emitter:
+            for key, value in events:
+                emitter.emit(key, value)
+        self._work_by_itself()
+
+    def emit_raw(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        *,
+        partition: int = -1,
+        headers: Headers = (),
+        timestamp_ms: int = 0,
+    ) -> Ack:
+        """Write bytes as they are: poison, a record without a key. `partition` -1: by the key."""
+        self._exists(topic)
+        ack = self.kafka.append(
+            topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms
+        )
+        self._work_by_itself()
+        return ack
+
+    def retry(self, group: Group[Any, Any], letter: DeadLetter) -> None:
+        """Send a dead letter again, as the command line does."""
+        partition = letter.origin.partition
+        self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass, with everybody at work meanwhile."""
+        while seconds > 0:
+            part = min(seconds, _SLICE_SECONDS)
+            self.clock.advance(part)
+            self._work_by_itself()
+            seconds -= part
+
+    def commit(self) -> None:
+        """Commit what has been handled; for a Tester with `commit_on_request`."""
+        for instance in self._all():
+            instance.commit()
+        self._work_by_itself()
+
+    def work(self) -> None:
+        """Let everybody work until nothing more happens. All other methods do so by themselves, unless told not to.
+
+        Raises:
+            AssertionError: it does not come to an end, as when a group reads what it emits.
+        """
+        quiet = 0
+        for _ in range(_TURNS_MAX):
+            before = self._picture()
+            for instance in self._all():
+                instance.turn()
+            for _, turns in self._views:
+                next(turns, None)
+            if before != self._picture():
+                quiet = 0
+            elif any(instance.busy for instance in self._all()):
+                self.clock.advance(_RETRY_SECONDS)
+            elif (quiet := quiet + 1) == _QUIET_TURNS:
+                return
+        raise AssertionError(
+            f"still at work after {_TURNS_MAX} turns: does a group read what it emits, or wait for what never comes?"
+        )
+
+    # ---- output ----------------------------------------------------------------------------------------------------
+
+    def records(self, stream: Stream[K, V]) -> list[Emitted[K, V]]:
+        """The committed records of a stream, partition by partition. Raises `PoisonRecord` for one that is."""
+        self._exists(stream.name)
+        found = self.kafka.records(stream.name)
+        return [Emitted.of(stream, place.partition, record) for place, record in found]
+
+    def table(self, group: Group[K, V]) -> Mapping[K, V]:
+        """The committed rows of a group's table, as its changelog says. Read-only, as of now."""
+        self._exists(group.table.name)
+        return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
+
+    def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
+        """What the group could not process, partition by partition."""
+        self._exists(group.dead_letters)
+        letters = (DeadLetter.of(record) for _, record in self.kafka.records(group.dead_letters))
+        return [letter for letter in letters if letter is not None]
+
+    def view(self, table: Table[K, V]) -> View[K, V]:
+        """A view of a table, whole; it follows by itself, and ends with the Tester. Do not start it."""
+        self._exists(table.name)
+        log = self.kafka.process(f"view-{self.kafka.unique()}")
+        metrics = Metrics.register(CollectorRegistry())
+        view = View(table, log, MemoryStores(self.clock.now), self.clock, metrics, "tester")
+        self._views.append((view, view.turns()))
+        self._work_by_itself()
+        return view
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _work_by_itself(self) -> None:
+        if self._by_itself:
+            self.work()
+
+    def _add(
+        self, group: Group[Any, Any], guarantee: Guarantee, make_tasks: MakeTasks | None, *, standby: bool
+    ) -> None:
+        instances = self._of(group)
+        settings = ProcessorSettings(
+            instance_id=f"member-{self.kafka.unique()}",
+            guarantee=guarantee,
+            commit_interval=self._interval,
+            poll_timeout=_TICK_SECONDS,
+            standby=standby,
+        )
+        instance = Instance(group, self.kafka, self._graves, settings, make_tasks)
+        instance.kill_at, instance.times = self._at_first.pop(group.name, (None, 0))
+        instances.append(instance)
+        instance.start(disk=True)
+
+    def _all(self) -> list[Instance]:
+        return [instance for instances in self._instances.values() for instance in instances]
+
+    def _of(self, group: Group[Any, Any]) -> list[Instance]:
+        if group.name not in self._instances:
+            raise ConfigurationError(
+                f"group {group.name!r} does not run: call tester.run({group.name}) first"
+            )
+        return self._instances[group.name]
+
+    def _exists(self, topic: str) -> None:
+        if self.kafka.topic(topic) is None:
+            there = ", ".join(sorted(self.kafka.topics)) or "none"
+            raise ConfigurationError(
+                f"there is no topic {topic!r}: run a group that uses it first, or tester.create(stream). There are: {there}"
+            )
+
+    def _picture(self) -> object:
+        """Equal as long as nothing happens."""
+        ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
+        groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
+        return ends, groups, [instance.progress for instance in self._all()]

@@ -1,0 +1,16 @@
+import pytest
+
+from streamtable_testing.clock import VirtualClock
+
+
+def test_it_stands_still_until_somebody_sleeps_or_moves_it() -> None:
+    clock = VirtualClock(100.0)
+    assert (clock.now(), clock.monotonic()) == (100.0, 100.0)
+    clock.sleep(2.0)
+    clock.advance(3.0)
+    assert (clock.now(), clock.monotonic()) == (105.0, 105.0)
+
+
+def test_it_does_not_go_back() -> None:
+    with pytest.raises(ValueError, match="back"):
+        VirtualClock().advance(-1.0)

@@ -1,0 +1,322 @@
+"""Bugs to plant in the engine: each breaks one rule of docs/explanation/engine.md, as somebody might by mistake.
+
+A plant is a function that patches the engine through pytest's `monkeypatch`, which takes the patches away again.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamtable.engine.assignment import Assignment
+from streamtable.engine.basetask import BaseTask
+from streamtable.engine.checkpoint import Checkpoint
+from streamtable.engine.handling import Handling
+from streamtable.engine.member import Member
+from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.position import TablePosition
+from streamtable.engine.recovery import plan_join
+from streamtable.engine.restore import Restorer
+from streamtable.engine.task import Task
+from streamtable.errors import OutcomeUnknown
+from streamtable.joined import JoinedTable
+from streamtable.table import PartitionTable
+from streamtable.types import NextOffset, RecordBatch, TopicPartition
+from streamtable_testing.consumer import VirtualGroupConsumer
+from streamtable_testing.group import VirtualMembership
+from streamtable_testing.topic import Partition, Record
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def store_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    flush = Checkpoint._flush
+
+    def flush_and_write(self: Checkpoint, works: Any) -> Any:
+        positions = flush(self, works)
+        for work in works:
+            checkpoint = work.task._checkpoint(positions[work.task.partition], work.next_offsets)
+            work.task.table.store.write(work.changes, checkpoint)
+        return positions
+
+    patch.setattr(Checkpoint, "_flush", flush_and_write)
+
+
+def recovery_to_the_last_stable_offset(patch: pytest.MonkeyPatch) -> None:
+    take = Restorer._take
+
+    def take_and_aim_short(self: Restorer, restore: Any, topic: Any, load: Any) -> None:
+        partition = self._cluster._partition(  # type: ignore[attr-defined] # a VirtualCluster
+            TopicPartition(topic.name, restore.partition)
+        )
+        short = max(load.read_from, min(load.read_to, partition.stable_end))
+        take(self, restore, topic, replace(load, read_to=short))
+
+    patch.setattr(Restorer, "_take", take_and_aim_short)
+
+
+def no_recovery_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
+    renew = Member._renew
+
+    def renew_and_go_on(self: Member) -> None:
+        def go_on(tasks: Any) -> None:
+            for task in tasks:
+                self._seek(task)
+                self._consumer.resume(self.assignment.places(task.partition))
+
+        with pytest.MonkeyPatch.context() as within:
+            within.setattr(self.assignment, "recover_again", go_on)
+            renew(self)
+
+    patch.setattr(Member, "_renew", renew_and_go_on)
+
+
+def records_told_again_are_handled_again(patch: pytest.MonkeyPatch) -> None:
+    process = Task.process
+
+    def process_all(self: Task, records: RecordBatch) -> None:
+        first = min(records.first_offset, self.next_offsets[records.topic])
+        self._handling.next_offsets[records.topic] = NextOffset(first)
+        process(self, records)
+
+    patch.setattr(Task, "process", process_all)
+
+
+def producer_used_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
+    def renew_with_the_same(self: Member) -> None:
+        for partition in self.assignment.tasks:
+            self._consumer.pause(self.assignment.places(partition))
+        self._checkpoint = Checkpoint(self._consumer, self._outbox, self.settings.guarantee, self._reached)
+        self._renew_needed = self._rewound = False
+        self.assignment.recover_again(self.assignment.tasks.values())
+
+    patch.setattr(Member, "_renew", renew_with_the_same)
+
+
+def offsets_sent_with_the_first_membership(patch: pytest.MonkeyPatch) -> None:
+    membership = VirtualGroupConsumer.membership
+
+    def remembered(self: VirtualGroupConsumer) -> VirtualMembership:
+        now = membership(self)
+        if now.member_id and "first" not in vars(self):
+            vars(self)["first"] = now
+        return vars(self).get("first", now)  # type: ignore[no-any-return] # as it was put there
+
+    patch.setattr(VirtualGroupConsumer, "membership", remembered)
+
+
+def offsets_sent_without_a_membership(patch: pytest.MonkeyPatch) -> None:
+    """The broker then takes them from anybody; the virtual one is told the name of somebody whom it knows."""
+    membership = VirtualGroupConsumer.membership
+
+    def anybody(self: VirtualGroupConsumer) -> VirtualMembership:
+        now = membership(self)
+        members = self._group._members
+        found = next(iter(members), now.member_id)
+        return VirtualMembership(now.group, found, members[found].epoch if members else now.epoch)
+
+    patch.setattr(VirtualGroupConsumer, "membership", anybody)
+
+
+def rows_in_memory_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    def forget_the_changed_ones_only(self: PartitionTable[Any]) -> None:
+        self._changed = type(self._changed)()
+
+    patch.setattr(PartitionTable, "forget", forget_the_changed_ones_only)
+
+
+def offsets_committed_without_the_position(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(TablePosition, "encode", lambda _: "")
+
+
+def first_offsets_of_a_new_partition_not_committed(patch: pytest.MonkeyPatch) -> None:
+    start_ready = Assignment.start_ready
+
+    def start_as_if_committed(self: Assignment) -> list[BaseTask]:
+        started = start_ready(self)
+        for task in started:
+            task.uncommitted = False
+        return started
+
+    patch.setattr(Assignment, "start_ready", start_as_if_committed)
+
+
+def commit_in_lost(patch: pytest.MonkeyPatch) -> None:
+    lost = Assignment.lost
+
+    def commit_and_lose(self: Assignment, places: Sequence[TopicPartition]) -> None:
+        self._commit()
+        lost(self, places)
+
+    patch.setattr(Assignment, "lost", commit_and_lose)
+
+
+def input_not_read_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    settled = Member._settled
+
+    def settled_without_a_seek(self: Member) -> bool:
+        if self._rewound and not self._renew_needed:
+            self._rewound = False
+            return False
+        return settled(self)
+
+    patch.setattr(Member, "_settled", settled_without_a_seek)
+
+
+def abort_without_an_answer_taken_for_done(patch: pytest.MonkeyPatch) -> None:
+    """The request may come later, and end the next transaction of the same producer."""
+    abort = Checkpoint.abort
+
+    def abort_and_hope(self: Checkpoint) -> None:
+        try:
+            abort(self)
+        except OutcomeUnknown:
+            self._open = False
+
+    patch.setattr(Checkpoint, "abort", abort_and_hope)
+
+
+def aborted_records_restored(patch: pytest.MonkeyPatch) -> None:
+    read = Partition.read
+
+    def read_uncommitted(self: Partition, start: int, limit: int) -> tuple[list[Record], int]:
+        if not self.place.topic.endswith("-table"):
+            return read(self, start, limit)
+        found = [record for record in self.records if record.offset() >= start][:limit]
+        return found, found[-1].offset() + 1 if len(found) == limit else max(start, self.high)
+
+    patch.setattr(Partition, "read", read_uncommitted)
+
+
+def position_said_one_too_low(patch: pytest.MonkeyPatch) -> None:
+    flush = Checkpoint._flush
+
+    def flush_off_by_one(self: Checkpoint, works: Any) -> Mapping[int, int]:
+        before = {work.task.partition: work.task.changelog_position for work in works}
+        return {p: max(before[p], at - 1) for p, at in flush(self, works).items()}
+
+    patch.setattr(Checkpoint, "_flush", flush_off_by_one)
+
+
+def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    """By a producer without transactions."""
+    produce = Checkpoint._produce
+
+    def produce_outputs_at_once(self: Checkpoint, works: Any) -> None:
+        maker: Any = type(self._outbox)  # a VirtualOutbox
+        outbox = maker(
+            None,
+            *(
+                getattr(self._outbox, f"_{part}")
+                for part in ("transactions", "topic", "group", "wire", "clock")
+            ),
+        )
+        for work in works:
+            for record in work.outputs:
+                outbox.produce(*record[:3], partition=record.partition, headers=record.headers)
+        outbox.flush(1)
+        produce(self, [replace(work, outputs=[]) for work in works])
+
+    patch.setattr(Checkpoint, "_produce", produce_outputs_at_once)
+
+
+def revocation_without_a_release(patch: pytest.MonkeyPatch) -> None:
+    """The task of a partition that was given away stays: it comes back with what it had then."""
+
+    def revoked(self: Assignment, places: Sequence[TopicPartition]) -> None:
+        if any(place.partition in self.tasks for place in places):
+            self._commit()
+        for place in places:
+            self._owned[place.partition].discard(place.topic)
+
+    patch.setattr(Assignment, "revoked", revoked)
+
+
+# ---- joins, changes, loops, visits -----------------------------------------------------------------------------------
+
+
+def joined_copy_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    flush = Checkpoint._flush
+
+    def flush_and_write(self: Checkpoint, works: Any) -> Any:
+        positions = flush(self, works)
+        for work in works:
+            for name, joined in work.task.joins.items():
+                joined.store.write(joined.changes(), work.task._joined_checkpoint(name, work.next_offsets))
+        return positions
+
+    patch.setattr(Checkpoint, "_flush", flush_and_write)
+
+
+def joined_copy_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JoinedTable, "forget", lambda _: None)
+
+
+def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> None:
+    def to_the_end(log: Any, local: Any, committed: Any, _: Any, now: float) -> Any:
+        return plan_join(log, local, committed, None, now)
+
+    patch.setattr("streamtable.engine.restore.plan_join", to_the_end)
+
+
+def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:
+    """As if the joined row were the handler's work."""
+    change = Handling._change
+
+    def leave_out(self: Handling, edge: Any, handler: Any, records: RecordBatch, careful: Any) -> None:
+        condemned = self._condemned.get(records.topic, {})
+        keep = [offset not in condemned for offset in records.offsets]
+        for index in range(len(records)):
+            if not keep[index]:
+                self._leave_out(edge.on_error, records, {index: condemned[records.offsets[index]]})
+        if any(keep):
+            change(self, edge, handler, records.only(keep), careful)
+
+    patch.setattr(Handling, "_change", leave_out)
+
+
+def joined_offset_committed_without_its_rows(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JoinedTable, "changes", lambda _: [])
+
+
+def loops_sent_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    """What goes to the loop is not dropped with the rest."""
+    forget = Outgoing.forget
+
+    def keep_loops(self: Outgoing) -> None:
+        kept = (
+            [] if self.__dict__.pop("sent", False) else [r for r in self.records if r.topic.endswith("-loop")]
+        )
+        forget(self)
+        self.records += kept
+
+    committed = Handling.committed
+
+    def committed_all(self: Handling, offsets: Any) -> None:
+        self.outgoing.__dict__["sent"] = True
+        committed(self, offsets)
+
+    patch.setattr(Outgoing, "forget", keep_loops)
+    patch.setattr(Handling, "committed", committed_all)
+
+
+def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
+    """By a producer without transactions, before the rows are committed."""
+    produce = Checkpoint._produce
+
+    def produce_cursors_at_once(self: Checkpoint, works: Any) -> None:
+        maker: Any = type(self._outbox)  # a VirtualOutbox
+        parts = ("transactions", "topic", "group", "wire", "clock")
+        outbox = maker(None, *(getattr(self._outbox, f"_{part}") for part in parts))
+        rest = []
+        for work in works:
+            for record in work.outputs:
+                if record.topic.endswith("-visits"):
+                    outbox.produce(*record[:3], partition=record.partition)
+            others = [record for record in work.outputs if not record.topic.endswith("-visits")]
+            rest.append(replace(work, outputs=others))
+        outbox.flush(1)
+        produce(self, rest)
+
+    patch.setattr(Checkpoint, "_produce", produce_cursors_at_once)

@@ -1,0 +1,65 @@
+"""For the simulation: `--seed`, how long it runs, and what it has come to at the end of the session."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from tests.simulation.run import Totals
+
+_PROPERTY = "simulation"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--seed", type=int, default=None, help="run this schedule of the simulation only")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of the simulation, only the test that runs the schedule which was asked for."""
+    if config.getoption("--seed", default=None) is not None:
+        others = [i for i in items if __name__.rpartition(".")[0] in i.nodeid.replace("/", ".")]
+        others = [i for i in others if "only_seed" not in getattr(i, "fixturenames", ())]
+        items[:] = [item for item in items if item not in others]
+        config.hook.pytest_deselected(items=others)
+
+
+@pytest.fixture
+def only_seed(request: pytest.FixtureRequest) -> int | None:
+    """The one that was asked for."""
+    seed: int | None = request.config.getoption("--seed", default=None)
+    return seed
+
+
+@pytest.fixture
+def first_seed() -> int:
+    """Where the seeds begin. Elsewhere by SIMULATION_SEED."""
+    return int(os.environ.get("SIMULATION_SEED", "1"))
+
+
+@pytest.fixture
+def seconds() -> float:
+    """How long schedules are run in every test run. Otherwise by SIMULATION_SECONDS."""
+    return float(os.environ.get("SIMULATION_SECONDS", "30"))
+
+
+@pytest.fixture
+def tell(record_property: Callable[[str, object], None]) -> Callable[[Totals, int], None]:
+    """A function that puts a line into the summary: totals, and the seed that was the first."""
+
+    def told(totals: Totals, first: int) -> None:
+        # As a property, because under xdist the summary is written by another process.
+        record_property(_PROPERTY, f"{totals}, seeds {first}-{first + totals.schedules - 1}")
+
+    return told
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    lines = [
+        value
+        for report in reports
+        for name, value in getattr(report, "user_properties", ())
+        if name == _PROPERTY
+    ]
+    for line in dict.fromkeys(lines):  # setup and teardown have it too
+        terminalreporter.write_line(f"simulation: {line}")

@@ -1,0 +1,107 @@
+"""The end of a phase: nothing goes wrong any more, so all must be done soon, and everything must be equal."""
+
+from collections.abc import Iterator
+
+from tests.simulation.life import BACKGROUND, MAIN
+from tests.simulation.oracle import Wrong
+from tests.simulation.world import World
+
+IDLE_ROUNDS_MAX = 600  # without a commit
+ROUNDS_MAX = 10_000
+
+
+def heal(world: World) -> None:
+    """Mend everything, and let all processes work until there is nothing left to do. Raises `Violation`."""
+    world.trace.add("", "HEAL")
+    world.adversary.active = False
+    world.adversary.cut_until = 0.0
+    for machine in world.machines:
+        machine.disk.heal()
+    for life in (*world.living, *([world.view] if world.view else ())):
+        life.disk.heal()
+        life.cut_until = 0.0
+    world.kafka.deliver_late()
+    if world.shape.exactly_once:
+        world.clock.advance(world.shape.session_timeout + 1)  # of those who are not there any more
+    rounds = commits = progress_at = 0
+    while not (rounds % 5 == 4 and next(undone(world), None) is None):
+        rounds += 1
+        if commits != (commits := sum(books.commits for books in world.books)):
+            progress_at = rounds
+        if rounds - progress_at > IDLE_ROUNDS_MAX or rounds > ROUNDS_MAX:
+            raise world.broken(f"not quiet after {rounds} rounds without a fault: {next(undone(world))}")
+        _round(world)
+    world.trace.add("", "quiet", rounds)
+    _compare(world)
+
+
+def _round(world: World) -> None:
+    for machine in world.machines:
+        if machine.life is None:
+            world.start(machine)
+    for life in world.living:
+        for thread in (BACKGROUND, MAIN):
+            if life.can(thread):
+                world.step(life, thread)
+    if world.view is not None:
+        world.step(world.view, MAIN)
+
+
+def undone(world: World) -> Iterator[str]:
+    """What is not done yet."""
+    for job, books in zip(world.jobs, world.books, strict=True):
+        for topic in job.topics:
+            for partition in world.kafka.topics[topic].partitions:
+                applied = books.expected[partition.place.partition].next[topic]
+                if any(record.offset() >= applied for record in reversed(partition.committed())):
+                    yield f"{partition.place} is not applied beyond {applied}"
+                if partition.stable_end != partition.high:
+                    yield f"{partition.place} has an open transaction"
+    held = {job.group.name: list[int]() for job in world.jobs}
+    for life in world.living:
+        member = life.processor.member
+        if member is None or member.assignment.restores or life.failure is not None:
+            yield f"{life.name} is not at work"
+            continue
+        held[life.job.group.name] += member.assignment.tasks
+        if any(task.dirty for task in member.assignment.tasks.values()):
+            yield f"{life.name} has something to commit"
+        standby = member.restorer.standby
+        ends = {
+            place: world.kafka.topics[place.topic].partitions[place.partition] for place in standby.positions
+        }
+        if not standby.settled or any(at < ends[place].stable_end for place, at in standby.positions.items()):
+            yield f"the copies of {life.name} are behind: {standby.positions}"
+    for name, partitions in held.items():
+        if sorted(partitions) != list(range(world.shape.partitions)):
+            yield f"the partitions of {name} at work are {sorted(partitions)}"
+    if world.view is not None and (not world.view.view.ready or world.view.view.lag()):
+        yield "the view is not ready"
+
+
+def _compare(world: World) -> None:
+    """Local tables, changelogs, the view, and the oracle (I1, I2, I4)."""
+    try:
+        for books in world.books:
+            books.check_end()
+    except Wrong as wrong:
+        raise world.broken(str(wrong)) from wrong
+    for life in world.living:
+        books = world.books[world.jobs.index(life.job)]
+        assert life.processor.member is not None
+        for partition, task in life.processor.member.assignment.tasks.items():
+            with task.stores[life.job.group.table.name].scan() as rows:
+                if dict(rows) != books.tables[partition]:
+                    raise world.broken(f"I4: {life.name}: table {partition} is not its changelog, replayed")
+        for place, copy in life.processor.member.restorer.standby._copies.items():
+            with copy.store.scan() as rows:
+                own = place.topic == life.job.group.table.name
+                if own and dict(rows) != books.tables[place.partition]:
+                    raise world.broken(f"I4: {life.name}: the copy of {place} is not its changelog, replayed")
+    if world.view is not None:
+        for copy in world.view.view._copies.all():
+            with copy.store.scan() as rows:
+                if dict(rows) != world.books[0].tables[copy.partition]:
+                    raise world.broken(
+                        f"I4: the view's partition {copy.partition} is not the changelog, replayed"
+                    )

@@ -1,0 +1,289 @@
+"""What must hold after every turn, checked against the broker's own state; the numbers are those of the fault matrix.
+
+    I1  nothing is lost           I2  exactly once: table, outputs and dead letters are those of the committed input
+    I3  order of each key         I4  local table = changelog, replayed = view, when quiet
+    I5  no offset is committed ahead of the changelog
+    I6  recovery starts where the local copy ends; positions never go back
+    I7  what a fenced member has written is never visible
+
+A transaction counts from the moment it is decided, whether or not its markers have been written.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from tests.simulation.jobs import Job, source_of
+from tests.simulation.oracle import Expected, Letter, Replayed, Wrong
+from tests.simulation.shape import Kind
+from tests.simulation.trace import Trace
+
+from streamtable.codec.plain import Json, Long
+from streamtable.deadletter import Origin
+from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.types import Committed, TopicPartition
+from streamtable.visiting import VisitProgress
+from streamtable_testing.log import VirtualKafka
+from streamtable_testing.topic import Partition, Record
+
+
+class Books:
+    """Keeps account of one group.
+
+    Attributes:
+        commits: how often its committed offsets were seen to change.
+        tables: what the changelog made of each partition, when it was last quiet.
+    """
+
+    def __init__(self, job: Job, kafka: VirtualKafka, trace: Trace) -> None:
+        self._job = job
+        self._kafka = kafka
+        self._trace = trace
+        self._offsets = kafka.group(job.group.name).offsets
+        self._seen: Mapping[TopicPartition, Committed] = {}
+        table = kafka.topics[job.group.table.name].partitions
+        self.expected = [Expected(job, number) for number in range(len(table))]
+        self.replayed = [Replayed(partition) for partition in table]
+        self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
+        self._letters = [Unread(p) for p in kafka.topics[job.group.dead_letters].partitions]
+        self._looped = (
+            [Unread(p) for p in kafka.topics[f"{job.group.name}-loop"].partitions] if job.group.loop else []
+        )
+        self._visits: list[
+            tuple[str, int, set[bytes]]
+        ] = []  # run, partition, and rows that were there when it began
+        self._visited: set[tuple[str, int, bytes]] = set()
+        self._emitted: set[object] = set()  # at least once: what has been seen of outputs and dead letters
+        self.commits = 0
+        self.tables: list[dict[bytes, bytes]] = []
+
+    def check(self) -> None:
+        """Look at what has changed. Raises `Wrong`."""
+        for replayed in self.replayed:
+            if replayed.undecided:
+                replayed.check_passed_over()
+        now = self._decided()
+        if now == self._seen:
+            return
+        before, self._seen = self._seen, dict(now)
+        changed = sorted({place.partition for place in now if now[place] != before.get(place)})
+        for partition in changed:
+            self.commits += 1
+            self._follow(partition, now, before)
+        self.check_outputs()
+
+    def check_outputs(self) -> None:
+        """Compare what was emitted with what must have been (I2, I3, I7)."""
+        for number, unread in enumerate(self._outputs):
+            for record in unread.take():
+                source = Long().decode(record.value() or b"")
+                if self._job.topics[source_of(source)[0]] == self._job.visits:
+                    self._note_visited(source, record.key() or b"")
+                    continue
+                self._emit(self.expected[number].outputs, source_of(source)[0], (source, record.key()))
+        for number, unread in enumerate(self._letters):
+            for record in unread.take():
+                letter = self._letter_of(record)
+                topic = self._job.topics.index(letter[0]) if letter[3] == 1 else len(self._job.topics) - 1
+                self._emit(self.expected[number].letters, topic, letter)
+        self._check_looped()
+        for expected in self.expected:
+            queues: list[Any] = [*expected.outputs.values(), *expected.letters.values()]
+            for queue in queues:
+                if not self._job.exact:
+                    missing = [what for what in queue if what not in self._emitted]
+                    queue.clear()
+                else:
+                    missing = list(queue)
+                if missing:
+                    raise Wrong(f"I1: committed, but not emitted: {missing[:3]}")
+
+    def _check_looped(self) -> None:
+        found = [
+            (Long().decode(record.value() or b""), record.key() or b"")
+            for unread in self._looped
+            for record in unread.take()
+        ]
+        for what in found:
+            waiting = self.expected[source_of(what[0])[1]].looped
+            if what not in waiting and self._job.exact:
+                raise Wrong(f"I2: {what} was looped back, and was not to be")
+            waiting.discard(what)
+            self._emitted.add(what)
+        for expected in self.expected:
+            if missing := expected.looped - self._emitted:
+                raise Wrong(f"I1: committed, but not looped back: {sorted(missing)[:3]}")
+            expected.looped.clear()
+
+    def visit_begins(self, run: str, partition: int) -> None:
+        self._visits.append((run, partition, set(self.replayed[partition].rows)))
+
+    def _note_visited(self, source: int, key: bytes) -> None:
+        number, partition, offset = source_of(source)
+        records = self._kafka.topics[self._job.topics[number]].partitions[partition].records
+        progress = next(VisitProgress.decode(r.value()) for r in records if r.offset() == offset)
+        what = (progress.run if progress else "", partition, key)
+        if what in self._visited:
+            raise Wrong(f"I2: {what} was visited twice")
+        self._visited.add(what)
+
+    def _check_visits(self) -> None:
+        for run, partition, keys in self._visits:
+            if left := {key for key in keys if (run, partition, key) not in self._visited}:
+                raise Wrong(f"I1: run {run} has not visited {sorted(left)[:3]} of {partition}")
+
+    def check_joined(self, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
+        """Compare a local part of the joined table with its topic, up to where it stands (I4)."""
+        assert self._job.joined is not None
+        wanted = joined_rows(self._kafka.topics[self._job.joined].partitions[partition].records, position)
+        if rows != wanted:
+            raise Wrong(f"I4: joined table {partition} at {position}: {_difference(rows, wanted)}")
+
+    def check_copy(self, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
+        """Compare a local copy of the table with the changelog as it was at the same position (I4)."""
+        wanted = self.replayed[partition].at(position)
+        if rows != wanted:
+            raise Wrong(f"I4: the local copy of table {partition} at {position}: {_difference(rows, wanted)}")
+
+    def check_end(self) -> None:
+        """When all is quiet: everything that was sent has been applied, and nothing else is there."""
+        self.check()
+        self.check_outputs()
+        for topic in self._job.topics:
+            for partition in self._kafka.topics[topic].partitions:
+                last = max((record.offset() for record in partition.committed()), default=-1)
+                if self.expected[partition.place.partition].next[topic] <= last:
+                    raise Wrong(f"I1: {partition.place}@{last} was never committed")
+        self._check_visits()
+        self.tables = [replayed.at_end() for replayed in self.replayed]
+        for number, table in enumerate(self.tables):
+            self._compare(number, table, f"at the end of the changelog {number}")
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _decided(self) -> Mapping[TopicPartition, Committed]:
+        """The offsets that are committed, also where the marker is still missing."""
+        found: Mapping[TopicPartition, Committed] = self._offsets.committed
+        for transaction, offsets in self._offsets._pending.items():
+            if transaction.committed:
+                found = {**found, **offsets}
+        return found
+
+    def _follow(
+        self,
+        partition: int,
+        now: Mapping[TopicPartition, Committed],
+        before: Mapping[TopicPartition, Committed],
+    ) -> None:
+        """A partition's offsets have changed: the table must have changed likewise."""
+        expected, replayed = self.expected[partition], self.replayed[partition]
+        positions = set()
+        for topic in self._job.topics:
+            place = TopicPartition(topic, partition)
+            if (committed := now.get(place)) is None:
+                raise Wrong(f"I5: the offsets of some inputs were committed, but none of {place}")
+            was = before.get(place)
+            if was is not None and committed.next_offset < was.next_offset and self._job.exact:
+                raise Wrong(f"I6: {place} went back from {was.next_offset} to {committed.next_offset}")
+            position = TablePosition.decode(committed.metadata)
+            if position is None or position.exact is not self._job.exact:
+                raise Wrong(f"I5: {place} was committed with the metadata {committed.metadata!r}")
+            positions.add(position.changelog)
+            if committed.next_offset > expected.next[topic]:
+                expected.advance(
+                    topic, self._kafka.topics[topic].partitions[partition], committed.next_offset
+                )
+        (position_now,) = positions if len(positions) == 1 else (-1,)
+        self._trace.add(
+            self._job.group.name, "committed", partition, list(expected.next.values()), "table", position_now
+        )
+        if position_now < replayed.position and self._job.exact:
+            raise Wrong(f"I6: table {partition} went from {replayed.position} to {sorted(positions)}")
+        high = self._kafka.topics[self._job.group.table.name].partitions[partition].high
+        if position_now > high:
+            raise Wrong(
+                f"I5: table {partition} is said to be at {position_now}, and its changelog ends at {high}"
+            )
+        replayed.advance(max(position_now, replayed.position))
+        self._compare(partition, replayed.rows, f"after the commit at {position_now} of table {partition}")
+
+    def _compare(self, partition: int, found: Mapping[bytes, bytes], when: str) -> None:
+        """The table in the log is the one that the committed input makes (I2; at least once: has all of it, I1)."""
+        wanted = self.expected[partition].rows
+        if self._job.exact:
+            if found != wanted:
+                raise Wrong(f"I2 {when}: {_difference(found, wanted)}")
+            return
+        decode: Any = (Long() if self._job.shape.kind is Kind.AGGREGATE else Json()).decode
+        for key, row in wanted.items():
+            have, want = (decode(found[key]) if key in found else None), decode(row)
+            if have is None or (have < want if isinstance(want, int) else not set(want) <= set(have)):
+                raise Wrong(f"I1 {when}: {key!r} is {have}, and must have at least {want}")
+
+    def _emit(self, queues: Mapping[int, Any], topic: int, what: object) -> None:
+        """Something was emitted: it must be the next of its source; at least once: it may be there already."""
+        if not self._job.exact:
+            self._emitted.add(what)
+            return
+        queue = queues[topic]
+        if not queue or queue[0] != what:
+            raise Wrong(f"I2: {what} was emitted, and next was to be {queue[0] if queue else 'nothing'}")
+        queue.popleft()
+
+    @staticmethod
+    def _letter_of(record: Record) -> Letter:
+        origin = Origin.read(record.headers() or ())
+        if origin is None:
+            raise Wrong(f"dead letter {record.offset()} does not say where it comes from")
+        return (origin.topic, origin.partition, origin.offset, origin.attempt)
+
+
+def joined_rows(records: Iterable[Record], position: int) -> Mapping[bytes, bytes]:
+    """What the records below a position come to."""
+    rows: dict[bytes, bytes] = {}
+    for record in records:
+        key, value = record.key(), record.value()
+        if record.offset() >= position or key is None:
+            continue
+        if value is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = value
+    return rows
+
+
+class Unread:
+    """The committed records of a partition, each once, as soon as they are decided."""
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._next = 0  # of the list: these topics are not compacted
+        self._undecided: list[Record] = []
+
+    def take(self) -> list[Record]:
+        waiting = self._undecided + self._partition.records[self._next :]
+        self._next = len(self._partition.records)
+        self._undecided = [r for r in waiting if r.transaction and r.transaction.committed is None]
+        return [r for r in waiting if r.transaction is None or r.transaction.committed]
+
+
+def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int, *, discarded: bool) -> None:
+    """A recovery is about to start (I6).
+
+    Args:
+        local: what the store says.
+        known: the position that this disk is known to hold.
+        read_from: where the recovery starts.
+        low: the beginning of the changelog.
+        discarded: the local copy was thrown away.
+    """
+    at = local.changelog if local is not None else 0
+    if at < known:
+        raise Wrong(f"I6: the local copy went back from {known} to {at}")
+    if not discarded and read_from != max(at, low):
+        raise Wrong(f"I6: the local copy ends at {at}, and recovery starts at {read_from}")
+
+
+def _difference(found: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:
+    keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+    key = keys[0]
+    return f"{len(keys)} rows differ; {key!r} is {found.get(key)!r}, and must be {wanted.get(key)!r}"

@@ -1,0 +1,220 @@
+"""The groups that the simulation runs, and what their handlers make of an event.
+
+An event is a number; the handlers keep, for each key and input, how many events there were and a checksum over offset
+and number of all of them in their order. So a row says by itself whether something was lost, doubled, or swapped. What
+they emit says where it came from.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Any
+from zlib import crc32
+
+from tests.simulation.shape import JobShape, Kind
+
+from streamtable.aggregate import Sum
+from streamtable.codec.plain import Json, Long, String
+from streamtable.context import Batch, Context, RowChange
+from streamtable.graph import Changes, Group, Input, Join, Loop, OnError, Output, Persist, Visit
+from streamtable.topics import Stream, Table
+
+_STEP = Struct(">qq")
+ROW_BYTES_MAX = 20_000
+_MANY = [0] * ROW_BYTES_MAX
+_OFFSET_BITS, _PARTITION_BITS = 40, 4
+
+Row = list[int]
+"""For each topic of the group: events and their checksum. At least once: the places of all events, in order."""
+
+
+class Refused(Exception):
+    """A handler will not have an event."""
+
+
+class Flaky(Exception):
+    """A handler fails for a reason that has nothing to do with its event."""
+
+
+def source_id(topic: int, partition: int, offset: int) -> int:
+    """The place of a record as one number: what a handler emits, and the event of a group that reads that."""
+    return ((topic << _PARTITION_BITS) | partition) << _OFFSET_BITS | offset
+
+
+def source_of(number: int) -> tuple[int, int, int]:
+    """Topic, partition and offset of a `source_id`."""
+    place, offset = divmod(number, 1 << _OFFSET_BITS)
+    return *divmod(place, 1 << _PARTITION_BITS), offset
+
+
+@dataclass(frozen=True)
+class Job:
+    """A group of the simulation.
+
+    Attributes:
+        reads: the streams that it reads.
+        topics: its inputs, the retries last; a topic's number is its index here.
+        output: the topic that it emits to; None if it emits nothing.
+        joined: the table that it joins, if it does.
+        visits: the topic of its visits, if it has any.
+    """
+
+    shape: JobShape
+    exact: bool
+    group: Group[Any, Any]
+    reads: Sequence[str]
+    topics: Sequence[str]
+    output: str | None
+    joined: str | None
+    visits: str | None
+
+    def bad(self, event: int) -> bool:
+        """Its handler refuses the event. What is tried again is accepted, but for aggregates, which cannot know."""
+        return self.shape.on_error is not OnError.STOP and event % 13 == 5
+
+    def swells(self, event: int) -> bool:
+        """Its handler makes a row of the event that does not fit, which nobody notices before the commit."""
+        return not self.shape.deletes and self.bad(event) and event % 2 == 0
+
+    def loops_to(self, topic: str, event: int) -> str | None:
+        """The key to which the handler sends an event on; what is tried again stays."""
+        return f"k{event % 7}" if self.shape.loops and topic in self.reads and event % 3 == 0 else None
+
+    def change(self, old: int | None, new: int | None) -> int:
+        """The event that a change of a joined row is."""
+        return crc32(_STEP.pack(-1 if old is None else old, -1 if new is None else new))
+
+    def deletes(self, event: int) -> bool:
+        return self.shape.deletes and event % 7 == 3
+
+    def follow(self, row: Row | None, source: int, event: int) -> Row | None:
+        """The row after an event; changed in place."""
+        topic, _, offset = source_of(source)
+        if not self.exact:
+            row = row or []
+            if source not in row:
+                row.append(source)
+            return row
+        if self.deletes(event):
+            return None
+        row = row or [0] * (2 * len(self.topics))
+        row[2 * topic] += 1
+        row[2 * topic + 1] = crc32(_STEP.pack(offset, event), row[2 * topic + 1])
+        return row
+
+
+class Handlers:
+    """What a job's handlers do.
+
+    Attributes:
+        job: whose; it is made after them.
+    """
+
+    job: Job
+
+    def __init__(self, name: str, flaky: Callable[[], bool]) -> None:
+        self.retry = f"{name}-retry"
+        self.output = Stream(f"{name}-out", String(), Long())
+        self.loop = Stream(f"{name}-loop", String(), Long())
+        self.joined = Table(f"{name}-joined", String(), Long())
+        self._flaky = flaky
+
+    def each(self, ctx: Context[str, Row], event: int) -> None:
+        job = self.job
+        source = source_id(job.topics.index(ctx.topic), ctx.partition, ctx.offset)
+        row = job.follow(ctx.value, source, event)
+        if job.swells(event) and ctx.topic != self.retry:
+            row = [*(row or ()), *_MANY]
+        if row is None:
+            ctx.delete()
+        else:
+            ctx.set(row)
+        ctx.emit(self.output, ctx.key, source)
+        if (key := job.loops_to(ctx.topic, event)) is not None:
+            ctx.loopback(self.loop, key, source)
+        self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
+
+    def whole(self, batch: Batch[str, int, Row]) -> None:
+        job = self.job
+        rows = batch.get_many(batch.keys)
+        for key, event, offset in zip(batch.keys, batch.events, batch.offsets, strict=True):
+            source = source_id(job.topics.index(batch.topic), batch.partition, offset)
+            rows[key] = row = job.follow(rows[key], source, event)
+            if job.swells(event) and batch.topic != self.retry:
+                rows[key] = [*(row or ()), *_MANY]
+            batch.emit(self.output, key, source)
+            self._fail_if_bad(event, batch.topic)
+        batch.put_many(rows)
+
+    def weigh(self, event: int) -> int:
+        if self.job.swells(event):
+            return 1 << 63
+        if self.job.bad(event):
+            raise Refused(f"event {event}")
+        if self._flaky():
+            raise Flaky
+        return event
+
+    def changed(self, ctx: Context[str, Row], change: RowChange[int]) -> None:
+        assert ctx.topic == self.retry or ctx.join(self.joined) == change.new
+        self.each(ctx, self.job.change(change.old, change.new))
+
+    def visit(self, ctx: Context[str, Row], _: str) -> None:
+        ctx.emit(self.output, ctx.key, source_id(self.job.topics.index(ctx.topic), ctx.partition, ctx.offset))
+        if self._flaky():
+            raise Flaky
+
+    def _fail_if_bad(self, event: int, topic: str) -> None:
+        if self.job.bad(event) and topic != self.retry and not self.job.swells(event):
+            raise Refused(f"event {event}")
+        if self._flaky():
+            raise Flaky
+
+
+def make_job(
+    name: str, shape: JobShape, reads: Sequence[str], *, exact: bool, flaky: Callable[[], bool]
+) -> Job:
+    """A group that reads these topics.
+
+    Args:
+        name: of the group.
+        shape: what it is like.
+        reads: topics.
+        exact: exactly once.
+        flaky: whether a handler is to fail now, though nothing is wrong with its event.
+    """
+    do = Handlers(name, flaky)
+    handlers: dict[Kind, dict[str, Any]] = {
+        Kind.RECORD: {"handler": do.each},
+        Kind.BATCH: {"batch": do.whole},
+        Kind.AGGREGATE: {"aggregate": Sum(do.weigh)},
+    }
+    emits = shape.kind is not Kind.AGGREGATE
+    edges: list[Any] = [Output(do.output)] if emits else []
+    for topic in reads:
+        stream = Stream(topic, String(), Long())
+        edges.append(Input(stream, on_error=shape.on_error, **handlers[shape.kind]))
+    edges.append(Persist(Json() if emits else Long()))
+    extra: list[str] = []
+    if shape.loops:
+        edges.append(Loop(do.loop, do.each, on_error=shape.on_error))
+        extra.append(do.loop.name)
+    if shape.changes:
+        edges.append(Changes(do.joined, do.changed, start="earliest", on_error=shape.on_error))
+        extra.append(do.joined.name)
+    elif shape.joins:
+        edges.append(Join(do.joined))
+    if shape.visits:
+        edges.append(Visit("visit", do.visit, on_error=shape.on_error))
+        extra.append(f"{name}-visits")
+    do.job = Job(
+        shape,
+        exact,
+        Group(name, *edges),
+        reads,
+        topics=(*reads, *extra, do.retry),
+        output=do.output.name if emits else None,
+        joined=do.joined.name if shape.joins else None,
+        visits=f"{name}-visits" if shape.visits else None,
+    )
+    return do.job

@@ -1,0 +1,337 @@
+"""Processes of the simulation: a machine keeps its disk, a life on it ends with a crash, a stop, or an error."""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.disk import Disk, DiskStore, Mounted
+from tests.simulation.faults import Crash
+from tests.simulation.jobs import Job
+
+from streamtable.copies import Copy
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
+from streamtable.observe import SilentProgress
+from streamtable.types import RecordBatch, TopicPartition
+from streamtable.view import View
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.consumer import VirtualGroupConsumer
+from streamtable_testing.log import VirtualProcess
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+MAIN, BACKGROUND = "main", "background"
+_SLEEPERS = 10
+
+
+class Machine:
+    """Where lives of one process of a group take place, one after the other.
+
+    Attributes:
+        known: by partition, a disk and the changelog position that was seen on it.
+    """
+
+    def __init__(self, world: "World", job: Job, name: str) -> None:
+        self.world = world
+        self.job = job
+        self.name = name
+        self.life: Life | None = None
+        self.lives = 0
+        self.disk = Disk(world.clock.now)
+        self.known: dict[int, tuple[Disk, int]] = {}
+        shape = world.shape
+        self.settings = ProcessorSettings(
+            name,
+            guarantee=shape.guarantee,
+            commit_interval=shape.commit_interval,
+            commit_bytes=shape.commit_bytes,
+            poll_records=shape.poll_records,
+            cache_bytes=shape.cache_bytes,
+            state_retention=shape.state_retention,
+            standby=shape.standby,
+        )
+
+    def new_disk(self, instead_of: Disk | None = None) -> None:
+        if instead_of in {None, self.disk}:
+            self.disk = Disk(self.world.clock.now)
+
+
+class Life:
+    """A process from its start to its end.
+
+    Attributes:
+        running: its threads that are in the middle of a turn, further down on the stack.
+        frozen: it stands still there.
+        doubled: there has been another process with the same name.
+        telling_lost: it is being told that it has lost partitions.
+        failure: what has ended it, though it could not be closed yet.
+        at: the last request or failpoint that it came by.
+        cut_until: until then it does not reach the broker.
+        unlucky: so many faults are still to come.
+        checked: changelog position at which each local table was last compared.
+        checked_joined: the same of joined tables: their offsets.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        world = machine.world
+        machine.lives += 1
+        self.machine = machine
+        self.job = machine.job
+        self.name = f"{machine.name}/{machine.lives}"
+        self.disk = machine.disk
+        self.dead = self.frozen = self.doubled = self.telling_lost = False
+        self.running: set[str] = set()
+        self.failure: StreamtableError | None = None
+        self.at: Sequence[str] = ()
+        self.checked: dict[int, int] = {}
+        self.checked_joined: dict[int, int] = {}
+        self.cut_until = 0.0
+        self.unlucky = 0
+        world.lives[self.name] = self
+        self.processor = GroupProcessor(
+            machine.job.group,
+            _Process(world.kafka, self.name, self),
+            Mounted(self.disk, lambda: self.dead, lambda partition: machine.known.pop(partition, None)),
+            machine.settings,
+            _Side(world.clock),
+            world.metrics,
+            SilentProgress(),
+            self._reached,
+        )
+
+    @property
+    def excused(self) -> tuple[type[StreamtableError], ...]:
+        """What it may stop with."""
+        full: tuple[type[StreamtableError], ...] = (StoreBroken,) if self.disk.refused else ()
+        return (*full, Fenced) if self.doubled else full
+
+    def can(self, thread: str) -> bool:
+        """The thread may take a turn."""
+        if self.dead or self.frozen or thread in self.running:
+            return False
+        return thread == MAIN or self.processor.member is not None
+
+    def turn(self, thread: str) -> None:
+        if self.failure is not None:
+            if not self.running:
+                self._close()
+        elif thread == BACKGROUND:
+            self._attempt(BACKGROUND, lambda: self.processor.step_background(0))
+        elif self.processor.member is None:
+            self._attempt(MAIN, self._start)
+        else:
+            self._attempt(MAIN, self.processor.step)
+
+    def stop(self) -> None:
+        """As on SIGTERM."""
+        if self.failure is None:
+            self._attempt(MAIN, self._end)
+        if self.failure is not None:
+            self._close()
+        elif not self.dead:
+            self.machine.world.forget(self)
+
+    def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
+        """Partition, position and rows of each table at work, and of each copy that has caught up."""
+        if self.processor.member is not None:
+            for place, copy in self.processor.member.restorer.standby._copies.items():
+                own = place.topic == self.job.group.table.name
+                if own and self._good(copy) and isinstance(copy.store, DiskStore):
+                    yield place.partition, copy.position, copy.store
+            for partition, task in self.processor.member.assignment.tasks.items():
+                store = task.stores[self.job.group.table.name]
+                assert isinstance(store, DiskStore)
+                self.machine.known[partition] = (self.disk, task.changelog_position)
+                yield partition, task.changelog_position, store
+
+    def joined(self) -> Iterator[tuple[int, int, DiskStore]]:
+        """The same of the tables that are joined."""
+        name = self.job.joined
+        if self.processor.member is not None and name is not None:
+            for place, copy in self.processor.member.restorer.standby._copies.items():
+                if place.topic == name and self._good(copy) and isinstance(copy.store, DiskStore):
+                    yield place.partition, copy.position, copy.store
+            for partition, task in self.processor.member.assignment.tasks.items():
+                store = task.stores[name]
+                assert isinstance(store, DiskStore)
+                if task.failure is None:
+                    yield partition, task.committed_offsets[name], store
+
+    def _good(self, copy: Copy) -> bool:
+        """It has caught up, and has not slept so long since that the next look must throw it away."""
+        world = self.machine.world
+        age = world.clock.now() - copy.replica.current_at if copy.replica else 0.0
+        return copy.caught_up and age < world.shape.delete_retention
+
+    def _start(self) -> None:
+        try:
+            self.processor.start()
+        except RetryLater:
+            self.machine.world.clock.sleep(0.25)
+
+    def _end(self) -> None:
+        if self.processor.member is not None:
+            self.processor.commit()
+        self.processor.close()
+
+    def _attempt(self, thread: str, doing: Callable[[], object]) -> None:
+        world = self.machine.world
+        self.running.add(thread)
+        try:
+            doing()
+        except Crash:
+            pass
+        except StreamtableError as error:
+            if not self.dead:
+                world.stopped(self, error)
+                self.failure = error
+        except Exception as error:
+            if not self.dead:
+                raise world.broken(f"{self.name} raised {type(error).__name__}: {error}") from error
+        finally:
+            self.running.discard(thread)
+        if self.failure is not None and not self.running:
+            self._close()
+
+    def _close(self) -> None:
+        """After an error: what `run` does in its `finally`."""
+        if self.dead:
+            return
+        if self.processor.member is not None:
+            self.processor.member.abandon()
+        self.running.add(MAIN)
+        try:
+            self.processor.close()
+        except (Crash, StreamtableError):
+            pass  # it was closed as far as that went; the error that has ended it is the one that counts
+        finally:
+            self.running.discard(MAIN)
+        if not self.dead:
+            self.dead = True
+            self.disk.crash(lose_bulk=False)
+            self.machine.world.forget(self)
+
+    def _reached(self, name: str) -> None:
+        if name == "plan-made" and not self.dead:
+            self.machine.world.plan_made(self)
+        self.machine.world.adversary.at_failpoint(self, name)
+
+
+@dataclass(frozen=True)
+class _Side:
+    """The time of one process. While it sleeps others do as well, at the same time."""
+
+    clock: VirtualClock
+
+    def now(self) -> float:
+        return self.clock.now()
+
+    def monotonic(self) -> float:
+        return self.clock.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        self.clock.advance(seconds / _SLEEPERS)
+
+
+@dataclass(frozen=True)
+class _Process(VirtualProcess):
+    """The clients of a process; its consumer may deliver records again."""
+
+    life: Life
+
+    def group_consumer(self, group: str, instance_id: str) -> VirtualGroupConsumer:
+        member_id = f"{instance_id}-{self.kafka.unique()}"
+        consumer = _Consumer(
+            member_id, self.kafka.group(group), self.kafka.partition, self._wire(), self.kafka.clock
+        )
+        consumer.life = self.life
+        return consumer
+
+
+class _Consumer(VirtualGroupConsumer):
+    """Sometimes hands out once more what it has handed out last, as clients have done after a change of the leader."""
+
+    life: Life
+    _before: list[RecordBatch] = []  # noqa: RUF012 - replaced, never changed
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        super().seek(place, offset)
+        self._before = [batch for batch in self._before if batch.place != place]
+
+    def _fetch(self, max_records: int) -> list[RecordBatch]:
+        batches = super()._fetch(max_records)
+        again: list[RecordBatch] = []
+        if self._before and self.life.machine.world.adversary.delivers_again(self.life):
+            at_work = self._next.keys() - self._paused
+            again = [batch for batch in self._before if batch.place in at_work]
+        self._before = batches
+        return [*again, *batches]
+
+    def _tell(self, told: Any, places: frozenset[TopicPartition]) -> None:
+        if places:
+            self.life.machine.world.trace.add(self.life.name, told, sorted({p.partition for p in places}))
+        self.life.telling_lost = told == "lost"
+        super()._tell(told, places)
+        self.life.telling_lost = False
+
+
+class ViewLife:
+    """A view of a group's table, from its start to a crash. The attributes are those of `Life`."""
+
+    def __init__(self, world: "World", job: Job, disk: Disk | None) -> None:
+        self.world = world
+        self.job = job
+        self.name = f"view/{len(world.lives)}"
+        self.disk = disk or Disk(world.clock.now)
+        self.dead = self.frozen = False
+        self.running: set[str] = set()
+        self.at: Sequence[str] = ()
+        self.cut_until = 0.0
+        self.unlucky = 0
+        self.telling_lost = False
+        self.checked: dict[int, int] = {}
+        world.lives[self.name] = self
+        self.view: View[Any, Any] = View(
+            job.group.table,
+            world.kafka.process(self.name),
+            Mounted(self.disk, lambda: self.dead),
+            world.clock,
+            world.metrics,
+            "view",
+        )
+        self._turns: Iterator[float] | None = None
+
+    def can(self, thread: str) -> bool:
+        return thread == MAIN and not (self.dead or self.frozen or self.running)
+
+    def turn(self, thread: str) -> None:
+        self.running.add(thread)
+        try:
+            if self._turns is None:
+                self._turns = self.view.turns()
+            if next(self._turns, None) is None and not self.dead:
+                failure = self.view._copies._failure
+                if self.disk.refused and isinstance(failure, StoreBroken):
+                    self.world.crash(self)
+                else:
+                    raise self.world.broken(
+                        f"the view stopped with {type(failure).__name__}: {failure}"
+                    ) from failure
+        except Crash:
+            pass
+        finally:
+            self.running.discard(thread)
+
+    def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
+        """Partition, position and rows of each part that is said to be whole."""
+        for copy in self.view._copies.all():
+            if copy.whole and copy.replica is not None and isinstance(copy.store, DiskStore):
+                yield copy.partition, copy.position, copy.store
+
+    def end(self) -> None:
+        """Let go of what its turns hold; one that is in the middle of a turn does so when it comes back to it."""
+        self.dead = True
+        if isinstance(self._turns, Generator) and not self.running:
+            self._turns.close()

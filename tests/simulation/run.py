@@ -1,0 +1,131 @@
+"""Runs schedules: one by its seed, or many for some time."""
+
+import time
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+from unittest.mock import patch
+
+import structlog
+from prometheus_client import CollectorRegistry
+from tests.simulation.oracle import Wrong
+from tests.simulation.scheduler import Scheduler
+from tests.simulation.shape import Shape, draw
+from tests.simulation.trace import LOG, Trace
+from tests.simulation.world import Violation, World
+
+from streamtable.observe import Metrics
+
+
+@dataclass
+class Totals:
+    """What a number of schedules have come to."""
+
+    schedules: int = 0
+    steps: int = 0
+    commits: int = 0
+    crashes: int = 0
+    faults: int = 0
+
+    def add(self, world: World) -> None:
+        self.schedules += 1
+        self.steps += world.steps
+        self.commits += sum(books.commits for books in world.books)
+        self.crashes += world.crashes
+        self.faults += world.adversary.faults
+
+    def __str__(self) -> str:
+        return (
+            f"{self.schedules:,} schedules, {self.steps:,} steps, {self.commits:,} commits, {self.crashes:,} crashes, "
+            f"{self.faults:,} faults"
+        )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A schedule that has been run.
+
+    Attributes:
+        broken: which promise; None if none.
+        cause: the traceback of the error behind it, if there is one.
+    """
+
+    seed: int
+    shape: Shape
+    trace: Trace
+    broken: str | None
+    cause: str
+    world: World
+
+    def report(self, last: int = 60) -> str:
+        """For people: what is broken, the last events, and how to see all of them."""
+        lines = "\n".join(self.trace.lines(last))
+        return (
+            f"seed {self.seed}: {self.broken}\n\n{lines}\n\n{self.cause}\n{self.shape}\n"
+            f"the whole trace: python -m tests.simulation {self.seed}"
+        )
+
+
+def run_seed(seed: int, metrics: Metrics, *, log: bool = False) -> Outcome:
+    """Run a schedule. `log`: with the engine's own lines in the trace."""
+    rng = Random(seed)
+    world = World(draw(rng), rng, metrics)
+    broken, cause = None, ""
+    # Three rows at once, or a visit would be over with its first record.
+    with logging_to(world.trace if log else None), patch("streamtable.engine.handling.ROWS_AT_ONCE", 3):
+        try:
+            Scheduler(world).run()
+        except Violation as violation:
+            broken = str(violation)
+            if (error := violation.__cause__) is not None and not isinstance(error, Wrong):
+                cause = "".join(traceback.format_exception(error))
+        world.close()
+    return Outcome(seed, world.shape, world.trace, broken, cause, world)
+
+
+def run_seeds(seeds: Iterable[int], totals: Totals) -> Iterator[Outcome]:
+    """Run schedule after schedule."""
+    metrics = Metrics.register(CollectorRegistry())
+    for seed in seeds:
+        outcome = run_seed(seed, metrics)
+        totals.add(outcome.world)
+        yield outcome
+
+
+def first_broken(seeds: Iterable[int], seconds: float, totals: Totals) -> Outcome | None:
+    """The first schedule that breaks a promise; None if none has after that time."""
+    end = time.monotonic() + seconds
+    for outcome in run_seeds(seeds, totals):
+        if outcome.broken is not None:
+            return outcome
+        if time.monotonic() > end:
+            return None
+    return None
+
+
+@contextmanager
+def logging_to(trace: Trace | None) -> Iterator[None]:
+    """The engine's log goes to the trace, or nowhere; writing it would cost more than all the rest."""
+    before, was_configured = structlog.get_config(), structlog.is_configured()
+
+    def note(_: Any, level: str, event: Any) -> Any:
+        if trace is not None:
+            facts = dict(event)
+            trace.add("", LOG, level, facts.pop("event"), facts)
+        raise structlog.DropEvent
+
+    structlog.configure(
+        processors=[note],
+        wrapper_class=structlog.make_filtering_bound_logger("info" if trace else "critical"),
+        cache_logger_on_first_use=False,
+    )
+    try:
+        yield
+    finally:
+        if was_configured:
+            structlog.configure(**before)
+        else:
+            structlog.reset_defaults()

@@ -1,0 +1,195 @@
+"""What a schedule is like, drawn from its seed: how large the world is, and which hazards there are.
+
+Each schedule has some of the hazards only, each at a rate of its own: a world in which everything fails at once makes
+no progress, and hides what a single fault would show (this is known as swarm testing).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+from random import Random
+
+from streamtable.engine.position import Guarantee
+from streamtable.graph import OnError
+
+FOREVER = 1e6
+
+
+class Kind(Enum):
+    """The three kinds of handlers."""
+
+    RECORD = "record"
+    BATCH = "batch"
+    AGGREGATE = "aggregate"
+
+
+@dataclass(frozen=True)
+class JobShape:
+    """A group: its graph, as far as it matters.
+
+    Attributes:
+        kind: of all its handlers.
+        inputs: how many streams it reads, beside its retries.
+        on_error: of all its inputs.
+        deletes: some events delete their row.
+        members: processes at the beginning.
+        spare: processes that may be started later.
+        joins: it joins a table.
+        changes: it handles the changes of the table that it joins.
+        loops: its handlers send some events to other keys.
+        visits: every row is visited now and then.
+    """
+
+    kind: Kind
+    inputs: int
+    on_error: OnError
+    deletes: bool
+    members: int
+    spare: int
+    joins: bool = False
+    changes: bool = False
+    loops: bool = False
+    visits: bool = False
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A schedule. Times are in seconds.
+
+    Attributes:
+        jobs: the second, if any, reads what the first emits.
+        standby: each process keeps copies of what is at work elsewhere.
+        calls: hazards at each request to the broker and at each failpoint, as probabilities.
+        turns: what the scheduler may do at each turn, as weights.
+        length: turns of each phase; at the end of a phase everything is healed and compared.
+    """
+
+    guarantee: Guarantee
+    partitions: int
+    jobs: tuple[JobShape, ...]
+    view: bool
+    keys: int
+    poison: float
+    session_timeout: float
+    transaction_timeout: float
+    late_seconds: float
+    commit_interval: float
+    commit_bytes: int
+    poll_records: int
+    cache_bytes: int
+    state_retention: float
+    delete_retention: float
+    calls: Mapping[str, float]
+    turns: Mapping[str, float]
+    length: int
+    phases: int
+    standby: bool
+
+    @property
+    def exactly_once(self) -> bool:
+        return self.guarantee is Guarantee.EXACTLY_ONCE
+
+
+# The most often that each may happen.
+_CALLS = {
+    "crash": 0.008,
+    "fault": 0.03,
+    "freeze": 0.005,
+    "interleave": 0.1,
+    "burst": 1.0,
+    "late": 0.3,
+    "marker-late": 0.8,
+    "told-as-revoked": 1.0,
+    "deliver-again": 0.2,
+}
+_TURNS = {
+    "kill": 4.0,
+    "start": 8.0,
+    "stop": 4.0,
+    "replace": 1.0,
+    "cut": 2.0,
+    "cut-all": 0.5,
+    "compact": 2.0,
+    "damage": 2.0,
+    "fill-disk": 0.5,
+    "flaky": 1.0,
+    "retry": 3.0,
+    "jump": 1.0,
+}
+_WORK = {"step": 60.0, "load": 25.0, "emit": 10.0, "pass": 3.0}
+# A process that is taken for dead overlaps with its successor; at least once promises nothing then.
+_EXACTLY_ONCE_ONLY = ("replace", "jump", "told-as-revoked")
+
+
+def draw(rng: Random) -> Shape:
+    """A schedule's shape."""
+    exactly_once = rng.random() < 0.85
+    calls = {name: _rate(rng, most) for name, most in _CALLS.items()}
+    calls["late"] *= rng.random() ** 2  # mostly it stays away for long
+    turns = {name: _rate(rng, most) for name, most in _TURNS.items()}
+    if not exactly_once:
+        for name in _EXACTLY_ONCE_ONLY:
+            (calls if name in calls else turns)[name] = 0.0
+    turns["start"] = _TURNS["start"]
+    view = rng.random() < 0.3
+    jobs = [_job(rng, inputs=rng.choice((1, 1, 2)))]
+    if jobs[0].kind is not Kind.AGGREGATE and rng.random() < 0.2:
+        jobs.append(_job(rng, inputs=1))
+    shape = Shape(
+        guarantee=Guarantee.EXACTLY_ONCE if exactly_once else Guarantee.AT_LEAST_ONCE,
+        partitions=rng.randint(1, 4),
+        jobs=tuple(jobs),
+        view=view,
+        keys=rng.choice((3, 10, 30)),
+        poison=rng.choice((0.0, 0.0, 0.05)),
+        session_timeout=rng.choice((3.0, 6.0, 15.0)) if exactly_once else FOREVER,
+        transaction_timeout=rng.choice((2.0, 5.0, 10.0)),
+        late_seconds=rng.choice((0.3, 1.0, 3.0, 8.0)),
+        commit_interval=rng.choice((0.01, 0.05, 0.2)),
+        commit_bytes=rng.choice((200, 2_000, 1 << 20)),
+        poll_records=rng.choice((1, 4, 20, 10_000)),
+        cache_bytes=rng.choice((1, 3_000, 1 << 20)),
+        state_retention=rng.choice((20.0, 86_400.0)),
+        delete_retention=rng.choice((30.0, 86_400.0)),
+        calls=calls,
+        turns={**_WORK, **turns, **({"view": 8.0} if view else {})},
+        length=rng.choice((100, 300, 500)),
+        phases=rng.choice((1, 1, 2)),
+        standby=rng.random() < 0.4,
+    )
+    return _with_more(shape)
+
+
+def _with_more(shape: Shape) -> Shape:
+    """Joins, changes, loops and visits, in half of the shapes; drawn apart, so that the others are as they were."""
+    rng = Random(repr(shape))
+    if rng.random() < 0.5:
+        return shape
+    jobs = tuple(_more(job, rng, visits=shape.exactly_once) for job in shape.jobs)
+    more = {"change": 6.0 * any(job.joins for job in jobs), "visit": 1.0 * any(job.visits for job in jobs)}
+    return replace(
+        shape, jobs=jobs, turns={**shape.turns, **{name: rate for name, rate in more.items() if rate}}
+    )
+
+
+def _more(job: JobShape, rng: Random, *, visits: bool) -> JobShape:
+    joins, changes, loops, visited = (rng.random() < 0.6 for _ in range(4))
+    if job.kind is Kind.AGGREGATE or job.deletes:  # then nobody knows what came first
+        return replace(job, joins=joins)
+    loops = loops and job.kind is Kind.RECORD
+    return replace(job, joins=joins, changes=joins and changes, loops=loops, visits=visits and visited)
+
+
+def _rate(rng: Random, most: float) -> float:
+    return 0.0 if rng.random() < 0.4 else most * rng.random()
+
+
+def _job(rng: Random, inputs: int) -> JobShape:
+    return JobShape(
+        kind=rng.choice(tuple(Kind)),
+        inputs=inputs,
+        on_error=rng.choice(tuple(OnError)),
+        deletes=inputs == 1 and rng.random() < 0.5,
+        members=rng.randint(1, 3),
+        spare=rng.randint(0, 1),
+    )

@@ -1,0 +1,113 @@
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from itertools import count
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.simulation.run import Totals, first_broken, run_seed
+from tests.simulation.trace import CALL
+
+from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS
+from streamtable.observe import Metrics
+from streamtable_testing.faults import CALLS, Fault
+
+Tell = Callable[[Totals, int], None]
+
+
+@pytest.fixture(scope="module")
+def metrics() -> Metrics:
+    return Metrics.register(CollectorRegistry())
+
+
+def test_no_schedule_breaks_a_promise(
+    only_seed: int | None, first_seed: int, seconds: float, tell: Tell
+) -> None:
+    totals = Totals()
+    first = first_seed if only_seed is None else only_seed
+    seeds: Iterable[int] = count(first) if only_seed is None else [only_seed]
+    broken = first_broken(seeds, seconds, totals)
+    tell(totals, first)
+    if broken is not None:
+        pytest.fail(broken.report(), pytrace=False)
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(0)
+def test_no_schedule_breaks_a_promise_for_as_long_as_it_is_told(tell: Tell) -> None:
+    totals = Totals()
+    first = int(os.environ.get("FAULTS_SEED", "20260")) * 1_000_000
+    broken = first_broken(count(first), float(os.environ.get("FAULTS_SECONDS", "120")), totals)
+    tell(totals, first)
+    if broken is not None:
+        pytest.fail(broken.report(), pytrace=False)
+
+
+@pytest.mark.parametrize("seed", [3, 14])
+def test_a_schedule_is_the_same_whenever_it_is_run_and_whoever_listens(seed: int, metrics: Metrics) -> None:
+    first = run_seed(seed, metrics)
+    assert run_seed(seed, metrics).trace.digest() == first.trace.digest()
+    assert run_seed(seed, metrics, log=True).trace.digest() == first.trace.digest()
+    assert run_seed(seed + 1, metrics).trace.digest() != first.trace.digest()
+
+
+def test_a_schedule_is_the_same_in_every_process() -> None:
+    """Sets of strings and bytes are in another order in each."""
+
+    def printed(hash_seed: str) -> str:
+        return subprocess.run(
+            [sys.executable, "-m", "tests.simulation", "9"],
+            env={**os.environ, "PYTHONHASHSEED": hash_seed},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+
+    first = printed("1")
+    assert "digest" in first
+    assert printed("2") == first
+
+
+def test_what_can_go_wrong_does_go_wrong(metrics: Metrics) -> None:
+    """A hazard that never strikes proves nothing: within some schedules each of them must."""
+    seen: Counter[str] = Counter()
+    wanted = {
+        *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
+        *(f"CRASH {call}" for call in CALLS if call != "produce"),
+        *(f"FAULT {fault.value}" for fault in Fault),
+        *(
+            "assigned",
+            "revoked",
+            "lost",
+            "freezes",
+            "late arrives",
+            "marker late",
+            "told again",
+            "handler fails",
+        ),
+        *(
+            "broker away",
+            "is cut off",
+            "is replaced",
+            "is stopped",
+            "disk damaged",
+            "disk full",
+            "sent again",
+        ),
+        *("compaction", "time passes", "stops Fenced", "stops StoreBroken", "stops HandlerFailed"),
+    }
+    for seed in range(1, 400):
+        for event in run_seed(seed, metrics).trace.events:
+            if event.what == "CRASH":
+                seen[" ".join(["CRASH", *map(str, event.facts[1:])])] += 1
+            elif event.what == "FAULT":
+                seen[f"FAULT {event.facts[1]}"] += 1
+            elif event.what == "stops":
+                seen[f"stops {event.facts[0]}"] += 1
+            elif event.what != CALL:
+                seen[event.what] += 1
+        if wanted <= seen.keys():
+            break
+    assert wanted - seen.keys() == set()

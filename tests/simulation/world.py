@@ -1,0 +1,260 @@
+"""What exists in a schedule: the broker, the groups, their processes over several lives, and a view."""
+
+from collections.abc import Callable, Iterator, Sequence
+from random import Random
+
+from tests.simulation.faults import Adversary, Crash
+from tests.simulation.invariants import Books, check_plan
+from tests.simulation.jobs import ROW_BYTES_MAX, Flaky, Job, make_job
+from tests.simulation.life import Life, Machine, ViewLife
+from tests.simulation.oracle import Wrong
+from tests.simulation.shape import Shape
+from tests.simulation.trace import Trace
+
+from streamtable.engine.position import LocalPosition
+from streamtable.engine.restore import Stage
+from streamtable.errors import RetryLater, StoreCorrupted, StreamtableError
+from streamtable.observe import Metrics
+from streamtable.types import TopicPartition
+from streamtable.wanted import wanted_topics
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.log import VirtualKafka
+
+_TURN_SECONDS = 0.005
+
+
+class Violation(BaseException):
+    """A promise is broken. Not an `Exception`: nothing of the engine must take it for one of its own."""
+
+
+class World:
+    """Everything that a schedule acts on.
+
+    Args:
+        shape: what is there.
+        rng: the one source of chance.
+        metrics: any; never looked at.
+    """
+
+    def __init__(self, shape: Shape, rng: Random, metrics: Metrics) -> None:
+        self.shape = shape
+        self.rng = rng
+        self.metrics = metrics
+        self.clock = VirtualClock()
+        self.trace = Trace(self.clock)
+        self.adversary = Adversary(self, shape.calls)
+        self.kafka = VirtualKafka(
+            self.clock,
+            self.adversary,
+            session_timeout=shape.session_timeout,
+            transaction_timeout=shape.transaction_timeout,
+            late_seconds=shape.late_seconds,
+        )
+        self.flaky = 0  # so many calls of handlers fail
+        self.turn: Callable[[], None] = lambda: None  # of the scheduler
+        self.depth = 0  # processes that are frozen in the middle of a turn
+        self.lives: dict[str, Life | ViewLife] = {}  # by the name that the broker knows; also the dead
+        self.violation: Violation | None = None
+        self.steps = self.crashes = 0
+        self.jobs = list(self._make_jobs())
+        self.books = [Books(job, self.kafka, self.trace) for job in self.jobs]
+        self.machines = [
+            Machine(self, job, f"{job.group.name}-{chr(ord('a') + number)}")
+            for job in self.jobs
+            for number in range(job.shape.members + job.shape.spare)
+        ]
+        self.zombies: list[Life] = []  # replaced by another process with their name, and alive
+        self.view: ViewLife | None = ViewLife(self, self.jobs[0], None) if shape.view else None
+
+    @property
+    def living(self) -> Sequence[Life]:
+        return [machine.life for machine in self.machines if machine.life] + self.zombies
+
+    def _make_jobs(self) -> Iterator[Job]:
+        reads: Sequence[str] = [f"in{number}" for number in range(self.shape.jobs[0].inputs)]
+        for number, shape in enumerate(self.shape.jobs):
+            job = make_job(f"g{number}", shape, reads, exact=self.shape.exactly_once, flaky=self._flaky)
+            for topic in wanted_topics(job.group):
+                if topic not in self.kafka.topics:
+                    self.kafka.create_topic(
+                        topic,
+                        self.shape.partitions,
+                        compacted=topic == job.group.table.name,
+                        delete_retention_ms=int(self.shape.delete_retention * 1000),
+                        max_message_bytes=ROW_BYTES_MAX,
+                    )
+            reads = [job.output] if job.output else []
+            yield job
+
+    def _flaky(self) -> bool:
+        if self.flaky and self.adversary.active:
+            self.flaky -= 1
+            self.trace.add("", "handler fails")
+            return True
+        return False
+
+    def close(self) -> None:
+        """Nothing goes on."""
+        for life in self.lives.values():
+            if isinstance(life, ViewLife):
+                life.end()
+
+    # ---- turns -----------------------------------------------------------------------------------------------------
+
+    def step(self, life: Life | ViewLife, thread: str) -> None:
+        """Let a thread of a process take its turn, and look at what has come of it."""
+        self.steps += 1
+        self.clock.advance(_TURN_SECONDS)
+        life.turn(thread)
+        self.check()
+        self._check_copies(life)
+
+    def check(self) -> None:
+        """Raises `Violation`."""
+        try:
+            for books in self.books:
+                books.check()
+        except Wrong as wrong:
+            raise self.broken(str(wrong)) from wrong
+        if self.violation is not None:
+            raise self.violation
+
+    def broken(self, what: str) -> Violation:
+        """Note the violation: whatever the engine makes of the exception, it is raised again by `check`."""
+        self.violation = self.violation or Violation(what)
+        self.trace.add("", "VIOLATION", what)
+        return self.violation
+
+    def _check_copies(self, life: Life | ViewLife) -> None:
+        """Local copies that have moved on, of tasks or of the view."""
+        if life.dead or not self.shape.exactly_once:
+            return  # at least once, the changelog may hold rows of a commit that was undone, until it is repeated
+        if isinstance(life, Life):
+            self._check_joined(life)
+        books = self.books[self.jobs.index(life.job)]
+        for partition, position, store in life.copies():
+            if life.checked.get(partition) != position and (rows := store.rows()) is not None:
+                life.checked[partition] = position
+                try:
+                    books.check_copy(position, partition, rows)
+                except Wrong as wrong:
+                    raise self.broken(f"{life.name}: {wrong}") from wrong
+
+    def _check_joined(self, life: Life) -> None:
+        books = self.books[self.jobs.index(life.job)]
+        for partition, position, store in life.joined():
+            if life.checked_joined.get(partition) != position and (rows := store.rows()) is not None:
+                life.checked_joined[partition] = position
+                try:
+                    books.check_joined(position, partition, rows)
+                except Wrong as wrong:
+                    raise self.broken(f"{life.name}: {wrong}") from wrong
+
+    # ---- what befalls processes ------------------------------------------------------------------------------------
+
+    def start(self, machine: Machine) -> None:
+        """A new life. If there is one, it goes on as a zombie, with the disk; the new one gets another."""
+        if machine.life is not None:
+            machine.life.doubled = True
+            self.zombies.append(machine.life)
+            machine.new_disk()
+        if not self.shape.exactly_once or self.rng.random() < 0.3:
+            self._forget_member(machine)
+        machine.life = Life(machine)
+        # A zombie that makes a new producer fences its successor.
+        machine.life.doubled = any(zombie.machine is machine for zombie in self.zombies)
+        self.trace.add(machine.life.name, "starts")
+
+    def _forget_member(self, machine: Machine) -> None:
+        """The former session is over."""
+        if machine.life is not None:
+            return
+        coordinator = self.kafka.group(machine.job.group.name)
+        for member_id in list(coordinator.members):
+            if member_id.rpartition("-")[0] == machine.name:
+                coordinator.leave(member_id)
+
+    def crash(self, life: Life | ViewLife) -> None:
+        """kill -9. Whoever is on the stack of it raises `Crash` as soon as it comes by the adversary."""
+        fate = self.rng.choices(("kept", "bulk lost", "lost"), (2, 6, 1))[0]
+        self.crashes += 1
+        self.trace.add(life.name, "CRASH", f"disk {fate}", *life.at)
+        life.dead = True
+        life.disk.crash(lose_bulk=fate != "kept")
+        if isinstance(life, ViewLife):
+            life.end()
+            self.view = ViewLife(self, life.job, None if fate == "lost" else life.disk)
+            return
+        if fate == "lost":
+            life.machine.new_disk(life.disk)
+        self.forget(life)
+
+    def forget(self, life: Life) -> None:
+        """It is over with it."""
+        if life.machine.life is life:
+            life.machine.life = None
+        if life in self.zombies:
+            self.zombies.remove(life)
+
+    def freeze(self, life: Life | ViewLife) -> None:
+        """It stands still in the middle of what it does, while others go on and time passes."""
+        if self.depth >= 2:
+            return
+        self.depth += 1
+        life.frozen = True
+        shape, rng = self.shape, self.rng
+        seconds = 0.0
+        if shape.exactly_once:
+            longest = (0.0, 1.0, shape.transaction_timeout + 1, shape.session_timeout + 1)
+            seconds = rng.choice(longest)
+        turns = rng.randint(2, 40)
+        self.trace.add(life.name, "freezes", *life.at, f"{turns} turns, {seconds:.0f} s more")
+        for left in range(turns, 0, -1):
+            passed = min(seconds, rng.random() * 2 * seconds / left)
+            seconds -= passed
+            self.clock.advance(passed)
+            self.turn()
+        life.frozen = False
+        self.depth -= 1
+        self.kafka.tick()
+        self.trace.add(life.name, "thaws", *life.at)
+
+    def stopped(self, life: Life, error: StreamtableError) -> None:
+        """A process has stopped with an error: is it one that it may stop with?"""
+        if not (isinstance(error, life.excused) or isinstance(error.__cause__, Flaky)):
+            raise self.broken(f"{life.name} stopped with {type(error).__name__}: {error}") from error
+        self.trace.add(life.name, "stops", type(error).__name__, error.message)
+
+    def plan_made(self, life: Life) -> None:
+        """A recovery of this process is about to start."""
+        member = life.processor.member
+        assert member is not None
+        table = self.kafka.topics[life.job.group.table.name]
+        for partition, restore in member.assignment.restores.items():
+            part = restore.parts.get(table.info.name)
+            if restore.stage is not Stage.ASKING or part is None:
+                continue
+            try:
+                checkpoint = restore.stores[table.info.name].checkpoint()
+            except StoreCorrupted:
+                continue
+            except RetryLater as error:
+                raise self.broken(f"{life.name} recovers into a closed store") from error
+            disk, known = life.machine.known.pop(partition, (None, 0))
+            local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+            place = TopicPartition(table.info.name, partition)
+            self.trace.add(life.name, "recovers", place, part.load.read_from, "to", part.load.read_to)
+            kept = disk is life.disk and local is not None
+            try:
+                check_plan(
+                    local,
+                    known if kept else 0,
+                    part.load.read_from,
+                    table.partitions[partition].low,
+                    discarded=part.load.discard is not None,
+                )
+            except Wrong as wrong:
+                raise self.broken(f"{life.name}, {place}: {wrong}") from wrong
+
+
+__all__ = ["Crash", "Violation", "World"]
