@@ -15,6 +15,7 @@ from streamtable.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
+from streamtable.wanted import wanted_topics
 
 
 @dataclass
@@ -82,10 +83,7 @@ def info(name: str, **changes: Any) -> TopicInfo:
 
 def infos(group: Group[Any, Any], **changes: Any) -> dict[str, TopicInfo]:
     """The topics of a group, `changes` made to all of them."""
-    names = [*group.input_topics, group.dead_letters, *(edge.stream.name for edge in group.outputs)]
-    if group.persist:
-        names.append(group.table.name)
-    return {name: info(name, **changes) for name in names}
+    return {name: info(name, **changes) for name in wanted_topics(group)}
 
 
 @dataclass
@@ -143,6 +141,12 @@ class OutboxDouble:
         self.produced.append(
             {"topic": topic, "key": key, "value": value, "partition": partition, "headers": headers}
         )
+
+    def produce_rows(self, topic: str, partition: int, rows: Any) -> None:
+        *most, (last_key, last_value) = rows
+        for key, value in most:
+            self.produce(topic, key, value, partition=partition)
+        self.produce(topic, last_key, last_value, partition=partition, tracked=True)
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
         self.steps("flush")
@@ -328,7 +332,7 @@ def topic_infos() -> Callable[..., dict[str, TopicInfo]]:
 
 @pytest.fixture
 def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
-    """`make_task(group, ...)`: a task for partition 0 over a store in memory, at offset 0."""
+    """`make_task(group, ...)`: a task for partition 0 over stores in memory, at offset 0; `store`: of its own table."""
 
     def make(group: Group[Any, Any], **changes: Any) -> Task:
         given: dict[str, Any] = {
@@ -338,8 +342,17 @@ def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
             "cache_bytes": 1 << 20,
             "clock": clock,
         } | changes
-        if "store" not in given:
-            given["store"] = stores.open(group.table.name, 0) if group.persist else None
+        tables = [join.table.name for join in group.joins]
+        if group.persist:
+            tables.append(group.table.name)
+        opened = {
+            name: stores.open(name, 0)
+            for name in tables
+            if not ("store" in given and group.persist and name == group.table.name)
+        }
+        given.setdefault("stores", opened)
+        if "store" in given:
+            given["stores"][group.table.name] = given.pop("store")
         topics = given.pop("topics", None) or infos(group)
         partition = given.pop("partition", 0)
         return Task(group, topics, partition, **given)

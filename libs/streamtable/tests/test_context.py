@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Json, String
-from streamtable.context import Batch, Context, Rejected
+from streamtable.context import Batch, Context, Reach, Rejected
 from streamtable.errors import GraphError
 from streamtable.store.memory import MemoryStores
 from streamtable.table import PartitionTable
@@ -12,6 +12,7 @@ from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
 
 Make = Callable[..., RecordBatch]
+BYTES_MAX = 1_000_000
 OUT = Stream("out", String(), String())
 
 
@@ -20,6 +21,10 @@ class Emitted(list[Any]):
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
         self.append((stream, key, value, headers, timestamp_ms))
+
+
+def reach(emitted: Emitted) -> Reach:
+    return Reach(emitted, lambda *_: None)
 
 
 @pytest.fixture
@@ -42,7 +47,7 @@ def test_a_handler_sees_each_record_with_its_key_row_and_place(
         ctx.set([*(ctx.value or []), event])
 
     records = batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")], first=10, partition=2)
-    each(Context(table, Emitted()), records, handle)
+    each(Context(table, reach(Emitted())), records, handle)
     assert seen == [
         ("a", "x", None, "in", 2, 10, 1_000),
         ("b", "y", None, "in", 2, 11, 1_000),
@@ -58,13 +63,15 @@ def test_deleting_takes_the_row_away_for_the_next_record(table: PartitionTable[A
         rows.append(ctx.value)
         ctx.delete() if event == "delete" else ctx.set(1)
 
-    each(Context(table, Emitted()), batch("in", [(b"a", b"s"), (b"a", b"delete"), (b"a", b"s")]), handle)
+    each(
+        Context(table, reach(Emitted())), batch("in", [(b"a", b"s"), (b"a", b"delete"), (b"a", b"s")]), handle
+    )
     assert rows == [None, 1, None]
 
 
 def test_a_row_of_none_is_refused_because_delete_says_it(table: PartitionTable[Any], batch: Make) -> None:
     with pytest.raises(TypeError, match=r"ctx\.delete"):
-        each(Context(table, Emitted()), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
+        each(Context(table, reach(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
 
 
 def test_a_value_changed_in_place_is_written_only_when_it_is_set(
@@ -72,14 +79,14 @@ def test_a_value_changed_in_place_is_written_only_when_it_is_set(
 ) -> None:
     table.put(b"a", {"n": 1})
     table.committed()
-    each(Context(table, Emitted()), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.value.update(n=2))
-    assert table.changes() == []
+    each(Context(table, reach(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.value.update(n=2))
+    assert table.changes(BYTES_MAX) == []
 
 
 def test_after_an_exception_the_index_says_which_record_it_was(
     table: PartitionTable[Any], batch: Make
 ) -> None:
-    context: Context[str, Any] = Context(table, Emitted())
+    context: Context[str, Any] = Context(table, reach(Emitted()))
 
     def handle(ctx: Context[str, Any], event: str) -> None:
         if event == "bad":
@@ -96,7 +103,7 @@ def test_without_a_table_its_use_is_a_mistake_of_the_graph_not_of_the_record(use
         getattr(ctx, use) if use == "value" else getattr(ctx, use)(*([1] if use == "set" else []))
 
     with pytest.raises(GraphError, match="add Persist"):
-        each(Context(None, Emitted()), batch("in", [(b"a", b"x")]), handle)
+        each(Context(None, reach(Emitted())), batch("in", [(b"a", b"x")]), handle)
 
 
 def test_what_is_emitted_goes_to_the_task_as_it_is(table: PartitionTable[Any], batch: Make) -> None:
@@ -106,7 +113,7 @@ def test_what_is_emitted_goes_to_the_task_as_it_is(table: PartitionTable[Any], b
         ctx.emit(OUT, "k", None, headers=[("h", b"1")], timestamp_ms=7)
         ctx.emit(OUT, "k", event)
 
-    each(Context(table, emitted), batch("in", [(b"a", b"x")]), handle)
+    each(Context(table, reach(emitted)), batch("in", [(b"a", b"x")]), handle)
     assert emitted == [(OUT, "k", None, [("h", b"1")], 7), (OUT, "k", "x", (), 0)]
 
 
@@ -124,22 +131,28 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: PartitionTable[Any
         seen.append(records.get_many(records.keys))
         records.put_many({"a": 1, "b": None})
 
-    whole(Batch(table, String(), Emitted()), batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")]), handle)
+    whole(
+        Batch(table, String(), reach(Emitted())),
+        batch("in", [(b"a", b"x"), (b"b", b"y"), (b"a", b"z")]),
+        handle,
+    )
     assert seen == [
         (3, ["a", "b", "a"], ["x", "y", "z"], [0, 1, 2], [1_000] * 3),
         {"a": None, "b": 5},
     ]
-    assert dict(table.changes()) == {b"a": Json().encode(1), b"b": None}
+    assert dict(table.changes(BYTES_MAX)) == {b"a": Json().encode(1), b"b": None}
 
 
 def test_a_batch_has_the_headers_of_each_record(table: PartitionTable[Any], record: Any) -> None:
     seen: list[Any] = []
     records = RecordBatch("in", 0, [record(b"a", b"x"), record(b"a", b"y", 1, [("h", None)])])
-    whole(Batch(table, String(), Emitted()), records, lambda b: seen.append([*map(b.headers, range(2))]))
+    whole(
+        Batch(table, String(), reach(Emitted())), records, lambda b: seen.append([*map(b.headers, range(2))])
+    )
     assert seen == [[(), [("h", None)]]]
 
 
 def test_a_batch_without_a_table_cannot_use_one(batch: Make) -> None:
-    made: Batch[str, str, int] = Batch(None, String(), Emitted())
+    made: Batch[str, str, int] = Batch(None, String(), reach(Emitted()))
     with pytest.raises(GraphError, match="add Persist"):
-        whole(made, batch("in", [(b"a", b"x")]), lambda b: b.put_many({}))
+        whole(made, batch("in", [(b"a", b"x")]), lambda b: b.put_many({"a": 1}))

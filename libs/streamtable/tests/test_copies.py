@@ -10,6 +10,7 @@ from streamtable.copies import Copies, Copy, Gauges
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.host import Host
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
@@ -41,13 +42,21 @@ class Rig:
     failed: threading.Event
     heard: list[Any]
     copies: Any = None
+    host: Any = None
 
     def start(self) -> "Rig":
-        gauges = Gauges(Metrics.register(CollectorRegistry()), "view", "t")
+        metrics = Metrics.register(CollectorRegistry())
         self.copies = Copies(
-            "t", self.log, self.stores, self.clock, lambda *it: self.heard.append(it), gauges, self.failed.set
+            "t",
+            self.stores,
+            self.clock,
+            lambda *it: self.heard.append(it),
+            Gauges(metrics, "view", "t"),
+            self.failed.set,
         )
-        self.copies.start()
+        self.host = Host(self.log, self.stores, self.clock, metrics, "view")
+        self.host.add(self.copies)
+        self.host.start()
         return self
 
     def until(self, true: Callable[[], object]) -> None:
@@ -77,14 +86,15 @@ def rig(
     reader: Any, clock: Any, stores: MemoryStores, record: Any, make_cluster: Any,
     topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Rig]:  # fmt: skip
-    monkeypatch.setattr("streamtable.copies._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.copies._WAKE_SECONDS", 0.005)
     cluster = make_cluster({"t": topic_info("t", partitions=2)})
     reader.logs = {P0: [record(b"a", b"1", 0), record(b"b", b"2", 1)], P1: [record(b"c", b"3", 0)]}
     cluster.marks = {P0: Watermarks(0, 2), P1: Watermarks(0, 1)}
     made = Rig(LogDouble(cluster, reader), stores, clock, threading.Event(), [])
     yield made
-    if made.copies is not None:
-        made.copies.close()
+    if made.host is not None:
+        made.host.close()
 
 
 def on_disk(stores: MemoryStores, clock: Any, count: int, changelog: int = 0, **changes: Any) -> None:
@@ -169,7 +179,7 @@ def test_changes_are_heard_of_once_the_partition_is_whole(rig: Rig, record: Any)
     assert rig.heard == [(1, {b"c": None}, 2)]
 
 
-def test_a_copy_that_was_whole_answers_before_the_broker_does(
+def test_a_copy_that_was_whole_answers_while_the_broker_does_not(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(_: Any) -> Any:
@@ -177,8 +187,16 @@ def test_a_copy_that_was_whole_answers_before_the_broker_does(
 
     on_disk(rig.stores, rig.clock, 2)
     monkeypatch.setattr(rig.log.known, "topics", silent)
-    assert rig.start().copies.whole
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
     assert rig.row(P0, b"old") == b"0"
+
+
+def test_a_copy_that_was_whole_is_caught_up_before_it_answers(rig: Rig) -> None:
+    on_disk(rig.stores, rig.clock, 2)
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    assert rig.row(P0, b"b") == b"2"
 
 
 @pytest.mark.parametrize(
@@ -208,9 +226,8 @@ def test_a_topic_of_fewer_partitions_leaves_nothing_of_the_former_one(rig: Rig) 
     on_disk(rig.stores, rig.clock, 4, topic_id="id-0")
     rig.start()
     rig.until(lambda: rig.row(P0, b"old") is None and rig.copies.whole)
-    rig.copies.close()
+    rig.host.close()
     assert sorted(rig.stores.present()) == [("t", 0), ("t", 1)]
-    assert rig.start().copies.whole
 
 
 def test_a_table_that_got_more_partitions_is_refused_with_both_numbers(rig: Rig) -> None:
@@ -254,6 +271,29 @@ def test_a_reader_thrown_out_of_a_topic_that_was_made_anew_loads_it_anew(
     rig.until(lambda: rig.copies.whole)
     rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
     rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
+    rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
+
+
+@pytest.mark.parametrize("silent", [True, False], ids=["no answer", "no topic"])
+def test_a_reader_thrown_out_asks_again_if_nobody_can_tell_why(
+    silent: bool, rig: Rig, topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
+) -> None:  # fmt: skip
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    asked = threading.Event()
+
+    def answer(_: Any) -> Any:
+        asked.set()
+        if silent:
+            raise RetryLater("no answer")
+        return {}
+
+    with monkeypatch.context() as away:
+        away.setattr(rig.log.known, "topics", answer)
+        rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
+        assert asked.wait(5)
+        assert not rig.failed.is_set()
+        rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
     rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
 
 
@@ -303,12 +343,62 @@ def test_a_broker_that_is_away_lets_the_copies_grow_older(rig: Rig, monkeypatch:
     assert rig.copies.all()[0].current_at == before
 
 
+def test_a_process_that_stood_still_for_longer_than_tombstones_are_kept_loads_anew(
+    rig: Rig, record: Any
+) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    # While it stood still, "a" was deleted, and the topic has forgotten both.
+    rig.log.reader.logs[P0] = [record(b"b", b"2", 1), record(b"e", b"5", 3)]
+    rig.log.known.marks[P0] = Watermarks(0, 4)
+    rig.clock.sleep(90_000)
+    rig.until(lambda: rig.row(P0, b"e") is not None)
+    rig.until(lambda: rig.copies.whole)
+    assert (rig.row(P0, b"a"), rig.row(P0, b"b")) == (None, b"2")
+
+
 def test_copies_that_do_not_change_are_noted_as_current_all_the_same(rig: Rig) -> None:
     rig.start()
     rig.until(lambda: rig.copies.whole)
     began = rig.clock.now()
     rig.clock.sleep(100)
     rig.until(lambda: rig.local(P0).current_at > began)
+
+
+def test_damage_that_a_copy_shows_when_it_is_noted_as_current_is_mended(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    bad = rig.copies.all()[0].store
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(bad, "write", fail)
+    rig.clock.sleep(100)
+    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.whole)
+    assert rig.row(P0, b"a") == b"1"
+
+
+def test_a_copy_that_was_damaged_while_kafka_was_away_is_loaded_again(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def silent(_: Any) -> Any:
+        raise RetryLater("no answer")
+
+    def fail() -> None:
+        raise StoreCorrupted("bit flip")
+
+    on_disk(rig.stores, rig.clock, 2)
+    with monkeypatch.context() as away:
+        away.setattr(rig.log.known, "topics", silent)
+        rig.start()
+        rig.until(lambda: rig.copies.whole)
+        bad = rig.copies.all()[0].store
+        monkeypatch.setattr(bad, "checkpoint", fail)
+    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.whole)
+    assert (rig.row(P0, b"a"), rig.row(P0, b"old")) == (b"1", None)
 
 
 def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
@@ -322,7 +412,7 @@ def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
 def test_waiting_ends_when_it_is_closed(rig: Rig) -> None:
     rig.log.known.marks[P0] = Watermarks(0, 1_000)
     rig.start()
-    closing = threading.Timer(0.05, rig.copies.close)
+    closing = threading.Timer(0.05, rig.host.close)
     closing.start()
     assert not rig.copies.wait_whole(None)
     closing.join()

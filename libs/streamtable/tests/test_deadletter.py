@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.deadletter import PREFIX, Origin, OutputRecord, dead_letter
+from streamtable.deadletter import PREFIX, Origin, OutputRecord, dead_letter, replayed_marker
 from streamtable.errors import HandlerFailed, PoisonRecord
 from streamtable.types import RecordBatch
 
@@ -54,6 +54,15 @@ def test_a_dead_letter_is_the_record_itself_and_says_where_from_why_and_when(rec
         ("streamtable-group", b"g"),
         ("streamtable-time-ms", b"1234567"),
     ]
+
+
+@pytest.mark.parametrize(("written_ms", "stands_ms"), [(-5, 0), (777, 777), (2**62, 1_234_567)])
+def test_a_dead_letter_is_never_later_than_now_which_its_topic_may_refuse(
+    record: Any, written_ms: int, stands_ms: int
+) -> None:
+    letter = letter_of(record(b"k", b"v", 42, [], written_ms))
+    assert letter.timestamp_ms == stands_ms
+    assert ("streamtable-origin-timestamp-ms", b"%d" % written_ms) in letter.headers
 
 
 def test_the_error_is_named_by_what_caused_it(record: Any) -> None:
@@ -143,3 +152,14 @@ def test_whatever_the_record_its_dead_letter_fits_the_topic(
 def test_the_size_of_an_output_is_not_less_than_what_kafka_stores() -> None:
     many = OutputRecord("out", b"k", b"v", [("", b"")] * 10_000)
     assert many.size + 128 >= size_in_kafka(many)
+
+
+def test_a_marker_names_the_letter_that_was_sent_again_and_is_no_letter_itself() -> None:
+    marker = replayed_marker("g-dead-letters", 3, 17, group="g", now=1.5)
+    assert (marker.topic, marker.partition, marker.key, marker.value) == ("g-dead-letters", 3, None, None)
+    assert dict(marker.headers) == {
+        "streamtable-replayed-offset": b"17",
+        "streamtable-group": b"g",
+        "streamtable-time-ms": b"1500",
+    }
+    assert Origin.read(marker.headers) is None

@@ -11,7 +11,7 @@ from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
 from streamtable.errors import Fenced, RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
-from streamtable.partitioner import partition_for
+from streamtable.partitioner import Partitioner, partition_for
 from streamtable.ports import Log
 from streamtable.topics import Stream
 from streamtable.types import Ack, Headers, TopicPartition
@@ -50,6 +50,19 @@ def test_acknowledged_records_are_those_that_a_consumer_reads(broker: Broker, to
             assert (message.key(), Long().decode(message.value())) == (key, n)
             assert place.partition == partition_for(key, 6)
     assert acknowledged == {}
+
+
+def test_keys_of_a_stream_shared_with_goka_go_where_goka_looks_for_them(
+    broker: Broker, topics: Topics
+) -> None:
+    stream = Stream(topics.create("clicks", partitions=6), String(), Long(), partitioner="fnv1a")
+    # The hash of the last one is the signed number that has no positive counterpart.
+    keys = [*(f"user-{n}" for n in range(100)), "~kkwsA"]
+    with Emitter(stream, Kafka(broker.bootstrap_servers)) as emitter:
+        told = {key: emitter.emit(key, 1) for key in keys}
+    assert {key: ack.result().partition for key, ack in told.items()} == {
+        key: partition_for(key.encode(), 6, "fnv1a") for key in keys
+    }
 
 
 def test_a_record_keeps_its_headers_time_and_null_value(broker: Broker, topics: Topics) -> None:
@@ -143,7 +156,8 @@ class HeldLog:
     def __init__(self) -> None:
         self.held = HeldProducer()
 
-    def producer(self) -> HeldProducer:
+    def producer(self, partitioner: Partitioner) -> HeldProducer:
+        del partitioner  # what it is for is tested with a broker
         return self.held
 
     def __getattr__(self, name: str) -> Any:  # the rest of the port is not for emitters

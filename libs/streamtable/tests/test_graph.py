@@ -5,8 +5,8 @@ import pytest
 from streamtable.aggregate import Count
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.errors import GraphError
-from streamtable.graph import Group, Input, Output, Persist
-from streamtable.topics import Stream
+from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
+from streamtable.topics import Stream, Table
 
 CLICKS = Stream("clicks", String(), String())
 LIKES = Stream("likes", String(), String())
@@ -44,6 +44,11 @@ def test_a_group_without_an_input_is_refused() -> None:
     assert "reads nothing" in refused(Persist(Long()))
 
 
+def test_what_is_no_edge_is_refused_by_name() -> None:
+    stream: Any = Stream("s", String(), String())
+    assert "Stream(name='s'" in refused(stream)
+
+
 def test_a_second_table_is_refused() -> None:
     assert "2 Persist edges" in refused(Input(CLICKS, handle), Persist(Long()), Persist(Long()))
 
@@ -65,6 +70,23 @@ def test_inputs_that_are_keyed_differently_are_refused_with_both_sides() -> None
     assert "'raw' by Bytes()" in message
 
 
+def test_inputs_and_joins_that_are_partitioned_differently_are_refused_with_both_sides() -> None:
+    goka = Stream("goka", String(), String(), partitioner="fnv1a")
+    message = refused(Input(CLICKS, handle), Input(goka, handle))
+    assert "'clicks' by murmur2" in message
+    assert "'goka' by fnv1a" in message
+    message = refused(Input(goka, handle), Join(Table("users", String(), String())))
+    assert "'goka' by fnv1a, 'users' by murmur2" in message
+
+
+def test_a_groups_table_is_partitioned_as_its_inputs_are() -> None:
+    goka = Stream("goka", String(), String(), partitioner="fnv1a")
+    changed = Table("goka-table", String(), String(), partitioner="fnv1a")
+    assert Group("g", Input(goka, handle), Persist(Long())).table.partitioner == "fnv1a"
+    assert Group("g", Changes(changed, handle), Persist(Long())).table.partitioner == "fnv1a"
+    assert Group("g", Input(CLICKS, handle), Persist(Long())).table.partitioner == "murmur2"
+
+
 def test_an_aggregate_without_a_table_is_refused() -> None:
     assert "add Persist" in refused(Input(CLICKS, aggregate=Count()))
 
@@ -78,3 +100,95 @@ def test_a_group_without_a_table_says_so_when_asked_for_it() -> None:
 def test_a_name_of_which_no_topics_can_be_made_is_refused(name: str) -> None:
     with pytest.raises(GraphError, match="topic name"):
         Group(name, Input(CLICKS, handle))
+
+
+USERS = Table("users", String(), Long())
+LOOP = Stream("g-loop", String(), String())
+
+
+def changed(ctx: Any, change: Any) -> None:
+    """Nothing."""
+
+
+def test_edges_name_all_topics_that_move_together() -> None:
+    group: Group[str, int] = Group(
+        "g",
+        Input(CLICKS, handle),
+        Loop(LOOP, handle),
+        Join(Table("cities", String(), Long())),
+        Changes(USERS, changed),
+        Lookup(Table("all", Long(), Long())),
+        Persist(Long()),
+        Visit("v", handle),
+    )
+    assert group.input_topics == ("clicks", "g-loop", "cities", "users", "g-retry", "g-visits")
+    assert [edge.stream.name for edge in group.inputs] == ["clicks", "g-loop"]
+    assert group.table.group == "g"
+
+
+def test_changes_alone_make_a_group_keyed_as_their_table_is() -> None:
+    group: Group[str, int] = Group("g", Changes(USERS, changed), Persist(Long()))
+    assert group.key is USERS.key
+    assert group.input_topics == ("users", "g-retry")
+
+
+def test_a_join_and_changes_of_one_table_are_one_join_with_its_wait() -> None:
+    group: Group[str, int] = Group("g", Changes(USERS, changed), Join(USERS, wait=2))
+    assert [(join.table.name, join.wait) for join in group.joins] == [("users", 2)]
+
+
+@pytest.mark.parametrize(
+    ("edges", "words"),
+    [
+        ([Loop(LOOP, handle), Loop(LOOP, handle)], ["2 Loop edges", "'g'"]),
+        ([Loop(CLICKS, handle)], ["'clicks'", "'g-loop'"]),
+        ([Input(CLICKS, handle), Join(USERS), Join(USERS)], ["two Joins of table 'users'"]),
+        ([Changes(USERS, changed), Changes(USERS, changed)], ["two Changes of table 'users'"]),
+        ([Input(CLICKS, handle), Lookup(USERS), Lookup(USERS)], ["two Lookups of table 'users'"]),
+        (
+            [Input(CLICKS, handle), Persist(Long()), Visit("v", handle), Visit("v", handle)],
+            ["two Visits named 'v'"],
+        ),
+        ([Input(CLICKS, handle), Visit("v", handle)], ["'v'", "no rows to visit", "add Persist"]),
+        ([Join(USERS)], ["reads nothing"]),
+        ([Persist(Long()), Visit("v", handle)], ["reads nothing"]),
+        ([Input(CLICKS, handle), Join(Table("g-table", String(), Long()))], ["'g-table'", "its own", "loop"]),
+        ([Input(CLICKS, handle), Lookup(Table("g-visits", String(), Long()))], ["'g-visits'", "its own"]),
+        (
+            [Input(CLICKS, handle), Join(Table("clicks", String(), Long()))],
+            ["'clicks'", "stream and as a table"],
+        ),
+        (
+            [Input(CLICKS, handle), Output(Stream("users", String(), Long())), Join(USERS)],
+            ["'users'", "stream and as a table"],
+        ),
+        (
+            [Input(CLICKS, handle), Join(Table("raw", Bytes(), Long()))],
+            ["'clicks' by String()", "'raw' by Bytes()"],
+        ),
+        (
+            [Input(CLICKS, handle), Loop(Stream("g-loop", Bytes(), Long()), handle)],
+            ["'clicks' by String()", "'g-loop' by Bytes()"],
+        ),
+        (
+            [Changes(USERS, changed), Changes(Table("raw", Bytes(), Long()), changed)],
+            ["'users' by String()", "'raw' by Bytes()"],
+        ),
+        ([Input(Stream("g-visits", String(), String()), handle)], ["'g-visits'", "its own"]),
+    ],
+)
+def test_edges_that_contradict_each_other_are_refused_with_both_sides(edges: Any, words: list[str]) -> None:
+    message = refused(*edges)
+    assert [word for word in words if word not in message] == []
+
+
+@pytest.mark.parametrize("wait", [-0.1, 60.1, float("nan"), float("inf")])
+def test_a_join_waits_for_at_most_a_minute(wait: float) -> None:
+    with pytest.raises(GraphError, match=r"'users' waits .* s: give 0 to 60"):
+        Join(USERS, wait=wait)
+
+
+@pytest.mark.parametrize("name", ["", "a b", "x" * 250])
+def test_a_visit_has_a_name_that_a_command_can_say(name: str) -> None:
+    with pytest.raises(GraphError, match="visit"):
+        Visit(name, handle)

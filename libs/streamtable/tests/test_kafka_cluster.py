@@ -7,9 +7,9 @@ import pytest
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
-from streamtable.declared import TopicDescription
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka import Kafka
+from streamtable.ports import TopicDescription
 from streamtable.types import TopicPartition, Watermarks
 
 

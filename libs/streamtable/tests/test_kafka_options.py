@@ -3,7 +3,7 @@
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka import Kafka
+from streamtable.kafka import Kafka, _made
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,14 @@ def test_an_option_that_would_break_a_guarantee_is_refused_with_the_reason(name:
 def test_an_unknown_option_is_refused_when_the_client_is_made() -> None:
     with pytest.raises(ConfigurationError, match=r"no\.such\.setting"):
         Kafka("localhost:9092", {"no.such.setting": "1"}).outbox(None)
+
+
+def test_ctrl_c_inside_of_the_client_is_still_ctrl_c() -> None:
+    def interrupted(_: dict[str, object]) -> None:
+        # As the client does when a signal's handler raises while it reads its settings.
+        raise TypeError("expected configuration property name as type unicode string")
+
+    with pytest.raises(KeyboardInterrupt):
+        _made(interrupted, {"client.id": "here"})
+    with pytest.raises(TypeError):
+        _made(interrupted, {1: "here"})  # type: ignore[dict-item] # what the client means by it

@@ -2,8 +2,11 @@
 
 import time
 from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
@@ -11,6 +14,7 @@ from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, Rew
 from streamtable.kafka import Kafka
 from streamtable.kafka.consumer import GroupMembership
 from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.kafka.watch import ClientLog
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 WITHIN_S = 30
@@ -68,6 +72,13 @@ def test_flush_tells_the_offset_of_the_last_tracked_record_of_each_partition(
     assert visible(kafka, topic, 1) == [b"value", b"untracked"]
 
 
+def test_a_header_name_that_would_crash_the_client_is_refused(topics: Topics, opened: Open) -> None:
+    outbox = opened(topics.name("tx"))
+    outbox.begin()
+    with pytest.raises(Unencodable, match="UTF-8"):
+        outbox.produce(topics.create("out"), b"key", b"value", headers=[("\udcff", b"x")])
+
+
 def test_records_of_an_aborted_transaction_are_never_visible(
     kafka: Kafka, topics: Topics, opened: Open
 ) -> None:
@@ -100,14 +111,19 @@ def test_a_zombie_is_fenced_by_the_next_one_to_open_and_leaves_nothing_behind(
     assert visible(kafka, topic) == [b"owner"]
 
 
-def test_a_fenced_producer_says_so_whatever_is_asked_of_it(topics: Topics, opened: Open) -> None:
+@pytest.mark.parametrize("tracked", [False, True])
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_fenced_producer_says_so_whatever_is_asked_of_it(
+    topics: Topics, opened: Open, before: int, *, tracked: bool
+) -> None:
     topic = topics.create("out", partitions=1)
     zombie = opened(topics.name("tx"))
     zombie.begin()
-    zombie.produce(topic, b"key", b"first")
+    for _ in range(before):
+        zombie.produce(topic, b"key", b"first")
     zombie.flush(WITHIN_S)
     opened(topics.name("tx"))
-    zombie.produce(topic, b"key", b"second")
+    zombie.produce(topic, b"key", b"second", tracked=tracked)
     with pytest.raises(Fenced):
         zombie.flush(WITHIN_S)
     with pytest.raises(Fenced):
@@ -278,3 +294,59 @@ def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
         outbox.produce(topic, b"key", b"value", tracked=True)
     assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): 199}
     outbox.close()
+
+
+class Speechless:
+    """A client as it is when its fatal error got lost between two of its own callbacks."""
+
+    def __init__(self, reason: int) -> None:
+        self.reason = reason
+
+    def flush(self, _timeout: float) -> int:
+        raise SystemError("returned NULL without setting an exception")
+
+    def begin_transaction(self) -> None:
+        raise KafkaException(KafkaError(self.reason))
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"), [(KafkaError._FENCED, Fenced), (KafkaError._STATE, OutcomeUnknown)]
+)
+def test_a_client_that_lost_its_reason_is_asked_again_and_done_for_in_any_case(
+    reason: int, expected: type[Exception]
+) -> None:
+    client: Any = Speechless(reason)
+    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    with pytest.raises(expected):
+        outbox.flush(1)
+
+
+class Forgetful:
+    """A client that has missed that the coordinator is back: its answer comes when something else happens."""
+
+    def __init__(self, answer: KafkaError | None) -> None:
+        self.something = Event()
+        self._answer = answer
+
+    def send_offsets_to_transaction(self, _offsets: object, _group: object, _timeout: float) -> None:
+        assert self.something.wait(WITHIN_S)
+        if self._answer is not None:
+            raise KafkaException(self._answer)
+
+
+def test_offsets_that_the_client_has_forgotten_to_send_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streamtable.kafka.outbox.OFFSETS_WAIT_S", 0.05)
+    monkeypatch.setattr("streamtable.kafka.outbox.OVERDUE_S", 0.05)
+    client: Any = Forgetful(None)
+    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    with pytest.raises(OutcomeUnknown, match="did not return"):
+        outbox.send_offsets({}, GroupMembership(b"", "member"))
+    client.something.set()
+
+
+def test_what_the_client_says_to_offsets_is_raised_where_they_were_sent() -> None:
+    client: Any = Forgetful(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
+    client.something.set()
+    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    with pytest.raises(Migrated):
+        outbox.send_offsets({}, GroupMembership(b"", "member"))

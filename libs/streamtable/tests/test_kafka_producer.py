@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,29 @@ def test_a_record_that_is_too_large_for_client_or_topic_is_unencodable(
     assert [type(answer) for answer in answers] == [Unencodable, Unencodable]
 
 
+@pytest.mark.parametrize(
+    ("headers", "timestamp_ms", "reason"),
+    [
+        ([("\udcff", b"x")], 0, "UTF-8"),
+        ([(b"bytes", b"x")], 0, "UTF-8"),
+        ([], 32_503_680_000_000, "INVALID_TIMESTAMP"),
+    ],
+)
+def test_a_record_that_no_topic_takes_is_unencodable(
+    producer: KafkaProducer, topics: Topics, headers: Any, timestamp_ms: int, reason: str
+) -> None:
+    topic = topics.create("in")
+    answers: list[Any] = []
+    try:
+        producer.produce(topic, b"k", b"v", answers.append, headers=headers, timestamp_ms=timestamp_ms)
+        assert producer.flush(10) == 0
+    except Unencodable as error:
+        answers.append(error)
+    (answer,) = answers
+    assert isinstance(answer, Unencodable)
+    assert reason in str(answer)
+
+
 def test_what_is_not_delivered_when_it_closes_is_answered_too(own_broker: OwnBroker) -> None:
     broker = own_broker()
     topic = Topics(broker.bootstrap_servers).create("events")
@@ -83,6 +107,18 @@ def test_what_is_not_delivered_when_it_closes_is_answered_too(own_broker: OwnBro
     assert time.monotonic() - began < 3
     assert [type(answer) for answer in answers] == [Ack, RetryLater]
     broker.resume()
+
+
+def test_a_record_for_a_topic_that_is_not_there_says_how_to_create_it(broker: Broker, topics: Topics) -> None:
+    # By default the client goes on looking for half a minute.
+    producer = Kafka(broker.bootstrap_servers, {"topic.metadata.propagation.max.ms": "1000"}).producer()
+    answers: list[Ack | StreamtableError] = []
+    producer.produce(topics.name("none"), b"alice", b"hello", answers.append)
+    assert producer.flush(60) == 0
+    producer.close(WITHIN_S)
+    (answer,) = answers
+    assert isinstance(answer, RetryLater)
+    assert "streamtable topics apply" in answer.message
 
 
 def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:

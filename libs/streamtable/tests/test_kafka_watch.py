@@ -29,3 +29,10 @@ def test_a_setting_of_another_kind_of_client_is_no_warning() -> None:
             logging.WARNING, "%s [%s] %s", "CONFWARN", "client-1", "ignored"
         )
     assert [entry["log_level"] for entry in logs] == ["debug"]
+
+
+def test_what_the_client_tries_again_by_itself_is_no_warning() -> None:
+    with capture_logs() as logs:
+        log = ClientLog("test", "localhost:9092")
+        log.log(logging.WARNING, "%s", "GETPID", "client-1", "Coordinator load in progress: retrying")
+    assert [entry["log_level"] for entry in logs] == ["info"]

@@ -3,6 +3,8 @@ import json
 import logging
 import os
 import pty
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -17,6 +19,7 @@ from streamtable.observe import (
     SilentProgress,
     TerminalProgress,
     configure_logging,
+    log_as_set,
     metrics_page,
     progress_on,
     serve_metrics,
@@ -48,6 +51,48 @@ def terminal() -> Iterator[tuple[io.TextIOWrapper, int]]:
 
 def lines(stream: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_a_program_that_configures_nothing_gets_its_log_on_standard_error() -> None:
+    program = "from streamtable import Kafka; import structlog; Kafka('127.0.0.1:1').producer().close(0); "
+    shown = subprocess.run(
+        [sys.executable, "-c", program + "structlog.get_logger().info('told')"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert "told" in shown.stderr
+    assert shown.stdout == ""
+
+
+PROGRAM = """
+import sys, structlog
+from streamtable import Settings, Kafka, kafka_from
+Kafka("127.0.0.1:9092")  # as programs have it at the top
+def handler(secret):
+    raise ValueError("no")
+try:
+    handler("hunter" + "2")
+except ValueError as error:
+    structlog.get_logger().warning("failed", exc_info=error)
+kafka_from(Settings.from_environment({"STREAMTABLE_LOG_FORMAT": "json", "STREAMTABLE_LOG_LEVEL": "warning"}))
+structlog.get_logger().info("quiet")
+structlog.get_logger().warning("loud")
+"""
+
+
+def test_by_default_tracebacks_have_no_local_variables_and_settings_that_are_read_take_effect() -> None:
+    shown = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True)
+    *console, line = shown.stderr.splitlines()
+    assert "ValueError: no" in console
+    assert "hunter2" not in shown.stderr
+    assert (json.loads(line)["event"], json.loads(line)["level"]) == ("loud", "warning")
+
+
+def test_a_program_that_configures_its_log_is_left_alone_by_settings() -> None:
+    stream = io.StringIO()
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(stream))
+    log_as_set("json", "error")
+    structlog.get_logger().info("mine")
+    assert "mine" in stream.getvalue()
 
 
 def test_every_json_line_has_time_level_event_and_what_was_bound() -> None:

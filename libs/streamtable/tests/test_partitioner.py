@@ -1,9 +1,10 @@
 import random
+from typing import get_args
 
 import pytest
 from confluent_kafka import Message, Producer
 
-from streamtable.partitioner import murmur2, partition_for
+from streamtable.partitioner import Partitioner, fnv1a, murmur2, partition_for
 
 
 @pytest.mark.parametrize(
@@ -22,14 +23,34 @@ def test_the_hash_is_javas_without_its_sign_bit(key: bytes, signed: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("key", "partition"),
-    [(b"alice", 9), (b"bob", 6), (b"carol", 2), (b"user-1", 8), (b"user-2", 8), (b"order-42", 0)],
+    ("key", "signed"),
+    [  # Go's hash/fnv, as a signed int of 32 bits
+        (b"", -2128831035),
+        (b"a", -468965076),
+        (b"foobar", -1080231576),
+        (b"~kkwsA", -(2**31)),
+    ],
 )
-def test_known_keys_have_their_known_partitions_of_twelve(key: bytes, partition: int) -> None:
-    assert partition_for(key, 12) == partition
+def test_fnv1a_is_the_signed_hash_without_its_sign(key: bytes, signed: int) -> None:
+    assert fnv1a(key) == abs(signed)
 
 
-def test_it_agrees_with_librdkafka_for_keys_of_all_lengths() -> None:
+@pytest.mark.parametrize(
+    ("partitioner", "key", "partition"),
+    [
+        *(("murmur2", b"alice", 9), ("murmur2", b"bob", 6), ("murmur2", b"carol", 2)),
+        *(("murmur2", b"user-1", 8), ("murmur2", b"user-2", 8), ("murmur2", b"order-42", 0)),
+        *(("fnv1a", b"alice", 5), ("fnv1a", b"bob", 8)),
+    ],
+)
+def test_known_keys_have_their_known_partitions_of_twelve(
+    partitioner: Partitioner, key: bytes, partition: int
+) -> None:
+    assert partition_for(key, 12, partitioner) == partition
+
+
+@pytest.mark.parametrize("partitioner", get_args(Partitioner))
+def test_it_agrees_with_librdkafka_for_keys_of_all_lengths(partitioner: Partitioner) -> None:
     draw = random.Random(20)
     keys = {draw.randbytes(length % 150) for length in range(1, 1501)}
     told: dict[bytes, int] = {}
@@ -42,11 +63,11 @@ def test_it_agrees_with_librdkafka_for_keys_of_all_lengths() -> None:
         told[key] = partition
 
     # The client's own mock cluster: it knows no more than how to accept records, which is enough here.
-    producer = Producer({"test.mock.num.brokers": 1, "partitioner": "murmur2_random", "log_level": 0})
+    producer = Producer({"test.mock.num.brokers": 1, "partitioner": f"{partitioner}_random", "log_level": 0})
     partitions = len(producer.list_topics("keys", timeout=10).topics["keys"].partitions)
     for key in keys:
         producer.produce("keys", b"", key, on_delivery=note)
     assert producer.flush(30) == 0
     assert partitions > 1
-    assert told == {key: partition_for(key, partitions) for key in keys}
+    assert told == {key: partition_for(key, partitions, partitioner) for key in keys}
     assert set(told.values()) == set(range(partitions))

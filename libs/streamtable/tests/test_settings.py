@@ -33,8 +33,9 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.log_level == "info"
     assert settings.static_membership is False
     assert settings.state_retention == 86_400
+    assert settings.standby == "none"
     assert settings.group_protocol == "consumer"
-    assert settings.start_timeout == 60
+    assert settings.start_timeout is None
     assert settings.shutdown_timeout == 30
     assert settings.failpoint is None
 
@@ -53,6 +54,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         LOG_LEVEL="debug",
         STATIC_MEMBERSHIP="true",
         STATE_RETENTION="0",
+        STANDBY="all",
         GROUP_PROTOCOL="classic",
         START_TIMEOUT="10",
         SHUTDOWN_TIMEOUT="5",
@@ -72,6 +74,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     assert settings.log_level == "debug"
     assert settings.static_membership is True
     assert settings.state_retention == 0
+    assert settings.standby == "all"
     assert settings.group_protocol == "classic"
     assert (settings.start_timeout, settings.shutdown_timeout) == (10, 5)
     assert settings.failpoint == "after-flush"
@@ -109,6 +112,7 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
         ("GROUP_PROTOCOL", "eager"),
         ("STATE_DIR", "/etc/hostname"),
         ("STATE_RETENTION", "-1"),
+        ("STANDBY", "one"),
         ("START_TIMEOUT", "0"),
         *(("LOG_LEVEL", text) for text in ("", " ", "info ", "\tinfo", "in\nfo")),
         ("KAFKA_CLIENT_ID", " "),
@@ -163,6 +167,14 @@ def test_secrets_show_neither_in_the_settings_text_nor_in_errors() -> None:
         assert "visible" in text
     assert "hunter2" not in refusal(**secrets, KAFKA_ACKS="hunter2", LOG_LEVEL="loud")
     assert "hunter2" not in refusal(KAFKA_SASL_PASSWORD="hunter2 ")
+
+
+def test_the_url_of_a_store_is_kept_and_shown_nowhere() -> None:
+    settings = read(STORE="redis://me:hunter2@h/0")
+    assert settings.store == "redis://me:hunter2@h/0"
+    assert "hunter2" not in f"{settings!r} {settings}"
+    assert "STREAMTABLE_STORE: expected" in refusal(STORE="redis://me:hunter2@h/0 ")
+    assert "hunter2" not in refusal(STORE="redis://me:hunter2@h/0 ", LOG_LEVEL="loud")
 
 
 def test_settings_cannot_be_changed_after_they_were_checked() -> None:

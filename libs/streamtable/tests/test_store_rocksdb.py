@@ -425,6 +425,25 @@ def test_a_second_process_is_refused_and_told_who_owns_the_folder_until_that_is_
     assert (store.get(b"a"), store.checkpoint()) == (b"1", b"held")
 
 
+def test_whoever_holds_a_store_learns_that_somebody_else_needs_it_for_work(
+    root: Path, stores: RocksStores
+) -> None:
+    other = RocksStores(root)  # as another process has it
+    held = stores.open(TABLE, 0, spare=True)
+    for use in (lambda: other.open(TABLE, 0, spare=True), lambda: other.destroy(TABLE, 0)):
+        with pytest.raises(StoreInUse):
+            use()
+    before = held.wanted
+    with pytest.raises(StoreInUse):
+        other.open(TABLE, 0)
+    assert (before, held.wanted) == (False, True)
+    held.close()
+    assert not other.open(TABLE, 0).wanted  # it has what it wanted
+    other.close()
+    stores.destroy(TABLE, 0)
+    assert stores.present() == {}
+
+
 def test_a_database_that_another_program_holds_is_refused(root: Path, stores: RocksStores) -> None:
     rows = filled(root)
     foreign = Rdict(str(rows), Options(raw_mode=True))

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 
 from streamtable.codec.plain import Long, String
@@ -23,3 +25,11 @@ def test_a_stream_or_table_that_kafka_would_refuse_is_refused_with_the_rule(name
 def test_a_stream_cannot_be_changed() -> None:
     with pytest.raises(AttributeError):
         Stream("a", String(), Long()).name = "b"  # type: ignore[misc] # that is what must fail
+
+
+def test_a_partitioner_that_is_unknown_is_refused_with_those_that_are_known() -> None:
+    wrong: Any = "crc32"
+    with pytest.raises(GraphError, match=r"stream 'clicks' .* 'crc32': choose 'murmur2' or 'fnv1a'"):
+        Stream("clicks", String(), Long(), partitioner=wrong)
+    with pytest.raises(GraphError, match=r"table 'counts' .* 'crc32': choose 'murmur2' or 'fnv1a'"):
+        Table("counts", String(), Long(), partitioner=wrong)

@@ -1,7 +1,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from streamtable.types import RecordBatch, TopicPartition
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.types import Ack, BadToken, RecordBatch, TopicPartition
 
 Make = Callable[..., RecordBatch]
 
@@ -36,3 +40,28 @@ def test_headers_and_time_are_read_of_the_record_asked_for(record: Any) -> None:
 
 def test_a_place_reads_as_topic_and_number() -> None:
     assert str(TopicPartition("clicks", 4)) == "clicks[4]"
+
+
+@given(
+    st.from_regex(r"[A-Za-z0-9._-]{1,249}", fullmatch=True),
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+)
+def test_a_token_is_read_back_as_the_ack_that_it_was_made_of(topic: str, partition: int, offset: int) -> None:
+    ack = Ack(topic, partition, offset)
+    assert ack.token == f"{topic}:{partition}:{offset}"
+    assert Ack.parse(ack.token) == ack
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "user-clicks", "user-clicks:3", "user-clicks:3:", ":3:4", "a:3:4:5", "a:-1:4", "a:3:+4", "a:03:4", "a:3:04",
+        "a:3:4\n", " a:3:4", "a:3: 4", "a:3:1_0", "a:3:\u0663", "a b:3:4", "a" * 250 + ":3:4", "a:2147483648:4",
+        "a:3:9223372036854775808", "a:3:" + "9" * 10_000,
+    ],
+)  # fmt: skip
+def test_any_other_text_is_no_token(text: str) -> None:
+    with pytest.raises(BadToken, match="not a token of an event") as told:
+        Ack.parse(text)
+    assert len(str(told.value)) < 500

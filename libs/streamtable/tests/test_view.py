@@ -8,13 +8,21 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
-from streamtable.errors import NotReady, PoisonRecord, TopicMismatch
+from streamtable.engine.position import TablePosition
+from streamtable.errors import (
+    ConfigurationError,
+    GraphError,
+    NotReady,
+    PoisonRecord,
+    StoreCorrupted,
+    TopicMismatch,
+)
 from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
-from streamtable.types import TopicPartition, Watermarks
+from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.view import View, _after_prefix
 
 TABLE = Table("t", String(), Long())
@@ -55,7 +63,7 @@ def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
 def make(
     cluster: Any, reader: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., View[str, int]]]:
-    monkeypatch.setattr("streamtable.copies._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
     made: list[View[str, int]] = []
 
     def make(table: Table[Any, Any] = TABLE) -> View[Any, Any]:
@@ -225,3 +233,141 @@ def test_a_view_can_be_closed_twice_and_before_it_was_started(make: Make) -> Non
     view = make()
     view.close()
     view.close()
+
+
+def test_many_answers_come_also_for_keys_without_a_row(view: View[str, int]) -> None:
+    answers = view.answers(["alice", "nobody"])
+    assert {key: answer.value for key, answer in answers.items()} == {"alice": 1, "nobody": None}
+    assert answers["alice"] == view.answer("alice")
+
+
+# ---- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_holds_the_rows_of_its_partition_as_they_were(view: View[str, int], write: Write) -> None:
+    place = partition_for(b"alice", COUNT)
+    with view.snapshot(place) as snapshot:
+        before = view.position()[place].offset
+        write(alice=10)
+        until(lambda: view.get("alice") == 10)
+        rows = dict(snapshot)
+    assert (rows["alice"], snapshot.partition, snapshot.offset) == (1, place, before)
+    assert all(partition_for(key.encode(), COUNT) == place for key in rows)
+    with view.snapshot(place) as later:
+        assert (dict(later)["alice"], later.offset) == (10, before + 1)
+
+
+def test_a_snapshot_of_a_partition_that_is_not_there_is_refused(view: View[str, int]) -> None:
+    for partition in (-1, COUNT):
+        with pytest.raises(ConfigurationError, match="has 4 partitions"), view.snapshot(partition):
+            pass
+
+
+def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write, cluster: Any) -> None:
+    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    view = make().start()
+    until(view.position)
+    with pytest.raises(NotReady, match="1 of 4 partitions are loading"), view.snapshot(1):
+        pass
+
+
+def test_damage_that_a_snapshot_finds_is_mended(view: View[str, int]) -> None:
+    place = partition_for(b"alice", COUNT)
+    with pytest.raises(NotReady, match="damaged"), view.snapshot(place):
+        raise StoreCorrupted("bit flip").at("t", place)
+    until(lambda: view.ready and view.get("alice") == 1)
+
+
+# ---- reading one's own writes ------------------------------------------------------------------------------------------
+
+OF_GROUP = Table("t", String(), Long(), group="g")
+
+
+def committed(cluster: Any, partition: int, next_offset: int, metadata: str) -> None:
+    cluster.committed[TopicPartition("in", partition)] = Committed(NextOffset(next_offset), metadata)
+
+
+@pytest.fixture
+def own(make: Make, write: Write) -> View[str, int]:
+    write(alice=1)
+    view = make(OF_GROUP).start()
+    view.wait_ready(5)
+    return view
+
+
+def test_waiting_ends_when_the_effect_of_the_event_is_here(
+    own: View[str, int], write: Write, cluster: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 7, TablePosition(1, exact=True).encode())
+    waiting = threading.Thread(target=lambda: own.wait_for(Ack("in", place, 7), 5))
+    waiting.start()
+    committed(cluster, place, 8, TablePosition(2, exact=True).encode())
+    assert waiting.is_alive()
+    write(alice=2)
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert own.get("alice") == 2
+
+
+def test_an_event_that_changed_nothing_is_waited_for_like_any_other(
+    own: View[str, int], cluster: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 8, TablePosition(1, exact=False).encode())
+    own.wait_for(Ack("in", place, 7), 5)
+
+
+def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
+    own: View[str, int], cluster: Any, reader: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 8, "")
+    cluster.marks[TopicPartition("t", place)] = Watermarks(0, 3)
+    with pytest.raises(NotReady, match=r"at offset 3, and the view is at 1 after 0\.05 s"):
+        own.wait_for(Ack("in", place, 7), 0.05)
+    reader.ends[TopicPartition("t", place)] = 3
+    own.wait_for(Ack("in", place, 7), 5)
+
+
+def test_a_group_that_is_behind_is_told_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
+    committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
+    with pytest.raises(NotReady, match="has come to offset 7"):
+        own.wait_for(Ack("in", 0, 7), 0.05)
+
+
+def test_a_table_without_a_group_cannot_be_waited_for(make: Make) -> None:
+    with pytest.raises(GraphError, match="does not say which group keeps it"):
+        make().wait_for(Ack("in", 0, 7))
+
+
+def test_an_event_that_can_have_no_effect_is_refused_at_once(own: View[str, int]) -> None:
+    with pytest.raises(BadToken, match="no event in partition 4"):
+        own.wait_for(Ack("in", COUNT, 7))
+
+
+def test_who_waits_is_told_when_the_view_is_closed_or_stops(
+    own: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
+    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    clock.sleep(60)
+    with pytest.raises(TopicMismatch):
+        own.wait_for(Ack("in", 0, 7), 5)
+    own.close()
+    with pytest.raises(NotReady, match="closed"):
+        own.wait_for(Ack("in", 0, 7), 5)
+
+
+def test_a_view_that_is_driven_by_turns_asks_once(make: Make, cluster: Any) -> None:
+    view = make(OF_GROUP)
+    turns = view.turns()
+    for _ in range(3):
+        next(turns)
+    committed(cluster, 0, 8, TablePosition(0, exact=True).encode())
+    view.wait_for(Ack("in", 0, 7))
+    with pytest.raises(NotReady):
+        view.wait_for(Ack("in", 0, 8))
+    committed(cluster, 0, 8, TablePosition(9, exact=True).encode())
+    with pytest.raises(NotReady, match="at offset 9, and the view is at 0"):
+        view.wait_for(Ack("in", 0, 7))

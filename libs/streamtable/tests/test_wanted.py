@@ -1,13 +1,14 @@
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.errors import InputLost, StateLost, TopicMismatch
-from streamtable.graph import Group, Input, Output, Persist
+from streamtable.graph import Changes, Group, Input, Join, Lookup, Output, Persist
+from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
-from streamtable.topics import Stream
+from streamtable.topics import Stream, Table
 from streamtable.wanted import check_topics, check_unchanged, wanted_topics
 
 GROUP: Group[str, int] = Group(
@@ -47,6 +48,32 @@ def test_another_number_of_partitions_is_refused_with_both_numbers(
         check_topics(GROUP, cluster)
 
 
+USERS = Table("users", String(), Long())
+
+
+@pytest.mark.parametrize(
+    "edge", [Join(USERS), Changes(USERS, lambda ctx, change: None)], ids=["join", "changes"]
+)
+@pytest.mark.parametrize("partitions", [1, 5])
+def test_a_joined_table_of_another_number_of_partitions_is_refused_with_both_numbers(
+    edge: Any, partitions: int, make_cluster: Any, topic_infos: Any, topic_info: Info
+) -> None:
+    group: Group[str, int] = Group("g", *GROUP.inputs, edge)
+    cluster = make_cluster(topic_infos(group, partitions=4))
+    cluster.infos["users"] = topic_info("users", partitions=partitions)
+    with pytest.raises(TopicMismatch, match=f"'users'.*: it has {partitions}, the input 4"):
+        check_topics(group, cluster)
+
+
+def test_a_looked_up_table_may_have_any_number_of_partitions(
+    make_cluster: Any, topic_infos: Any, topic_info: Info
+) -> None:
+    group: Group[str, int] = Group("g", *GROUP.inputs, Lookup(USERS))
+    cluster = make_cluster(topic_infos(group, partitions=4))
+    cluster.infos["users"] = topic_info("users", partitions=1)
+    check_topics(group, cluster)
+
+
 def test_an_output_may_have_any_number_of_partitions(cluster: Any, topic_info: Info) -> None:
     cluster.infos["out"] = topic_info("out", partitions=1)
     check_topics(GROUP, cluster)
@@ -69,3 +96,29 @@ def test_a_topic_that_is_replaced_while_the_group_works_is_noticed(
     cluster.infos[name] = topic_info(name, partitions=4, topic_id="another")
     with pytest.raises(error, match="deleted and created again"):
         check_unchanged(GROUP, cluster, before)
+
+
+def test_a_looked_up_table_may_be_replaced_since_its_copy_is_loaded_anew(
+    make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]], topic_info: Info
+) -> None:
+    group: Group[str, int] = Group("g", *GROUP.inputs, Lookup(Table("names", String(), String())))
+    cluster = make_cluster(topic_infos(group, partitions=4))
+    before = check_topics(group, cluster)
+    cluster.infos["names"] = topic_info("names", partitions=9, topic_id="another")
+    check_unchanged(group, cluster, before)
+
+
+def test_an_output_that_grows_is_refused_if_the_client_cannot_follow(
+    make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]], topic_info: Info
+) -> None:
+    for partitioner in get_args(Partitioner):
+        output: Stream[str, int] = Stream("out", String(), Long(), partitioner)
+        group: Group[str, int] = Group("g", *GROUP.inputs, Output(output))
+        cluster = make_cluster(topic_infos(group, partitions=4))
+        before = check_topics(group, cluster)
+        cluster.infos["out"] = topic_info("out", partitions=6, topic_id=before["out"].topic_id)
+        if partitioner == "murmur2":
+            check_unchanged(group, cluster, before)
+        else:
+            with pytest.raises(TopicMismatch, match="'out' of group 'g' had 4 partitions and has 6 now"):
+                check_unchanged(group, cluster, before)

@@ -80,8 +80,11 @@ def test_a_reader_that_is_too_slow_is_told_so_every_time_it_asks() -> None:
             watch.next()
 
 
-def test_a_slow_watch_holds_no_more_than_its_capacity_and_one_batch() -> None:
+def test_a_watch_holds_exactly_its_capacity_however_large_a_batch_is() -> None:
     watch = make(capacity=5)
-    for offset in range(1_000):
-        watch.offer(0, {b"a": ONE, b"b": ONE}, offset)
-    assert watch._queue.qsize() <= 5 + 2 + 1
+    ended = []
+    for count in (5, 1_000):
+        watch.offer(0, {b"%d" % n: ONE for n in range(count)}, count)
+        ended.append(watch.ended)
+    assert ended == [False, True]
+    assert watch._queue.qsize() == 5 + 1  # and what wakes a reader

@@ -1,17 +1,17 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
-from streamtable.app import Processor, View, kafka_from, stop_on_signals
+from streamtable.app import Processor, View, Views, kafka_from, stop_on_signals
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
-from streamtable.context import Batch, Context
+from streamtable.context import Batch, Context, RowChange
 from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
-from streamtable.graph import Group, Input, OnError, Output, Persist
+from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
 from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
-from streamtable.types import Ack
-from streamtable.view import Answer, Position
+from streamtable.types import Ack, BadToken
+from streamtable.view import Answer, Position, Snapshot
 from streamtable.watch import Change, TooSlow, Watch
 
 __all__ = [
@@ -19,9 +19,11 @@ __all__ = [
     "Aggregate",
     "Answer",
     "Avro",
+    "BadToken",
     "Batch",
     "Bytes",
     "Change",
+    "Changes",
     "Confluent",
     "Context",
     "Count",
@@ -29,10 +31,13 @@ __all__ = [
     "Group",
     "Guarantee",
     "Input",
+    "Join",
     "Json",
     "Kafka",
     "Last",
     "Long",
+    "Lookup",
+    "Loop",
     "Max",
     "Min",
     "OnError",
@@ -41,14 +46,18 @@ __all__ = [
     "Plain",
     "Position",
     "Processor",
+    "RowChange",
     "Settings",
     "SingleObject",
+    "Snapshot",
     "Stream",
     "String",
     "Sum",
     "Table",
     "TooSlow",
     "View",
+    "Views",
+    "Visit",
     "Watch",
     "kafka_from",
     "stop_on_signals",

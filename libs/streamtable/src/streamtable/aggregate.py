@@ -1,8 +1,7 @@
-"""Built-in aggregates: they fold whole batches into a table, one read and one write a key and batch."""
+"""Built-in aggregates: they fold whole batches into the rows of a table, without a call for each record."""
 
 from abc import ABC, abstractmethod
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -14,9 +13,9 @@ N = TypeVar("N", int, float)
 class Rows(Protocol[V]):
     """What an aggregate sees of its table: rows by encoded key. `table.PartitionTable` is one."""
 
-    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
-
-    def put_many(self, rows: Mapping[bytes, V]) -> None: ...
+    def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
+        """The rows of these keys among others, None where there is none; what is put there for these is written."""
+        ...
 
 
 class Aggregate(ABC, Generic[E_contra, V]):
@@ -32,9 +31,9 @@ class Count(Aggregate[Any, int]):
     """The number of events of each key."""
 
     def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
-        new = Counter(keys)
-        old = rows.get_many(new)
-        rows.put_many({k: n if o is None else o + n for (k, n), o in zip(new.items(), old, strict=True)})
+        counts = rows.changing(keys)
+        for key in keys:
+            counts[key] = (counts[key] or 0) + 1
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class Last(Aggregate[V, V]):
     """The last event of each key: a stream seen as a table."""
 
     def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
-        rows.put_many(dict(zip(keys, events, strict=True)))
+        rows.changing(keys).update(zip(keys, events, strict=True))
 
 
 @dataclass(frozen=True)
@@ -55,16 +54,10 @@ class _Reduce(Aggregate[E_contra, N]):
     def combine(self, row: N, number: N) -> N: ...
 
     def fold(self, rows: Rows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
-        of, combine = self.of, self.combine
-        new: dict[bytes, N] = {}
+        of, combine, now = self.of, self.combine, rows.changing(keys)
         for key, event in zip(keys, events, strict=True):
-            number = of(event)
-            row = new.get(key)
-            new[key] = number if row is None else combine(row, number)
-        for key, row in zip(list(new), rows.get_many(new), strict=True):
-            if row is not None:
-                new[key] = combine(row, new[key])
-        rows.put_many(new)
+            number, row = of(event), now[key]
+            now[key] = number if row is None else combine(row, number)
 
 
 class Sum(_Reduce[E_contra, N]):

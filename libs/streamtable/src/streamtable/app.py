@@ -1,5 +1,6 @@
 """The library put together: the core with the real Kafka, RocksDB and clock. The only module that knows them all."""
 
+import gc
 import signal
 import socket
 import sys
@@ -8,23 +9,29 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
-from streamtable import view
+from streamtable import view, views
 from streamtable.clock import SystemClock
+from streamtable.codec import Avro
+from streamtable.codec.avro import warm_up
 from streamtable.engine.failpoint import failpoint_at, no_failpoint
+from streamtable.engine.handling import Around
 from streamtable.engine.position import Guarantee
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
+from streamtable.host import Host
 from streamtable.kafka import Kafka
-from streamtable.observe import Metrics, Progress, progress_on
+from streamtable.observe import Metrics, Progress, log_as_set, progress_on
 from streamtable.ports import Log
 from streamtable.settings import Settings
 from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Table
+
+_COLLECT_AFTER = 100_000  # objects
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -32,6 +39,7 @@ V = TypeVar("V")
 
 def kafka_from(settings: Settings) -> Kafka:
     """The cluster that the settings name. Connects to nothing."""
+    log_as_set(settings.log_format, settings.log_level)  # a process that reads settings comes by here
     return Kafka(
         settings.bootstrap_servers,
         settings.kafka,
@@ -48,15 +56,19 @@ class Processor(GroupProcessor):
     Args:
         group: the graph.
         kafka: the cluster.
-        state_dir: tables are kept in `<state_dir>/<group>/<table>/<partition>`.
+        state_dir: tables are kept in `<state_dir>/<group>/<table>/<partition>`, copies of those that are looked
+            up in `<state_dir>/<group>/lookups/<instance_id>/<table>/<partition>`.
         instance_id: names this process among the group's; the host name unless given.
         guarantee: exactly once unless said otherwise.
         commit_interval: seconds.
         start_timeout: seconds to wait for the broker; None waits for ever.
         state_retention: seconds that the state of partitions that left is kept.
-        memory_bytes: for RocksDB's caches and for decoded rows, each.
+        standby: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
+        memory_bytes: for RocksDB's caches, for those of looked-up tables if there are any, and for decoded rows, each.
         metrics: where numbers go; a registry of its own unless given.
         progress: where recovery is shown; bars on standard error if that is a terminal.
+        defer_timeout: seconds that what a handler has deferred may take.
+        around: makes a handler of each handler of the graph, for tracing and the like; see `engine.handling.Around`.
         failpoint: where the process kills or freezes itself, for tests; see `engine.failpoint.failpoint_at`.
     """
 
@@ -71,7 +83,10 @@ class Processor(GroupProcessor):
         commit_interval: float = 0.2,
         start_timeout: float | None = None,
         state_retention: float = 24 * 3600.0,
+        standby: bool = False,
         memory_bytes: int = 64 << 20,
+        defer_timeout: float = 10.0,
+        around: Around | None = None,
         metrics: Metrics | None = None,
         progress: Progress | None = None,
         failpoint: str | None = None,
@@ -82,8 +97,13 @@ class Processor(GroupProcessor):
             commit_interval=commit_interval,
             start_timeout=start_timeout,
             state_retention=state_retention,
+            standby=standby,
             cache_bytes=memory_bytes,
+            defer_timeout=defer_timeout,
+            around=around,
         )
+        # Of each process, as each holds them whole: it may share its state_dir with others.
+        copies = state_dir / group.name / "lookups" / settings.instance_id
         super().__init__(
             group,
             kafka,
@@ -93,6 +113,7 @@ class Processor(GroupProcessor):
             metrics or Metrics.register(CollectorRegistry()),
             progress or progress_on(sys.stderr),
             failpoint_at(failpoint) if failpoint else no_failpoint,
+            RocksStores(copies, memory_bytes=memory_bytes) if group.lookups else None,
         )
 
     @classmethod
@@ -109,13 +130,16 @@ class Processor(GroupProcessor):
             commit_interval=settings.commit_interval,
             start_timeout=settings.start_timeout,
             state_retention=settings.state_retention,
+            standby=settings.standby == "all",
             metrics=metrics,
             failpoint=settings.failpoint,
         )
 
     def run(self) -> None:
         """As `GroupProcessor.run`; in the main thread, SIGTERM and SIGINT stop it in order, a second one at once."""
-        with stop_on_signals(self.stop):
+        if any(isinstance(edge.stream.value, Avro) for edge in self.group.inputs):
+            threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while the group is joined
+        with stop_on_signals(self.stop), fewer_collections():
             super().run()
 
 
@@ -133,6 +157,7 @@ class View(view.View[K, V], Generic[K, V]):
         name: tells apart the views of several processes that share a `state_dir`.
         memory_bytes: for RocksDB's caches.
         metrics: where position and age go, with `name` for a group; a registry of its own unless given.
+        host: `Views` give theirs; of several tables in one process, ask `Views` for each.
     """
 
     def __init__(
@@ -144,10 +169,64 @@ class View(view.View[K, V], Generic[K, V]):
         name: str = "view",
         memory_bytes: int = 64 << 20,
         metrics: Metrics | None = None,
+        host: Host | None = None,
+    ) -> None:
+        stores = host.stores if host else RocksStores(state_dir / "views" / name, memory_bytes=memory_bytes)
+        metrics = metrics or Metrics.register(CollectorRegistry())
+        super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
+
+
+class Views(views.Views):
+    """Views of several tables in one process, with one consumer, one thread, and one budget of memory for all.
+
+        with Views(kafka, state_dir=Path("state")) as views:
+            clicks, statuses = views.view(CLICK_COUNT.table), views.view(STATUS.table)
+            views.wait_ready()
+
+    Args:
+        kafka: the cluster.
+        state_dir: copies are kept in `<state_dir>/views/<name>/<table>/<partition>`, as those of single views are.
+        name: tells apart what shares a `state_dir`.
+        memory_bytes: for RocksDB's caches, of all the views together.
+        metrics: where positions and ages go, with `name` for a group; a registry of its own unless given.
+    """
+
+    def __init__(
+        self,
+        kafka: Log,
+        *,
+        state_dir: Path,
+        name: str = "views",
+        memory_bytes: int = 64 << 20,
+        metrics: Metrics | None = None,
     ) -> None:
         stores = RocksStores(state_dir / "views" / name, memory_bytes=memory_bytes)
         metrics = metrics or Metrics.register(CollectorRegistry())
-        super().__init__(table, kafka, stores, SystemClock(), metrics, name)
+        super().__init__(kafka, stores, SystemClock(), metrics, name)
+        self._state_dir = state_dir
+
+    def view(self, table: Table[K, V]) -> View[K, V]:
+        return cast("View[K, V]", super().view(table))
+
+    def _make(self, table: Table[K, V]) -> View[K, V]:
+        return View(
+            table, self.log, state_dir=self._state_dir, name=self.name, metrics=self.metrics, host=self
+        )
+
+
+@contextmanager
+def fewer_collections() -> Iterator[None]:
+    """Within, Python looks for garbage that refers to itself less often.
+
+    Records and rows are plenty and hold no such garbage, but each look walks over them: a seventh of the time of a
+    processor with many keys.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_AFTER, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 @contextmanager

@@ -3,13 +3,14 @@
 Both are made once per partition and moved along, so a record costs no object. Keep no reference to them.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NoReturn, Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.ports import Codec
 from streamtable.table import PartitionTable
-from streamtable.topics import Stream
+from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
 
 K = TypeVar("K")
@@ -17,6 +18,8 @@ E = TypeVar("E")
 V = TypeVar("V")
 OK = TypeVar("OK")
 OV = TypeVar("OV")
+J = TypeVar("J")
+R = TypeVar("R")
 
 
 class Emit(Protocol):
@@ -27,16 +30,75 @@ class Emit(Protocol):
     ) -> None: ...
 
 
+class Rows(Protocol):
+    """The rows of a joined table by encoded key. `joined.JoinedTable` is one."""
+
+    def get(self, key: bytes) -> Any: ...
+
+
+class Whole(Protocol):
+    """A whole table by decoded key. `view.View` is one."""
+
+    def get(self, key: Any) -> Any: ...
+
+
+class Defer(Protocol):
+    """Take note of work to be finished before the commit."""
+
+    def __call__(
+        self,
+        work: Awaitable[Any],
+        then: Callable[[Any, Any], None],
+        records: RecordBatch,
+        index: int,
+        raw_key: bytes,
+        key: Any,
+    ) -> None: ...
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What handlers can reach beside the row of their record's key."""
+
+    emit: Emit
+    defer: Defer
+    loop: str | None = None  # name of the loop's stream
+    joins: Mapping[str, Rows] = field(default_factory=dict)
+    lookups: Mapping[str, Whole] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange(Generic[J]):
+    """What happened to a row of a joined table.
+
+    Attributes:
+        old: None if there was none.
+        new: None if it was deleted.
+    """
+
+    old: J | None
+    new: J | None
+
+
 class Rejected(StreamtableError):
     """Raised by `Context.fail`: the handler refuses the record."""
 
 
-class _Scope(Generic[K, V]):
-    """What a context and a batch have in common: where they stand, and where outputs go."""
+class _NoTable:
+    """Stands where the rows would be."""
 
-    def __init__(self, table: PartitionTable[V] | None, emit: Emit) -> None:
-        self._table = table
-        self._emit = emit
+    def __getattr__(self, name: str) -> NoReturn:
+        # Not the record's fault: with any other error `on_error` would give up record after record.
+        raise GraphError("this group keeps no table: add Persist(codec) to its graph")
+
+
+class _Scope(Generic[K, V]):
+    """What a context and a batch have in common: where they stand, and what they reach."""
+
+    def __init__(self, table: PartitionTable[V] | None, reach: Reach) -> None:
+        self._rows = cast("PartitionTable[V]", _NoTable()) if table is None else table
+        self._reach = reach
+        self._emit = reach.emit
         self._records: RecordBatch
 
     @property
@@ -46,13 +108,6 @@ class _Scope(Generic[K, V]):
     @property
     def partition(self) -> int:
         return self._records.partition
-
-    @property
-    def _rows(self) -> PartitionTable[V]:
-        if self._table is None:
-            # Not the record's fault: with any other error `on_error` would give up record after record.
-            raise GraphError("this group keeps no table: add Persist(codec) to its graph")
-        return self._table
 
     def emit(
         self,
@@ -78,6 +133,49 @@ class _Scope(Generic[K, V]):
         """
         self._emit(stream, key, value, headers, timestamp_ms)
 
+    def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
+        """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
+
+        Args:
+            stream: the group's loop.
+            key: whose row the event is for.
+            event: what the loop's handler gets.
+            headers: name and bytes, as they are.
+
+        Raises:
+            Unencodable: it does not fit the schema, or is larger than Kafka accepts.
+            GraphError: the stream is not the group's loop.
+        """
+        if stream.name != self._reach.loop:
+            raise GraphError(
+                f"{stream.name!r} is not the loop of this group: add Loop(stream, handler) to its graph"
+            )
+        self._emit(stream, key, event, headers, 0)
+
+    def lookup(self, table: Table[OK, OV], key: OK) -> OV | None:
+        """The row of any key of a table that the graph declares as `Lookup`; None if there is none.
+
+        Raises:
+            GraphError: the table is no declared lookup.
+            RetryLater: its copy has become unreadable and is loaded anew; the engine waits and reads the record again.
+        """
+        try:
+            rows = self._reach.lookups[table.name]
+        except KeyError:
+            raise GraphError(
+                f"{table.name!r} is not looked up by this group: add Lookup(table) to its graph"
+            ) from None
+        row: OV | None = rows.get(key)
+        return row
+
+    def _joined(self, table: Table[Any, J]) -> Rows:
+        try:
+            return self._reach.joins[table.name]
+        except KeyError:
+            raise GraphError(
+                f"{table.name!r} is not joined by this group: add Join(table) to its graph"
+            ) from None
+
     def fail(self, reason: str) -> NoReturn:
         """Refuse the record; what happens then is the input's `on_error`."""
         raise Rejected(reason)
@@ -88,8 +186,8 @@ class Context(_Scope[K, V]):
 
     key: K
 
-    def __init__(self, table: PartitionTable[V] | None, emit: Emit) -> None:
-        super().__init__(table, emit)
+    def __init__(self, table: PartitionTable[V] | None, reach: Reach) -> None:
+        super().__init__(table, reach)
         self._index = 0
         self._raw_key = b""
 
@@ -124,6 +222,45 @@ class Context(_Scope[K, V]):
         """Remove the row of this key."""
         self._rows.delete(self._raw_key)
 
+    def join(self, table: Table[K, J]) -> J | None:
+        """The row that a joined table has for this key; None if there is none.
+
+        Args:
+            table: one that the graph declares as `Join` or `Changes`.
+
+        Raises:
+            GraphError: the table is not joined.
+            PoisonRecord: the row cannot be decoded.
+        """
+        row: J | None = self._joined(table).get(self._raw_key)
+        return row
+
+    def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
+        """Wait for something outside, such as an HTTP call, without holding up the records behind this one.
+
+        All that is deferred between two commits runs at the same time, before the commit; then each result is handled,
+        in the order of the records, in the same commit as everything else. The row may have changed meanwhile: read it
+        in `then`.
+
+        Args:
+            work: a coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
+                the record's handler has failed. After a crash or an aborted commit it is called again.
+            then: called with the context, standing at this record again, and the result. It may do all that a handler
+                may, but not defer.
+        """
+        self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
+
+    def stand(self, records: RecordBatch, index: int, key: K) -> None:
+        """Move to a record."""
+        self._records, self._index, self.key = records, index, key
+        raw = records.keys[index]
+        assert raw is not None, "records without a key never come here"
+        self._raw_key = raw
+
+    def stand_at_row(self, raw_key: bytes, key: K) -> None:
+        """Move to a row, staying at the record: the key is another one's than the record's."""
+        self._raw_key, self.key = raw_key, key
+
     def each(
         self,
         records: RecordBatch,
@@ -156,8 +293,8 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
     keys: Sequence[K]
     events: Sequence[E]
 
-    def __init__(self, table: PartitionTable[V] | None, key_codec: Codec[K], emit: Emit) -> None:
-        super().__init__(table, emit)
+    def __init__(self, table: PartitionTable[V] | None, key_codec: Codec[K], reach: Reach) -> None:
+        super().__init__(table, reach)
         self._key_codec = key_codec
 
     def __len__(self) -> int:
@@ -187,6 +324,11 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
                 table.delete(encode(key))
             else:
                 table.put(encode(key), row)
+
+    def join(self, table: Table[K, J]) -> list[J | None]:
+        """The row that a joined table has for the key of each record. Raises as `Context.join`."""
+        rows = self._joined(table)
+        return [rows.get(key) for key in self._records.keys if key is not None]
 
     def whole(
         self,

@@ -1,8 +1,10 @@
-"""The partitions of a view's copy: opened from disk, followed in a thread, compared with the broker once a second."""
+"""The partitions of a view's copy: opened from disk, followed turn by turn, compared with the broker once a second."""
 
+import math
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,17 +17,19 @@ from streamtable.engine.recovery import Changelog, why_discard
 from streamtable.engine.replica import Listener, Replica, discard_store, open_store
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Log, Store, Stores, TopicInfo
-from streamtable.types import TopicPartition
+from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.types import TopicPartition, Watermarks
+from streamtable.waiting import Gates
 
 log = structlog.get_logger()
 
-_STEP_SECONDS = 0.1
+_WAKE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
 _LOOKS_KEPT = 120
 _CHECK_SECONDS = 30.0  # how often the topic itself is looked at
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
+_AWAY_SECONDS = 2.0  # Kafka that has not answered for so long after the start is away
 
 
 class Copy:
@@ -33,6 +37,7 @@ class Copy:
 
     Attributes:
         whole: it has reached the end that the log had when it was started, now or in an earlier life.
+        caught_up: it has, in this life.
         current_at: wall time when it last held everything that the broker had.
     """
 
@@ -40,6 +45,7 @@ class Copy:
         self.partition = partition
         self.store = store
         self.whole = local.whole if local else False
+        self.caught_up = False
         self.current_at = local.current_at if local else 0.0
         self.end: int | None = None  # of the log, at the last look
         self.replica: Replica | None = None
@@ -55,28 +61,40 @@ class Copy:
     def lag(self) -> int:
         return max(0, self.end - self.position) if self.end is not None else 0
 
+    @contextmanager
+    def pinned(self) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
+        """A position, and all rows exactly as they were there, whatever is written meanwhile. Any thread."""
+        with ExitStack() as held:
+            while True:
+                replica = self.replica
+                with nullcontext(self._loaded) if replica is None else replica.still() as position:
+                    rows = held.enter_context((replica or self).store.scan())
+                if replica is self.replica:  # else somebody may have written before the scan began
+                    break
+            yield position, rows
+
     def restart(self, store: Store) -> None:
         """Begin anew with this empty store."""
-        self.whole, self.store, self.replica, self._loaded = False, store, None, 0
+        self.whole = self.caught_up = False
+        self.store, self.replica, self._loaded = store, None, 0
         self.damage = None
         self._looks.clear()  # they were of what was there before
 
     def looked(self, now: float, end: int) -> bool:
-        """The broker says that the log ends here. Returns whether the copy has become whole by it."""
+        """The broker says that the log ends here. Returns whether the copy has caught up by it."""
         self.end = end
         self._looks.append((now, end))
         return self.advanced()
 
     def advanced(self) -> bool:
-        """Draw the conclusions from a new position. Returns whether it has become whole by it."""
-        became_whole = False
+        """Draw the conclusions from a new position. Returns whether it has caught up by it."""
+        before = self.caught_up
         while self._looks and self._looks[0][1] <= self.position:
             self.current_at = self._looks.popleft()[0]
             if self.replica is not None:
                 self.replica.current_at = self.current_at
-            if not self.whole:
-                self.whole = became_whole = True
-        return became_whole
+            self.whole = self.caught_up = True
+        return self.caught_up and not before
 
 
 @dataclass(frozen=True)
@@ -91,78 +109,100 @@ class Gauges:
         labels = (self.view, self.table, str(copy.partition))
         self.metrics.view_position.labels(*labels).set(copy.position)
         self.metrics.view_age_seconds.labels(*labels).set(max(0.0, now - copy.current_at))
-        self.metrics.recovery_remaining.labels(*labels).set(0 if copy.whole else copy.lag)
+        self.metrics.recovery_remaining.labels(*labels).set(0 if copy.caught_up else copy.lag)
 
 
 class Copies:
-    """All partitions of a table, in this process.
+    """All partitions of a table, in this process; a `Host` gives them their turns.
 
     Args:
         table: name of the topic.
-        log_: Kafka.
         stores: where they live.
         clock: wall and monotonic time.
-        listener: told of changed rows, in the thread.
+        listener: told of changed rows, in the host's thread.
         gauges: shown once a second.
-        failed: called when an error has stopped the copies for good, in the thread.
+        on_end: called when the copies are closed, or an error has stopped them for good.
+
+    Attributes:
+        arrivals: of the partitions at changelog positions, for those who wait for them.
     """
 
     def __init__(
         self,
         table: str,
-        log_: Log,
         stores: Stores,
         clock: Clock,
         listener: Listener,
         gauges: Gauges,
-        failed: Callable[[], None],
+        on_end: Callable[[], None],
     ) -> None:
+        self.arrivals: Gates[int, None] = Gates()
         self._table = table
-        self._log = log_
         self._stores = stores
         self._clock = clock
         self._listener = listener
         self._gauges = gauges
-        self._failed = failed
+        self._on_end = on_end
         self._copies: list[Copy] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
-        self._thread: threading.Thread | None = None
-        self._failure: BaseException | None = None
+        self._turns: Generator[None, None, None] | None = None
+        self._failure: Exception | None = None
         self._whole = False
+        self._opened = False
+        self._answered = False  # Kafka, in this life
+        self._opened_at = clock.monotonic()
         self._saved_at = clock.monotonic()
+        self._looked_at = 0.0  # wall time
+        self.loads = 0
+        """Changes when a copy is begun anew: what was read before may be of rows that are gone."""
 
     # ---- any thread ------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._open_what_is_there()
-        self._thread = threading.Thread(target=self._run, name=f"view-{self._table}", daemon=True)
-        self._thread.start()
+    def stop(self) -> None:
+        """Wake all who wait: it is going to be closed."""
+        self._stop.set()
+        self._end(NotReady(f"view of {self._table!r} is closed"))
 
     def close(self) -> None:
-        self._stop.set()
-        with self._changed:
-            self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        """Close what is open; nobody gives turns any more."""
+        self.stop()
+        if self._turns is not None:
+            self._turns.close()
         self._whole = False
-        self._stores.close()
+        for copy in self._copies:
+            copy.store.close()
 
     @property
     def whole(self) -> bool:
-        """Every partition is. Raises what stopped the view, if something did."""
+        """Every partition is. Raises as `check`."""
+        self.check()
+        return self._whole or self._whole_on_disk()
+
+    def check(self) -> None:
+        """Raises what has stopped the copies for good, if something has."""
         if self._failure is not None:
             raise self._failure
-        return self._whole
 
     def wait_whole(self, timeout: float | None) -> bool:
-        with self._changed:
-            self._changed.wait_for(lambda: self._whole or self._failure or self._stop.is_set(), timeout)
+        left = math.inf if timeout is None else timeout
+        while not self.whole and not self._stop.is_set() and left > 0:
+            with self._changed:
+                self._changed.wait(min(left, _WAKE_SECONDS))  # nobody tells that Kafka stays away
+            left -= _WAKE_SECONDS
         return self.whole
+
+    def _whole_on_disk(self) -> bool:
+        """What was whole in an earlier life will do while Kafka is away, but not otherwise: it would tell of the past."""
+        away = not self._answered and self._clock.monotonic() - self._opened_at > _AWAY_SECONDS
+        return away and bool(self._copies) and all(copy.whole for copy in self._copies)
 
     def all(self) -> list[Copy]:
         return self._copies
+
+    def position(self, partition: int) -> int:
+        """The next changelog offset to apply; 0 while the partition is not known."""
+        return self._copies[partition].position if partition < len(self._copies) else 0
 
     @property
     def ended(self) -> bool:
@@ -184,52 +224,60 @@ class Copies:
         """What is not there yet, for people."""
         if self._stop.is_set():
             return "it is closed"
+        if not self._opened:
+            return "it was not started: use it in a 'with' block, or call start()"
         if not self._copies:
             return "the broker has not answered yet"
-        loading = {copy.partition: copy.lag for copy in self._copies if not copy.whole}
+        loading = {copy.partition: copy.lag for copy in self._copies if not copy.caught_up}
         return f"{len(loading)} of {len(self._copies)} partitions are loading, {sum(loading.values()):,} records to go"
 
-    # ---- the thread ------------------------------------------------------------------------------------------------
+    def fail(self, error: Exception) -> None:
+        """It cannot go on; whoever asks is told why."""
+        if not self.ended:
+            log.error("view has stopped", table=self._table, exc_info=error)
+            self._failure = error
+            self._end(error)
 
-    def _open_what_is_there(self) -> None:
-        """Answer from disk at once, if it holds a copy that was whole: the broker may be away."""
+    # ---- the host's thread ------------------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open what is on disk. Should Kafka be away, a copy that was whole answers as it is."""
+        self._opened, self._opened_at = True, self._clock.monotonic()
         present = sorted(partition for table, partition in self._stores.present() if table == self._table)
         opened = [(p, *open_store(self._stores, self._table, p)) for p in present]
         partitions = {local.partitions for _, _, local in opened if local is not None}
         if present and partitions == {len(present)} and present == list(range(len(present))):
             self._copies = [Copy(partition, store, local) for partition, store, local in opened]
-            self._judge()
         else:
             for _, store, _ in opened:
                 store.close()
 
-    def _run(self) -> None:
-        cluster = self._log.cluster()
+    def turn(self, cluster: Cluster, follower: Follower) -> None:
+        """All that is to be done now, but for reading; an error ends these copies alone."""
+        if self.ended:
+            return
         try:
-            while (topic := self._topic(cluster)) is not None:
-                follower = Follower(self._log.table_reader(f"view-{self._table}"), self._advanced)
-                try:
-                    self._follow(topic, cluster, follower)
-                finally:
-                    follower.close()
-        except BaseException as error:
-            log.exception("view has stopped", table=self._table)
-            self._failure = error
-            with self._changed:
-                self._changed.notify_all()
-            self._failed()
-        finally:
-            cluster.close()
+            self._turns = self._turns or self._life(cluster, follower)
+            next(self._turns)
+        except Exception as error:  # noqa: BLE001 - raised in whoever asks for a row
+            self.fail(error)
 
-    def _topic(self, cluster: Cluster) -> TopicInfo | None:
-        """The table's topic; waits for the broker. None if told to stop."""
+    def _life(self, cluster: Cluster, follower: Follower) -> Generator[None, None, None]:
+        while True:
+            topic = yield from self._topic(cluster)
+            yield from self._follow(topic, cluster, follower)
+
+    def _topic(self, cluster: Cluster) -> Generator[None, None, TopicInfo]:
+        """The table's topic; waits for the broker."""
         wait = 0.1
-        while not self._stop.is_set():
+        while True:
             try:
                 topic = cluster.topics([self._table]).get(self._table)
             except RetryLater as error:
                 log.warning("view waits for Kafka", table=self._table, reason=str(error))
-                self._stop.wait(wait)
+                again_at = self._clock.monotonic() + wait
+                while self._clock.monotonic() < again_at:
+                    yield
                 wait = min(2 * wait, _WAIT_SECONDS_MAX)
                 continue
             if topic is None:
@@ -239,55 +287,81 @@ class Copies:
                     topic=self._table,
                 )
             return topic
-        return None
 
-    def _follow(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> None:
-        """Keep the copies current until told to stop, or until the topic is deleted and created again."""
+    def _follow(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> Generator[None, None, None]:
+        """Keep the copies current until the topic is deleted and created again."""
         places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
         looked_at, following = -_LOOK_SECONDS, False
         checked_at = self._clock.monotonic()
-        while not self._stop.is_set():
-            if self._clock.monotonic() - looked_at >= _LOOK_SECONDS:
-                looked_at = self._clock.monotonic()
-                now = self._clock.now()
-                try:
-                    marks = cluster.watermarks(places)
-                except RetryLater as error:
-                    log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
-                else:
-                    if not following:
+        try:
+            while True:
+                if self._clock.monotonic() - looked_at >= _LOOK_SECONDS:
+                    looked_at = self._clock.monotonic()
+                    marks = self._look(cluster, places)
+                    if marks is not None and not following:
+                        self._whole = self.whole  # who was given answers goes on getting them
+                        self._answered = True
                         self._begin(
                             topic, {p.partition: Changelog(topic, marks[p]) for p in places}, follower
                         )
                         following = True
-                    shorter = any(marks[places[copy.partition]].high < copy.position for copy in self._copies)
-                    if shorter or looked_at - checked_at >= _CHECK_SECONDS:
-                        checked_at = looked_at
-                        if self._replaced(topic, cluster):
-                            return
+                    if marks is not None:
+                        ends = {place.partition: mark.high for place, mark in marks.items()}
+                        shorter = any(ends[copy.partition] < copy.position for copy in self._copies)
+                        if shorter or looked_at - checked_at >= _CHECK_SECONDS:
+                            checked_at = looked_at
+                            if self._replaced(topic, cluster):
+                                return
+                        self._compare(topic, {} if shorter else ends)
                     for copy in self._copies:
-                        if not shorter and copy.looked(now, marks[places[copy.partition]].high):
-                            self._note_whole(copy)
-                    self._judge()
-                    self._save_current()
-                for copy in self._copies:
-                    self._gauges.show(copy, now)
-            if following:
-                follower.step(_STEP_SECONDS)
-                if self._mend(topic, cluster, follower):
+                        self._gauges.show(copy, self._clock.now())
+                if following and self._mend(topic, cluster, follower):
                     return
-            else:
-                self._stop.wait(_STEP_SECONDS)
+                yield
+        finally:
+            for copy in self._copies:
+                if copy.replica is not None:
+                    follower.remove(copy.replica)
 
-    def _replaced(self, topic: TopicInfo, cluster: Cluster) -> bool:
-        """Whether the topic was deleted and created again. Raises `TopicMismatch` if it has more partitions now."""
+    def _look(
+        self, cluster: Cluster, places: list[TopicPartition]
+    ) -> Mapping[TopicPartition, Watermarks] | None:
+        self._looked_at = self._clock.now()
+        try:
+            return cluster.watermarks(places)
+        except RetryLater as error:
+            log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
+            return None
+
+    def _compare(self, topic: TopicInfo, ends: Mapping[int, int]) -> None:
+        """The log ends there, as of the last look."""
+        for copy in self._copies:
+            age = self._looked_at - copy.current_at
+            if copy.caught_up and age * 1000 > topic.delete_retention_ms:
+                # The process, or Kafka, stood still: what was deleted meanwhile may have left no trace in the log.
+                copy.damage = StoreCorrupted(
+                    f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
+                    f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys could stay for ever"
+                )
+            elif ends and copy.looked(self._looked_at, ends[copy.partition]):
+                self._note_whole(copy)
+        self._judge()
+        self._save_current()
+
+    def _replaced(self, topic: TopicInfo, cluster: Cluster) -> bool | None:
+        """Whether the topic was deleted and created again; None: nobody can tell now.
+
+        Raises `TopicMismatch` if it has more partitions now.
+        """
         try:
             found = cluster.topics([self._table]).get(self._table)
         except RetryLater as error:
             log.warning("view cannot look at its topic", table=self._table, reason=str(error))
-            return False
-        if found is None or found.topic_id == topic.topic_id:
-            if found is not None and found.partitions != topic.partitions:
+            return None
+        if found is None:
+            return None  # deleted; perhaps it is going to be created again
+        if found.topic_id == topic.topic_id:
+            if found.partitions != topic.partitions:
                 raise self._more_partitions(topic.partitions, found.partitions)
             return False
         log.warning("table's topic was deleted and created again: loading it anew", table=self._table)
@@ -314,8 +388,12 @@ class Copies:
             ]
         for copy in self._copies:
             changelog = changelogs[copy.partition]
-            checkpoint = copy.store.checkpoint()
-            local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+            try:
+                checkpoint = copy.store.checkpoint()
+                local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+            except StoreCorrupted as error:
+                self._discard(copy, error.message)
+                local = None
             if (
                 local is not None
                 and local.topic_id == topic.topic_id
@@ -331,11 +409,12 @@ class Copies:
                 self._stores.destroy(table, partition)
 
     def _add(self, copy: Copy, topic: TopicInfo, follower: Follower, low: int = 0) -> None:
+        self.loads += 1
         copy.replica = Replica(topic, copy.partition, copy.store, self._clock, self._listener)
-        follower.add(copy.replica, max(copy.replica.position, low))
+        follower.add(copy.replica, max(copy.replica.position, low), self._advanced)
 
     def _discard(self, copy: Copy, reason: str) -> None:
-        copy.whole = self._whole = False  # from here on nobody is given an answer from it
+        copy.whole = copy.caught_up = self._whole = False  # from here on nobody is given an answer from it
         copy.store.close()
         copy.restart(discard_store(self._stores, self._table, copy.partition, reason))
 
@@ -348,34 +427,52 @@ class Copies:
                     follower.remove(copy.replica)
                 self._discard(copy, failure.message)
                 self._add(copy, topic, follower)
-            elif failure is not None:
-                if isinstance(failure, InputLost) and self._replaced(topic, cluster):
+            elif isinstance(failure, InputLost):
+                # Of a topic that is made anew the records are gone, too; while nobody can tell, it is asked again.
+                if (replaced := self._replaced(topic, cluster)) is not None:
+                    if not replaced:
+                        raise failure
                     return True
+            elif failure is not None:
                 raise failure
         return False
 
     def _advanced(self, replica: Replica) -> None:
         copy = self._copies[replica.place.partition]
+        self.arrivals.arrived(copy.partition, replica.position, None)
         if copy.advanced():
             self._note_whole(copy)
             self._judge()
 
     def _note_whole(self, copy: Copy) -> None:
         if copy.replica is not None:
-            copy.replica.mark_whole(copy.current_at)
+            self._note(copy, copy.replica.mark_whole)
 
     def _save_current(self) -> None:
         """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
         if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
             self._saved_at = self._clock.monotonic()
             for copy in self._copies:
-                if copy.replica is not None and copy.whole and copy.lag == 0:
-                    copy.replica.save(copy.current_at)
+                if copy.replica is not None and copy.caught_up and copy.lag == 0:
+                    self._note(copy, copy.replica.save)
+
+    @staticmethod
+    def _note(copy: Copy, write: Callable[[float], None]) -> None:
+        try:
+            write(copy.current_at)
+        except StoreCorrupted as error:
+            copy.damage = error  # mended in the same turn
 
     def _judge(self) -> None:
-        whole = bool(self._copies) and all(copy.whole for copy in self._copies)
+        whole = bool(self._copies) and all(copy.caught_up for copy in self._copies)
         if whole and not self._whole:
             log.info("view is whole", table=self._table, partitions=len(self._copies))
             self._whole = True
             with self._changed:
                 self._changed.notify_all()
+
+    def _end(self, error: Exception) -> None:
+        self.arrivals.end(error)
+        with self._changed:
+            self._changed.notify_all()
+        self._on_end()

@@ -2,13 +2,14 @@
 
 A dead letter is the record's own key, value and headers, plus the headers below. Sent again to `<group>-retry` with
 the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's.
+Whoever sends it again writes a marker behind it, in the same transaction: see `replayed_marker`.
 """
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from streamtable.errors import StreamtableError
-from streamtable.types import Header, Headers, RecordBatch
+from streamtable.errors import HandlerFailed, StreamtableError
+from streamtable.types import HEADERS_UNREADABLE, Header, Headers, RecordBatch
 
 PREFIX = "streamtable-"
 ORIGIN_TOPIC = PREFIX + "origin-topic"
@@ -21,6 +22,7 @@ ATTEMPT = PREFIX + "attempt"
 GROUP = PREFIX + "group"
 TIME = PREFIX + "time-ms"
 VALUE_OMITTED = PREFIX + "value-omitted-bytes"
+REPLAYED_OFFSET = PREFIX + "replayed-offset"
 
 RECORD_OVERHEAD_BYTES = 128
 """What a record batch costs around a single record: below this, "fits the topic" is certain."""
@@ -42,10 +44,10 @@ class OutputRecord(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes of key, value and headers, not less than Kafka counts."""
-        headers = sum(
-            len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES for name, value in self.headers
-        )
-        return len(self.key or b"") + len(self.value or b"") + headers
+        size = len(self.key or b"") + len(self.value or b"")
+        for name, value in self.headers:  # mostly none, where `sum` would cost more than all the rest
+            size += len(name.encode()) + len(value or b"") + _HEADER_OVERHEAD_BYTES
+        return size
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +113,33 @@ def dead_letter(
         (ORIGIN_PARTITION, b"%d" % origin.partition),
         (ORIGIN_OFFSET, b"%d" % origin.offset),
         (ORIGIN_TIMESTAMP, b"%d" % origin.timestamp_ms),
-        (ERROR, type(error.__cause__ or error).__name__.encode()),
+        # Of a handler that failed, what it raised; of all else what it is for us, whatever library noticed it.
+        (ERROR, type(error.__cause__ if isinstance(error, HandlerFailed) else error).__name__.encode()),
         (MESSAGE, error.message[:_MESSAGE_CHARS_MAX].encode(errors="replace")),
         (ATTEMPT, b"%d" % (origin.attempt + 1)),
         (GROUP, group.encode()),
         (TIME, b"%d" % (now * 1000)),
     ]
-    theirs = [header for header in records.headers(index) if not header[0].startswith(PREFIX)]
-    letter = OutputRecord(
-        topic, key, value, [*theirs, *ours], max(records.timestamp(index), 0), records.partition
-    )
+    theirs = [
+        header
+        for header in records.headers(index)
+        if not header[0].startswith(PREFIX) or header == HEADERS_UNREADABLE
+    ]
+    # Not later than now: topics refuse times far ahead, and this one may do so where the input did not.
+    timestamp = min(max(records.timestamp(index), 0), int(now * 1000))
+    letter = OutputRecord(topic, key, value, [*theirs, *ours], timestamp, records.partition)
     room = bytes_max - RECORD_OVERHEAD_BYTES
     if letter.size > room:
         omitted = [] if value is None else [(VALUE_OMITTED, b"%d" % len(value))]
         letter = letter._replace(value=None, headers=[*ours, *omitted])
     return letter if letter.size <= room else letter._replace(key=None)
+
+
+def replayed_marker(topic: str, partition: int, offset: int, *, group: str, now: float) -> OutputRecord:
+    """Says that the dead letter at this place was sent again: without key and value, in the same partition."""
+    headers = [
+        (REPLAYED_OFFSET, b"%d" % offset),
+        (GROUP, group.encode()),
+        (TIME, b"%d" % (now * 1000)),
+    ]
+    return OutputRecord(topic, None, None, headers, partition=partition)

@@ -20,7 +20,7 @@ log = structlog.get_logger()
 
 
 class Emitter(Generic[K, V]):
-    """Sends to one stream, from any thread; a key's partition is murmur2 of its bytes.
+    """Sends to one stream, from any thread. The stream's partitioner chooses the partition of a key.
 
         with Emitter(USER_CLICKS, kafka) as emitter:
             emitter.emit("alice", click)
@@ -36,7 +36,7 @@ class Emitter(Generic[K, V]):
 
     def __init__(self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0) -> None:
         self.stream = stream
-        self._producer = log.producer()
+        self._producer = log.producer(stream.partitioner)
         self._close_timeout = close_timeout
         self._closed = False
         self._unseen = _Failures()

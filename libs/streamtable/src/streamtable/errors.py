@@ -8,7 +8,8 @@
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
-    │   └── NotReady            the table is still being loaded: ask again
+    │   ├── NotReady            the table is still being loaded: ask again
+    │   └── RetryKeys           some rows of a central store were not read or written: ask for these again
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
@@ -23,6 +24,7 @@
 An error carries its facts as fields (`topic`, `partition`, `offset` where they are known) and formats itself.
 """
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -96,6 +98,19 @@ class RetryLater(StreamtableError):
 
 class NotReady(RetryLater):
     """The table is not completely here yet; a partial answer would look like a whole one."""
+
+
+class RetryKeys(RetryLater):
+    """A central store has not answered for these rows in time; the others of the call are done.
+
+    Args:
+        message: what happened and what to do about it.
+        keys: of the rows that are not read, or not known to be written.
+    """
+
+    def __init__(self, message: str, *, keys: Sequence[bytes]) -> None:
+        super().__init__(message)
+        self.keys = tuple(keys)
 
 
 class Migrated(StreamtableError):

@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable.aggregate import Aggregate
-from streamtable.context import Batch, Context
+from streamtable.context import Batch, Context, RowChange
 from streamtable.errors import GraphError
 from streamtable.ports import Codec
 from streamtable.topics import Stream, Table, legal_name
@@ -19,6 +19,15 @@ from streamtable.topics import Stream, Table, legal_name
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
+J = TypeVar("J")
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+
+_WAIT_SECONDS_MAX = 60.0
+
+
+class Edge(Generic[K_contra, V_contra]):
+    """What a group is made of: the types of its keys and of its rows; `object` where an edge fits any of them."""
 
 
 class OnError(Enum):
@@ -33,7 +42,7 @@ class OnError(Enum):
 
 
 @dataclass(frozen=True)
-class Input(Generic[K, E, V]):
+class Input(Edge[K, V], Generic[K, E, V]):
     """A stream that the group reads, and what to do with its records: exactly one of the three kinds of handler.
 
     Args:
@@ -62,7 +71,7 @@ class Input(Generic[K, E, V]):
 
 
 @dataclass(frozen=True)
-class Persist(Generic[V]):
+class Persist(Edge[object, V], Generic[V]):
     """The group keeps a table, one row a key, in `<group>-table`.
 
     Args:
@@ -73,7 +82,7 @@ class Persist(Generic[V]):
 
 
 @dataclass(frozen=True)
-class Output:
+class Output(Edge[object, object]):
     """A stream that handlers may emit to. What is not declared is refused.
 
     Args:
@@ -83,63 +92,224 @@ class Output:
     stream: Stream[Any, Any]
 
 
+@dataclass(frozen=True)
+class Loop(Edge[K, V], Generic[K, E, V]):
+    """A stream from the group to itself: how a handler reaches the rows of other keys (`Context.loopback`).
+
+    Args:
+        stream: it must be named `<group>-loop`, and keyed as the inputs are.
+        handler: called for each record that was looped back.
+        on_error: as of an `Input`.
+    """
+
+    stream: Stream[K, E]
+    handler: Callable[[Context[K, V], E], None]
+    on_error: OnError = OnError.STOP
+
+
+@dataclass(frozen=True)
+class Join(Edge[K, object], Generic[K, J]):
+    """A table of another group, partitioned as the inputs are: `Context.join` gives its row of the record's key.
+
+    A partition goes to work when its part of the table is complete, and follows it from then on.
+
+    Args:
+        table: keyed as the inputs are, in as many partitions.
+        wait: seconds that a record waits, counted from its own timestamp, for the table to come to that time.
+            A record of longer ago does not wait. 0: it is joined with what is there.
+    """
+
+    table: Table[K, J]
+    wait: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.wait <= _WAIT_SECONDS_MAX:
+            raise GraphError(
+                f"the join of {self.table.name!r} waits {self.wait!r} s: give 0 to {_WAIT_SECONDS_MAX:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Changes(Edge[K, V], Generic[K, J, V]):
+    """A joined table whose changes are handled: `Context.join` works as with `Join`.
+
+    Args:
+        table: keyed as the inputs are, in as many partitions.
+        handler: called for each change of a row, with its old and its new value. An old value can be missing after
+            the local disk was lost: the topic may have dropped it meanwhile.
+        start: what a new group does with the rows that are there: "latest" takes them as known, "earliest" handles
+            each of them as a change from nothing; until it has, they are not there for joins.
+        on_error: as of an `Input`.
+    """
+
+    table: Table[K, J]
+    handler: Callable[[Context[K, V], RowChange[J]], None]
+    start: Literal["earliest", "latest"] = "latest"
+    on_error: OnError = OnError.STOP
+
+
+@dataclass(frozen=True)
+class Lookup(Edge[object, object]):
+    """A table of which every process of the group holds a whole copy: `Context.lookup` gives the row of any key.
+
+    Args:
+        table: keyed and partitioned as it likes.
+    """
+
+    table: Table[Any, Any]
+
+
+@dataclass(frozen=True)
+class Visit(Edge[K, V], Generic[K, V]):
+    """A handler that can be run for every row of the group's table, by `streamtable visit GROUP NAME`.
+
+    Args:
+        name: what it is called by.
+        handler: called with the context of each row and the text that was given to the command. A row that is there
+            from the beginning to the end is visited once, whatever crashes.
+        on_error: as of an `Input`; a dead letter then holds what the command wrote.
+    """
+
+    name: str
+    handler: Callable[[Context[K, V], str], None]
+    on_error: OnError = OnError.STOP
+
+    def __post_init__(self) -> None:
+        legal_name(self.name, "visit")
+
+
 class Group(Generic[K, V]):
     """A named set of edges. Its name is the consumer group's; its topics derive from it.
 
     Args:
-        name: `<name>-table`, `<name>-dead-letters` and `<name>-retry` are its topics.
-        edges: at least one `Input`, at most one `Persist`, any number of `Output`s.
+        name: `<name>-table`, `<name>-dead-letters`, `<name>-retry`, `<name>-loop` and `<name>-visits` are its topics,
+            as far as the edges ask for them.
+        edges: what it reads (`Input`, `Loop`, `Changes`: one at least), keeps (`Persist`, one at most), asks (`Join`,
+            `Lookup`), writes (`Output`), and can be told to do (`Visit`).
+
+    Attributes:
+        inputs: the loop among them, as the last.
+        joins: one for each joined table, those with `Changes` among them.
 
     Raises:
         GraphError: the edges contradict each other; the message names both sides.
     """
 
-    def __init__(self, name: str, *edges: "Input[K, Any, V] | Persist[V] | Output") -> None:
+    def __init__(self, name: str, *edges: Edge[K, V]) -> None:
         self.name = legal_name(name, "group")
         legal_name(self.dead_letters, f"the longest topic of group {name!r},")
-        self.inputs: tuple[Input[K, Any, V], ...] = tuple(e for e in edges if isinstance(e, Input))
+        for edge in edges:
+            if not isinstance(edge, Edge):
+                raise GraphError(f"group {name!r}: {edge!r} is none of the edges that a group is made of")
+        loops = [e for e in edges if isinstance(e, Loop)]
+        self.loop: Loop[K, Any, V] | None = loops[0] if loops else None
+        self.inputs: tuple[Input[K, Any, V], ...] = (
+            *(e for e in edges if isinstance(e, Input)),
+            *(Input(e.stream, e.handler, on_error=e.on_error) for e in loops),
+        )
         self.outputs: tuple[Output, ...] = tuple(e for e in edges if isinstance(e, Output))
+        self.lookups: tuple[Lookup, ...] = tuple(e for e in edges if isinstance(e, Lookup))
+        self.changes: tuple[Changes[K, Any, V], ...] = tuple(e for e in edges if isinstance(e, Changes))
+        self.visits: tuple[Visit[K, V], ...] = tuple(e for e in edges if isinstance(e, Visit))
+        joins = [e for e in edges if isinstance(e, Join)]
+        joined = {e.table.name for e in joins}
+        self.joins: tuple[Join[K, Any], ...] = (
+            *joins,
+            *(Join(e.table) for e in self.changes if e.table.name not in joined),
+        )
         persists = [e for e in edges if isinstance(e, Persist)]
         self.persist: Persist[V] | None = persists[0] if persists else None
-        self._check(persists)
+        self._check_counts(len(persists), len(loops))
+        self._check_topics()
+        self._check_keys()
+        self._check_table()
 
-    def _check(self, persists: list[Persist[V]]) -> None:
-        if not self.inputs:
-            raise GraphError(f"group {self.name!r} reads nothing: give it an Input")
-        if len(persists) > 1:
+    def _check_counts(self, persists: int, loops: int) -> None:
+        if not self.inputs and not self.changes:
+            raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
+        if persists > 1:
+            raise GraphError(f"group {self.name!r} has {persists} Persist edges: a group keeps one table")
+        if loops > 1:
             raise GraphError(
-                f"group {self.name!r} has {len(persists)} Persist edges: a group keeps one table"
+                f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that "
+                "tells them apart"
             )
-        names = [i.stream.name for i in self.inputs]
+        if self.loop is not None and self.loop.stream.name != f"{self.name}-loop":
+            raise GraphError(
+                f"the loop of group {self.name!r} is named {self.loop.stream.name!r}: name its stream "
+                f"'{self.name}-loop'"
+            )
+        self._refuse_twins("Inputs for stream", [e.stream.name for e in self.inputs])
+        self._refuse_twins("Changes of table", [e.table.name for e in self.changes])
+        self._refuse_twins("Joins of table", [e.table.name for e in self.joins])
+        self._refuse_twins("Lookups of table", [e.table.name for e in self.lookups])
+        self._refuse_twins("Visits named", [e.name for e in self.visits])
+
+    def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:
-            raise GraphError(f"group {self.name!r} has two Inputs for stream {twice!r}: handle both in one")
-        own = {f"{self.name}-table", self.retry, self.dead_letters}
-        for stream in [*names, *(o.stream.name for o in self.outputs)]:
+            raise GraphError(f"group {self.name!r} has two {what} {twice!r}: handle both in one")
+
+    def _check_topics(self) -> None:
+        own = {f"{self.name}-table", self.retry, self.dead_letters, self.visits_topic}
+        streams = [e.stream.name for e in self.inputs] + [e.stream.name for e in self.outputs]
+        for stream in streams:
             if stream in own:
                 raise GraphError(
                     f"group {self.name!r} uses {stream!r} as a stream, but that topic is its own"
                 )
-        key = self.inputs[0].stream
-        for other in (i.stream for i in self.inputs[1:]):
-            if type(other.key) is not type(key.key):
+        for table in [*(e.table.name for e in self.joins), *(e.table.name for e in self.lookups)]:
+            if table in own:
                 raise GraphError(
-                    f"inputs of group {self.name!r} are keyed differently: {key.name!r} by {key.key!r}, "
+                    f"group {self.name!r} joins {table!r}, but that topic is its own: ctx.value is its row of the key; "
+                    "for rows of other keys loop back to them"
+                )
+            if table in streams:
+                raise GraphError(f"group {self.name!r} uses {table!r} as a stream and as a table: choose one")
+
+    def _check_keys(self) -> None:
+        first, *others = [e.stream for e in self.inputs] + [e.table for e in self.joins]
+        for other in others:
+            if type(other.key) is not type(first.key):
+                raise GraphError(
+                    f"inputs of group {self.name!r} are keyed differently: {first.name!r} by {first.key!r}, "
                     f"{other.name!r} by {other.key!r}; the same key must be the same bytes"
                 )
-        if self.persist is None:
-            for edge in self.inputs:
-                if edge.aggregate is not None:
-                    raise GraphError(
-                        f"input {edge.stream.name!r} of group {self.name!r} aggregates, but the group keeps no table: "
-                        "add Persist(codec)"
-                    )
+            if other.partitioner != first.partitioner:
+                raise GraphError(
+                    f"inputs of group {self.name!r} are partitioned differently: {first.name!r} by "
+                    f"{first.partitioner}, {other.name!r} by {other.partitioner}; the same key must be in the same "
+                    "partition: copy one of them to a stream that is partitioned as the other"
+                )
+
+    def _check_table(self) -> None:
+        if self.persist is not None:
+            return
+        for edge in self.inputs:
+            if edge.aggregate is not None:
+                raise GraphError(
+                    f"input {edge.stream.name!r} of group {self.name!r} aggregates, but the group keeps no table: "
+                    "add Persist(codec)"
+                )
+        if self.visits:
+            raise GraphError(
+                f"visit {self.visits[0].name!r} of group {self.name!r} has no rows to visit, as the group keeps no "
+                "table: add Persist(codec)"
+            )
+
+    @property
+    def key(self) -> Codec[K]:
+        """Of all inputs and joined tables."""
+        return self.inputs[0].stream.key if self.inputs else self.changes[0].table.key
 
     @property
     def table(self) -> Table[K, V]:
         """The group's table, to be read by views. Raises `GraphError` if it keeps none."""
         if self.persist is None:
             raise GraphError(f"group {self.name!r} keeps no table: it has no Persist edge")
-        return Table(f"{self.name}-table", self.inputs[0].stream.key, self.persist.value)
+        first = self.inputs[0].stream if self.inputs else self.changes[0].table
+        return Table(
+            f"{self.name}-table", self.key, self.persist.value, group=self.name, partitioner=first.partitioner
+        )
 
     @property
     def dead_letters(self) -> str:
@@ -152,9 +322,26 @@ class Group(Generic[K, V]):
         return f"{self.name}-retry"
 
     @property
+    def visits_topic(self) -> str:
+        """Topic of the visits asked for and how far they are: an input of this group alone, if it has `Visit` edges."""
+        return f"{self.name}-visits"
+
+    @property
     def input_topics(self) -> tuple[str, ...]:
-        """All topics that move together in a rebalance: the inputs and the retries."""
-        return (*(i.stream.name for i in self.inputs), self.retry)
+        """All topics that move together in a rebalance: inputs, loop, joined tables, retries, visits."""
+        visits = (self.visits_topic,) if self.visits else ()
+        return (
+            *(e.stream.name for e in self.inputs),
+            *(e.table.name for e in self.joins),
+            self.retry,
+            *visits,
+        )
+
+    def tasks_for_tests(self) -> Any:
+        """What makes the tasks of a process in the `Tester`: called with clock and failpoint, it gives an
+        `engine.basetask.Tasks`. None: the engine's own, over local tables. Groups of another kind have theirs.
+        """
+        return None
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"

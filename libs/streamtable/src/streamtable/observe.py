@@ -5,6 +5,7 @@ Loggers come from `structlog.get_logger()`. One made at import follows `configur
 """
 
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,12 +20,39 @@ from rich.progress import Progress as Bars
 
 from streamtable.settings import Address
 
+LogLevel = Literal["debug", "info", "warning", "error"]
+
 # ---- logs ----------------------------------------------------------------------------------------------------------
+
+
+def log_to_stderr_by_default() -> None:
+    """If nobody has configured structlog: nearly its own look, but on standard error, where it spoils no program's output.
+
+    Tracebacks show no local variables: a handler's are the records of customers, hundreds at a time.
+    """
+    if not structlog.is_configured():
+        console = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
+        )
+        structlog.configure(
+            processors=[*structlog.get_config()["processors"][:-1], console], logger_factory=_default_logger
+        )
+
+
+def _default_logger(*_: object) -> structlog.PrintLogger:
+    return structlog.PrintLogger(sys.stderr)
+
+
+def log_as_set(log_format: Literal["json", "console"] | None, level: LogLevel) -> None:
+    """As `configure_logging`, on standard error; a program that has configured structlog or `logging` is left alone."""
+    own = structlog.is_configured() and structlog.get_config()["logger_factory"] is not _default_logger
+    if not own and not logging.getLogger().handlers:
+        configure_logging(log_format, level, sys.stderr)
 
 
 def configure_logging(
     log_format: Literal["json", "console"] | None,
-    level: Literal["debug", "info", "warning", "error"],
+    level: LogLevel,
     stream: TextIO,
 ) -> None:
     """Say how log lines are written: ours, and those of libraries that use the standard `logging`.
@@ -90,6 +118,7 @@ class Metrics:
         aborts: transactions given up; of a group.
         rebalances: assigned, revoked and lost partitions' callbacks; of a group, with `event`.
         recovery_remaining: changelog records still to load; of a table's partition.
+        standby_lag: changelog records that the copy of a partition at work elsewhere has still to read.
         store_bytes: on disk and in memory tables; of a table's partition.
         view_position: the next changelog offset to apply; of a table's partition.
         view_age_seconds: since the copy was last equal to the table's end; of a table's partition.
@@ -104,6 +133,7 @@ class Metrics:
     aborts: Counter
     rebalances: Counter
     recovery_remaining: Gauge
+    standby_lag: Gauge
     store_bytes: Gauge
     view_position: Gauge
     view_age_seconds: Gauge
@@ -131,6 +161,7 @@ class Metrics:
             aborts=counter("aborts", "Transactions given up", "group"),
             rebalances=counter("rebalances", "Rebalance callbacks", "group", "event"),
             recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
+            standby_lag=gauge("standby_lag_records", "Changelog records that a warm copy has still to read"),
             store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
             view_position=gauge("view_position", "Next changelog offset to apply"),
             view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),

@@ -1,12 +1,24 @@
-"""Which partition a key belongs to: exactly as Java's producer, Spark and librdkafka's `murmur2_random` decide."""
+"""Which partition a key belongs to: exactly as the other programs that share a topic decide.
 
+`murmur2`, the default, is that of Java's producer, so of Kafka Streams and Spark. `fnv1a` is that of Sarama's
+default, so of Goka. (librdkafka has both, as `murmur2_random` and `fnv1a_random`.)
+"""
+
+from collections.abc import Callable, Mapping
 from struct import Struct
+from typing import Literal, get_args
+
+from streamtable.errors import GraphError
+
+Partitioner = Literal["murmur2", "fnv1a"]
 
 _M = 0x5BD1E995
 _MASK = 0xFFFFFFFF
 _SEED = 0x9747B28C
 # Unpacking all words at once beats a loop over bytes; keys are short, so their formats are made beforehand.
 _WORDS = tuple(Struct(f"<{n}I") for n in range(17))
+_FNV_PRIME = 0x01000193
+_FNV_BASIS = 0x811C9DC5
 
 
 def murmur2(data: bytes) -> int:
@@ -24,6 +36,29 @@ def murmur2(data: bytes) -> int:
     return (h ^ h >> 15) & 0x7FFFFFFF
 
 
-def partition_for(key: bytes, partitions: int) -> int:
+def fnv1a(data: bytes) -> int:
+    """FNV-1a of 32 bits, read as a signed number, without its sign: 0 to 2**31."""
+    h = _FNV_BASIS
+    for byte in data:
+        h = (h ^ byte) * _FNV_PRIME & _MASK
+    return h if h <= 1 << 31 else (1 << 32) - h
+
+
+_HASHES: Mapping[Partitioner, Callable[[bytes], int]] = {"murmur2": murmur2, "fnv1a": fnv1a}
+
+
+def hash_of(partitioner: Partitioner) -> Callable[[bytes], int]:
+    """The hash of a key: modulo the number of partitions it is the key's partition."""
+    return _HASHES[partitioner]
+
+
+def partition_for(key: bytes, partitions: int, partitioner: Partitioner = "murmur2") -> int:
     """The partition of a key in a topic of so many partitions."""
-    return murmur2(key) % partitions
+    return _HASHES[partitioner](key) % partitions
+
+
+def legal_partitioner(partitioner: Partitioner, what: str) -> None:
+    """Raises `GraphError` if there is none of that name."""
+    if partitioner not in _HASHES:
+        known = " or ".join(repr(name) for name in get_args(Partitioner))
+        raise GraphError(f"{what} has the partitioner {partitioner!r}: choose {known}")

@@ -6,10 +6,11 @@ Each protocol states what is promised, what is never called, and which errors ma
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from streamtable.errors import PoisonRecord, StreamtableError
+from streamtable.partitioner import Partitioner
 from streamtable.types import Ack, Committed, Headers, RecordBatch, TopicPartition, Watermarks
 
 T = TypeVar("T")
@@ -23,11 +24,12 @@ class Decoded(Generic[T]):
     """A decoded column.
 
     Attributes:
-        values: as many as were given; None where the bytes were None, and where they are poison.
+        values: as many as were given; None where the bytes were None, and where they are poison. They may be made
+            only when somebody looks at them, of the bytes that were given.
         poison: the error for each index that could not be decoded. Empty in good times.
     """
 
-    values: list[T | None]
+    values: Sequence[T | None]
     poison: Mapping[int, PoisonRecord]
 
 
@@ -98,6 +100,11 @@ class Store(Protocol):
         """Bytes on disk and in memory tables, about."""
         ...
 
+    @property
+    def wanted(self) -> bool:
+        """Another process on this machine has asked for it, for its work, since it was opened."""
+        ...
+
     def close(self) -> None:
         """Flush and release the lock. Waits for open scans of other threads; may be called twice."""
         ...
@@ -106,8 +113,13 @@ class Store(Protocol):
 class Stores(Protocol):
     """Where the stores of a process live."""
 
-    def open(self, table: str, partition: int) -> Store:
+    def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
         """Open or create.
+
+        Args:
+            table: whose rows.
+            partition: its number.
+            spare: not for work: should another process hold it, it is not told that it is `wanted`.
 
         Raises:
             StoreCorrupted: its files are damaged; `destroy` it and open again.
@@ -145,6 +157,17 @@ class TopicInfo:
     compacted: bool
     delete_retention_ms: int
     max_message_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDescription:
+    """A topic: as declared (`config` holds what is asked for), or as found (`config` holds everything)."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: Mapping[str, str] = field(default_factory=dict)
+    topic_id: str = ""
 
 
 class Cluster(Protocol):
@@ -262,8 +285,12 @@ class Outbox(Protocol):
                 looked at, tracked or not.
 
         Raises:
-            Unencodable: larger than the client's or the topic's limit.
+            Unencodable: larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
+        ...
+
+    def produce_rows(self, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        """`produce` for each row, of which the last is tracked. The hot path of a commit."""
         ...
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
@@ -329,7 +356,7 @@ class Producer(Protocol):
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
-        """Queue a record for the partition that murmur2 of its key names; waits while the queue is full.
+        """Queue a record for the partition that the producer's partitioner finds; waits while the queue is full.
 
         Args:
             topic: it must exist.
@@ -362,7 +389,7 @@ class Log(Protocol):
         """`batch_bytes`: how many bytes of records may be sent in one batch, at most."""
         ...
 
-    def producer(self) -> Producer: ...
+    def producer(self, partitioner: Partitioner = "murmur2") -> Producer: ...
 
     def table_reader(self, name: str) -> TableReader: ...
 

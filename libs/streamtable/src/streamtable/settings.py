@@ -10,7 +10,7 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -52,11 +52,18 @@ REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
 }
 """What each of these options of librdkafka would break."""
 
+Guarantee = Literal["exactly_once", "at_least_once"]
+GroupProtocol = Literal["consumer", "classic"]
+LogFormat = Literal["json", "console"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+Standby = Literal["all", "none"]
+
 _SECRET = re.compile(r"password|secret|key|token|oauthbearer\.config")
 _UNDERSCORED = {"log.level": "log_level"}  # the one name of librdkafka's with an underscore
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,251}[A-Za-z0-9])?")
 _INSTANCE = re.compile(r"[A-Za-z0-9._-]{1,100}")
+_SHOWN_CHARS_MAX = 80
 _YEAR = 365 * 86_400
 
 
@@ -142,7 +149,8 @@ def _servers(value: object) -> str:
     return ",".join(addresses)
 
 
-def _instance_id(value: object) -> str:
+def legal_instance_id(value: object) -> str:
+    """Return it if it can stand in a transactional id and a client's name. Raises `ValueError` with the rule."""
     if not isinstance(value, str) or not _INSTANCE.fullmatch(value):
         raise ValueError("1 to 100 of the characters a-z A-Z 0-9 . _ - (the default is the host name)")
     return value
@@ -152,8 +160,12 @@ def _folder(value: object) -> Path:
     expected = "a folder to keep tables in; not a file"
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
         raise ValueError(expected)
-    path = Path(value).expanduser().absolute()
-    if path.exists() and not path.is_dir():
+    try:
+        path = Path(value).expanduser().absolute()
+        nearest = next(folder for folder in (path, *path.parents) if folder.exists())
+    except (OSError, RuntimeError):  # a name that is too long; a user that there is not
+        raise ValueError(expected) from None
+    if not nearest.is_dir():
         raise ValueError(expected)
     return path
 
@@ -170,7 +182,9 @@ def _kafka_options(value: object) -> KafkaOptions:
     return options
 
 
-def _one_of(*choices: str) -> Callable[[object], object]:
+def _one_of(literal: object) -> Callable[[object], object]:
+    choices = get_args(literal)
+
     def check(value: object) -> object:
         if value not in choices:
             raise ValueError(" or ".join(choices))
@@ -199,9 +213,11 @@ class Settings(BaseModel):
         log_level: of the least important lines that are written.
         static_membership: keep partitions over a restart; a killed process is then waited for.
         state_retention: seconds that tables of partitions that went elsewhere are kept on disk.
+        standby: `all`: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
         group_protocol: `classic` for brokers before 4.0.
-        start_timeout: seconds until Kafka has to have answered.
+        start_timeout: seconds until Kafka has to have answered; None waits for ever.
         shutdown_timeout: seconds for a last commit and for leaving in order.
+        store: URL of the central store of micro-batches, which may hold a password; read by `streamtable-microbatch`.
         failpoint: where to crash; for fault tests only.
     """
 
@@ -215,29 +231,24 @@ class Settings(BaseModel):
 
     bootstrap_servers: Annotated[str, BeforeValidator(_servers)] = "127.0.0.1:9092"
     kafka: Annotated[KafkaOptions, BeforeValidator(_kafka_options)] = KafkaOptions({})
-    instance_id: Annotated[str, BeforeValidator(_instance_id)] = Field(default_factory=socket.gethostname)
+    instance_id: Annotated[str, BeforeValidator(legal_instance_id)] = Field(
+        default_factory=socket.gethostname
+    )
     state_dir: Annotated[Path, BeforeValidator(_folder)] = Path("~/.local/state/streamtable")
     http_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 8080)
     grpc_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 50051)
     metrics_address: Annotated[Address, BeforeValidator(_address)] | None = None
-    guarantee: Annotated[
-        Literal["exactly_once", "at_least_once"], BeforeValidator(_one_of("exactly_once", "at_least_once"))
-    ] = "exactly_once"
+    guarantee: Annotated[Guarantee, BeforeValidator(_one_of(Guarantee))] = "exactly_once"
     commit_interval: Annotated[float, BeforeValidator(_seconds(0.01, 60))] = 0.2
-    log_format: Annotated[Literal["json", "console"], BeforeValidator(_one_of("json", "console"))] | None = (
-        None
-    )
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        BeforeValidator(_one_of("debug", "info", "warning", "error")),
-    ] = "info"
+    log_format: Annotated[LogFormat, BeforeValidator(_one_of(LogFormat))] | None = None
+    log_level: Annotated[LogLevel, BeforeValidator(_one_of(LogLevel))] = "info"
     static_membership: Annotated[bool, BeforeValidator(_boolean)] = False
     state_retention: Annotated[float, BeforeValidator(_seconds(0, 10 * _YEAR))] = 86_400.0
-    group_protocol: Annotated[
-        Literal["consumer", "classic"], BeforeValidator(_one_of("consumer", "classic"))
-    ] = "consumer"
-    start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 60.0
+    standby: Annotated[Standby, BeforeValidator(_one_of(Standby))] = "none"
+    group_protocol: Annotated[GroupProtocol, BeforeValidator(_one_of(GroupProtocol))] = "consumer"
+    start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
     shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0
+    store: str | None = Field(default=None, repr=False)
     failpoint: str | None = None
 
     @classmethod
@@ -266,7 +277,7 @@ class Settings(BaseModel):
                     f"{variable}: there is no such setting{_suggestion(variable, cls.model_fields)}"
                 )
             elif text != text.strip() or not text or not text.isprintable():
-                shown = "" if is_option else f"={text!r}"
+                shown = "" if is_option or field == "store" else f"={text!r}"
                 problems.append(f"{variable}{shown}: expected text without surrounding spaces, and not empty")
             elif is_option:
                 options[_option_of_variable(variable)] = text
@@ -289,7 +300,13 @@ def _problem(field: int | str, details: Any, values: Mapping[str, str]) -> str:
     expected = str(details.get("ctx", {}).get("error", details["msg"]))
     if field == "kafka":
         return expected
-    shown = f"={values[str(field)]!r}" if field in values else " (its default)"
+    text = values.get(str(field))
+    if text is None:
+        shown = " (its default)"
+    elif "@" in text:  # the form of a URL with a password
+        shown = ""
+    else:
+        shown = f"={text[:_SHOWN_CHARS_MAX]!r}" + "..." * (len(text) > _SHOWN_CHARS_MAX)
     return f"{PREFIX}{str(field).upper()}{shown}: expected {expected}"
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from streamtable.errors import GraphError
+from streamtable.partitioner import Partitioner, legal_partitioner
 from streamtable.ports import Codec
 
 K = TypeVar("K")
@@ -25,20 +26,24 @@ def legal_name(name: str, what: str) -> str:
 
 @dataclass(frozen=True)
 class Stream(Generic[K, V]):
-    """A topic of events. The key decides the partition: murmur2 of its bytes, as in Java.
+    """A topic of events. The key decides the partition.
 
     Args:
         name: of the topic.
         key: codec of the keys.
         value: codec of the events.
+        partitioner: how all who write to the topic choose the partition of a key: "murmur2" as Java's producer does,
+            or "fnv1a" as Goka and Sarama do.
     """
 
     name: str
     key: Codec[K]
     value: Codec[V]
+    partitioner: Partitioner = "murmur2"
 
     def __post_init__(self) -> None:
         legal_name(self.name, "stream")
+        legal_partitioner(self.partitioner, f"stream {self.name!r}")
 
 
 @dataclass(frozen=True)
@@ -49,11 +54,16 @@ class Table(Generic[K, V]):
         name: of the topic; a group's own is `<group>-table`, as in Goka.
         key: codec of the keys.
         value: codec of the rows.
+        group: that keeps it, so that a reader can wait for the effect of an event (`View.wait_for`); "" if unknown.
+        partitioner: how its writers choose the partition of a key; see `Stream`.
     """
 
     name: str
     key: Codec[K]
     value: Codec[V]
+    group: str = ""
+    partitioner: Partitioner = "murmur2"
 
     def __post_init__(self) -> None:
         legal_name(self.name, "table")
+        legal_partitioner(self.partitioner, f"table {self.name!r}")

@@ -1,16 +1,22 @@
 """The words that all layers share: places in the log, messages, batches of them as columns."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple, NewType, Protocol
 
+from streamtable.errors import StreamtableError
+
 NextOffset = NewType("NextOffset", int)
 """The offset of the record to be read next: one past the last one applied."""
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
+_TOKEN = re.compile(r"([A-Za-z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
+HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not UTF-8")
+"""Stands for all headers of a record in which the client cannot read them."""
 
 
 class TopicPartition(NamedTuple):
@@ -35,12 +41,29 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
+class BadToken(StreamtableError):
+    """A text that should name an event's place does not: whoever sent it must send what he was given."""
+
+
 class Ack(NamedTuple):
     """Where an emitted record stands in the log: acknowledged by all in-sync replicas."""
 
     topic: str
     partition: int
     offset: int
+
+    @property
+    def token(self) -> str:
+        """As text, for an HTTP header: `user-clicks:3:1042`."""
+        return f"{self.topic}:{self.partition}:{self.offset}"
+
+    @staticmethod
+    def parse(token: str) -> "Ack":
+        """What `token` has written. Raises `BadToken` for anything else."""
+        found = _TOKEN.fullmatch(token)
+        if found is None or int(found[2]) >= 1 << 31 or int(found[3]) >= 1 << 63:
+            raise BadToken(f"not a token of an event, such as 'user-clicks:3:1042': {token[:300]!r}")
+        return Ack(found[1], int(found[2]), int(found[3]))
 
 
 class Watermarks(NamedTuple):
@@ -115,7 +138,16 @@ class RecordBatch:
         return milliseconds
 
     def headers(self, index: int) -> Headers:
-        return self.messages[index].headers() or ()
+        """As the record has them; `HEADERS_UNREADABLE` alone if one has a name that is not UTF-8."""
+        message = self.messages[index]
+        try:
+            # By `map`: the interpreter's short cut for method calls takes a result for good though an error is set.
+            (found,) = map(type(message).headers, (message,))
+        except (UnicodeDecodeError, SystemError):
+            # The client keeps a list with null pointers for such names, and would hand that out when asked again.
+            message.set_headers([HEADERS_UNREADABLE])  # type: ignore[attr-defined] # only the client's own get here
+            return [HEADERS_UNREADABLE]
+        return found or ()
 
     def part(self, start: int, stop: int) -> "RecordBatch":
         """The records from index `start` up to, not including, `stop`."""

@@ -8,19 +8,22 @@ answering while the broker is away; its answers say how old they are.
 import heapq
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
 import structlog
 
 from streamtable.clock import Clock
 from streamtable.copies import Copies, Copy, Gauges
-from streamtable.errors import NotReady, StoreCorrupted
+from streamtable.engine.position import TablePosition
+from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted
+from streamtable.host import Host
 from streamtable.observe import Metrics
-from streamtable.partitioner import partition_for
+from streamtable.partitioner import hash_of
 from streamtable.ports import Log, Stores
 from streamtable.topics import Table
+from streamtable.types import Ack, BadToken, TopicPartition
 from streamtable.watch import Watch
 
 K = TypeVar("K")
@@ -59,6 +62,25 @@ class Position:
     ready: bool
 
 
+@dataclass(frozen=True)
+class Snapshot(Generic[K, V]):
+    """A partition's rows exactly as of an offset; to be iterated, once, within the `with` block that gave it.
+
+    Attributes:
+        partition: of the table.
+        offset: of the table's topic: all before it is in the rows, and nothing from it on.
+        age_seconds: since the copy was last known to hold everything that the broker had.
+    """
+
+    partition: int
+    offset: int
+    age_seconds: float
+    _rows: Iterator[tuple[K, V]] = field(repr=False)
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return self._rows
+
+
 class View(Generic[K, V]):
     """A whole, local, current copy of a table. Any thread may read.
 
@@ -74,6 +96,7 @@ class View(Generic[K, V]):
         name: of the view, on the metrics and in the log.
         stale_after: seconds of age from which answers are marked stale. Positions are compared with the broker once
             a second.
+        host: that keeps it current, together with others, and owns `stores`; one of its own unless given.
     """
 
     def __init__(
@@ -85,33 +108,41 @@ class View(Generic[K, V]):
         metrics: Metrics,
         name: str,
         stale_after: float = _STALE_SECONDS,
+        host: Host | None = None,
     ) -> None:
         self.table = table
+        self._hash = hash_of(table.partitioner)
         self._stale_after = stale_after
         self._clock = clock
         self._watches: set[Watch[K, V]] = set()
         self._watches_lock = threading.Lock()
         self._copies = Copies(
-            table.name,
-            log_,
-            stores,
-            clock,
-            self._changed,
-            Gauges(metrics, name, table.name),
-            self._end_watches,
+            table.name, stores, clock, self._changed, Gauges(metrics, name, table.name), self._end_watches
         )
+        self._alone = host is None
+        self._host = host or Host(log_, stores, clock, metrics, name)
+        self._host.add(self._copies)
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Open what is on disk and begin to follow the table, in a thread. Does not wait for the broker."""
-        self._copies.start()
+        """Open what is on disk and begin to follow the table, in a thread. Does not wait for the broker.
+
+        A view of `Views` is started, and closed, with them.
+        """
+        if self._alone:
+            self._host.start()
         return self
+
+    def turns(self) -> Iterator[float]:
+        """As `start`, but without a thread: the table is followed by a turn whenever the iterator is advanced. For tests."""
+        self._host.open()
+        return self._host.turns()
 
     def close(self) -> None:
         """End all watches, stop following, close the copy. May be called twice."""
-        self._copies.close()
-        self._end_watches()
+        if self._alone:
+            self._host.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -138,16 +169,68 @@ class View(Generic[K, V]):
             after = "" if timeout is None else f" after {timeout:g} s"
             raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._copies.missing()}")
 
+    def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
+        """Wait until the view shows what the table's group has done for an event: read your writes.
+
+            ack = emitter.emit("alice", click).result()
+            clicks.wait_for(ack)
+            clicks.get("alice")
+
+        Any number of threads may wait at the same time; they share the questions to Kafka. What the group does for the
+        event through its loop, or another group for what this one emits, is not waited for.
+
+        Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when he
+        reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of any topic but those that the
+        table is made of), and `wait_for` waits, for less than the request's own time limit; `NotReady` is a 504 with
+        `Retry-After`. Bound how many requests wait at a time: each holds a thread.
+
+        Args:
+            ack: of an event in an input of the group that keeps the table.
+            timeout: seconds.
+
+        Raises:
+            NotReady: it does not after that time, or the view was closed; the message says how far it is.
+            RetryLater: Kafka does not answer.
+            GraphError: the table does not say which group keeps it.
+            BadToken: the table has no partition of that number.
+            StreamtableError: the view has stopped for good: what stopped it.
+        """
+        if not self.table.group:
+            raise GraphError(
+                f"the table {self.table.name!r} does not say which group keeps it, so nobody knows when an event is in "
+                "it: use Group.table, or Table(..., group=...)"
+            )
+        count = len(self._copies.all())
+        if count and ack.partition >= count:
+            raise BadToken(
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {count}"
+            ).at(*ack)
+        deadline = self._clock.monotonic() + timeout
+        place = TopicPartition(ack.topic, ack.partition)
+        committed = self._host.commits.wait(self.table.group, place, ack.offset, timeout)
+        written = TablePosition.decode(committed.metadata)
+        # An offset that was set by a tool does not say where the table stood: then it is in what there is by now.
+        end = (
+            self._host.end_of(TopicPartition(self.table.name, ack.partition))
+            if written is None
+            else written.changelog
+        )
+        with self._copies.arrivals.waiting(ack.partition, end) as there:
+            if self._copies.position(ack.partition) >= end:
+                return
+            try:
+                there.result(max(0.0, deadline - self._clock.monotonic()) if self._host.threaded else 0)
+            except TimeoutError:
+                at = self._copies.position(ack.partition)
+                raise NotReady(
+                    f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
+                ).at(self.table.name, ack.partition, end) from None
+
     # ---- questions -------------------------------------------------------------------------------------------------
 
     def get(self, key: K) -> V | None:
         """The row of a key, None if there is none. Raises `NotReady`."""
-        data = self.table.key.encode(key)
-        copies = self._whole()
-        try:
-            value = copies[partition_for(data, len(copies))].store.get(data)
-        except StoreCorrupted as error:
-            raise self._copies.damaged(error) from error
+        value = self._read(self.table.key.encode(key))
         return None if value is None else self.table.value.decode(value)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
@@ -158,7 +241,7 @@ class View(Generic[K, V]):
         """The row of a key with partition, offset and age."""
         data = self.table.key.encode(key)
         copies = self._whole()
-        copy = copies[partition_for(data, len(copies))]
+        copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
         offset, age = copy.position, self._age(copy)
         try:
@@ -167,6 +250,40 @@ class View(Generic[K, V]):
             raise self._copies.damaged(error) from error
         row = None if value is None else self.table.value.decode(value)
         return Answer(row, copy.partition, offset, age, age > self._stale_after)
+
+    def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
+        """As `answer`, for many keys; also for those that have no row."""
+        return {key: self.answer(key) for key in keys}
+
+    @contextmanager
+    def snapshot(self, partition: int) -> Iterator[Snapshot[K, V]]:
+        """The rows of a partition, in key order, exactly as of one offset, while the copy goes on.
+
+            with clicks.snapshot(0) as rows:
+                print(rows.offset, dict(rows))
+
+        Args:
+            partition: of the table.
+
+        Raises:
+            NotReady: the view is not whole.
+            ConfigurationError: the table has no such partition.
+        """
+        copies = self._whole()
+        if not 0 <= partition < len(copies):
+            raise ConfigurationError(
+                f"the table {self.table.name!r} has {len(copies)} partitions, from 0 on, and none is {partition}"
+            )
+        copy, age = copies[partition], self._age(copies[partition])
+        decode_key, decode = self.table.key.decode, self.table.value.decode
+        try:
+            with copy.pinned() as (offset, rows):
+                self._whole()  # a damaged copy may have been replaced by an empty one just before
+                yield Snapshot(
+                    partition, offset, age, ((decode_key(key), decode(value)) for key, value in rows)
+                )
+        except StoreCorrupted as error:
+            raise self._copies.damaged(error) from error
 
     def range(
         self, start: K | None = None, end: K | None = None, limit: int | None = None
@@ -232,6 +349,13 @@ class View(Generic[K, V]):
         return watch
 
     # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _read(self, key: bytes) -> bytes | None:
+        copies = self._whole()
+        try:
+            return copies[self._hash(key) % len(copies)].store.get(key)
+        except StoreCorrupted as error:
+            raise self._copies.damaged(error) from error
 
     def _whole(self) -> "list[Copy]":
         if not self._copies.whole:

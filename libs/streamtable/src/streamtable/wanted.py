@@ -10,8 +10,13 @@ from streamtable.ports import Cluster, TopicInfo
 
 def wanted_topics(group: Group[Any, Any]) -> list[str]:
     """All topics that the group uses."""
-    names = [*group.input_topics, group.dead_letters, *(edge.stream.name for edge in group.outputs)]
-    return [*names, group.table.name] if group.persist else names
+    table = [group.table.name] if group.persist else []
+    return list(dict.fromkeys([*group.input_topics, group.dead_letters, *table, *_elsewhere(group)]))
+
+
+def _elsewhere(group: Group[Any, Any]) -> list[str]:
+    """Topics whose partitions need not be those of the group."""
+    return [*(edge.stream.name for edge in group.outputs), *(edge.table.name for edge in group.lookups)]
 
 
 def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInfo]:
@@ -32,12 +37,12 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
         raise TopicMismatch(
             f"group {group.name!r} needs topics that do not exist: {', '.join(missing)}. "
             "Declare them in topics.yaml and run 'streamtable topics apply'",
-            topic=missing[0],
+            topic=missing[0] if len(missing) == 1 else None,
         )
-    first = group.inputs[0].stream.name
-    outputs = {edge.stream.name for edge in group.outputs}
+    first = group.input_topics[0]
+    elsewhere = set(_elsewhere(group)) - set(group.input_topics)
     for name in names:
-        if name not in outputs and found[name].partitions != found[first].partitions:
+        if name not in elsewhere and found[name].partitions != found[first].partitions:
             raise TopicMismatch(
                 f"group {group.name!r} needs {name!r} to have as many partitions as its input {first!r}: it has "
                 f"{found[name].partitions}, the input {found[first].partitions}. Partitions cannot be taken away and "
@@ -59,8 +64,20 @@ def check_unchanged(group: Group[Any, Any], cluster: Cluster, before: Mapping[st
     Raises:
         InputLost: an input was deleted and created again; its offsets say nothing about the new one.
         StateLost: the same of another topic of the group.
+        TopicMismatch: also if an output that the client does not partition by itself has grown.
     """
-    for name, topic in check_topics(group, cluster).items():
-        if topic.topic_id != before[name].topic_id:
+    found = check_topics(group, cluster)
+    looked_up = {edge.table.name for edge in group.lookups} - set(group.input_topics)  # it is loaded anew
+    for name, topic in found.items():
+        if topic.topic_id != before[name].topic_id and name not in looked_up:
             lost = InputLost if name in group.input_topics else StateLost
             raise lost("the topic was deleted and created again while the group was at work", topic=name)
+    for stream in (edge.stream for edge in group.outputs if edge.stream.partitioner != "murmur2"):
+        had, has = before[stream.name].partitions, found[stream.name].partitions
+        if had != has:  # the client takes over new partitions by itself, but by murmur2 only
+            raise TopicMismatch(
+                f"output {stream.name!r} of group {group.name!r} had {had} partitions and has {has} now, so keys have "
+                "moved away from what is there of them: make a new topic of the right size and copy, or start again "
+                "if nobody joins it or keeps a table of it",
+                topic=stream.name,
+            )

@@ -66,15 +66,15 @@ class Watch(Generic[K, V]):
         if self._ended:
             return
         if self._key is not None:
-            if self._key in rows:
-                self._queue.put((self._key, rows[self._key], partition, offset))
+            told = [self._key] if self._key in rows else []
         else:
-            for key, value in rows.items():
-                if key.startswith(self._prefix):
-                    self._queue.put((key, value, partition, offset))
-        if self._queue.qsize() > self._capacity:
-            self._too_slow = True
-            self.close()
+            told = [key for key in rows if key.startswith(self._prefix)]
+        for key in told:
+            if self._queue.qsize() >= self._capacity:
+                self._too_slow = True
+                self.close()
+                return
+            self._queue.put((key, rows[key], partition, offset))
 
     def next(self, timeout: float | None = None) -> Change[K, V] | None:
         """The next change, or None when `timeout` seconds have passed without one, or the watch was closed.

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -7,7 +8,9 @@ from streamtable.engine.assignment import Assignment
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Plan
 from streamtable.engine.restore import Restore, Stage
-from streamtable.errors import StateLost
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.task import Task
+from streamtable.errors import StateLost, StoreCorrupted
 from streamtable.graph import Group
 from streamtable.store.memory import MemoryStores
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
@@ -21,9 +24,11 @@ class Restores:
         self.topics = topics
         self.begun: list[Restore] = []
         self.cancelled: list[Restore] = []
+        self.left: list[int] = []
+        self.standby = SimpleNamespace(left=self.left.append)
 
-    def begin(self, partition: int, store: Any = None) -> Restore:
-        self.begun.append(Restore(partition, store))
+    def begin(self, partition: int, stores: Any = None) -> Restore:
+        self.begun.append(Restore(partition, stores or {}))
         return self.begun[-1]
 
     def cancel(self, restore: Restore) -> None:
@@ -32,11 +37,17 @@ class Restores:
     def finish(self) -> None:
         for restore in self.begun:
             if restore.stage is Stage.ASKING:
-                restore.store = restore.store or self.stores.open("counted-table", restore.partition)
+                table = "counted-table"
+                restore.stores[table] = restore.stores.get(table) or self.stores.open(
+                    table, restore.partition
+                )
                 restore.topics = self.topics
                 offsets = {"events": NextOffset(0), "counted-retry": NextOffset(0)}
                 restore.plan = Plan(offsets, uncommitted=False)
                 restore.stage = Stage.READY
+
+
+SETTINGS = ProcessorSettings("here", cache_bytes=1_000)
 
 
 @pytest.fixture
@@ -46,7 +57,7 @@ def restores(stores: MemoryStores, counted: Group[str, int], topic_infos: Callab
 
 @pytest.fixture
 def assignment(counted: Group[str, int], restores: Any, steps: Any, clock: Any) -> Assignment:
-    return Assignment(counted, restores, lambda: steps("commit"), 1_000, clock, steps)
+    return Assignment(counted, restores, lambda: steps("commit"), SETTINGS, clock, steps, {})
 
 
 def both(*partitions: int) -> list[TopicPartition]:
@@ -76,7 +87,8 @@ def test_tasks_start_as_their_recovery_ends_and_share_the_memory(
     restores.finish()
     started = assignment.start_ready()
     assert [task.partition for task in started] == [0, 1]
-    assert [task.table.cache_bytes for task in started if task.table] == [500, 500]
+    tables = [task.table for task in started if isinstance(task, Task)]
+    assert [table.cache_bytes for table in tables if table] == [500, 500]
     assert assignment.recovering == {}
 
 
@@ -127,6 +139,21 @@ def test_an_idle_partition_is_noted_as_current_when_it_leaves(
     assert LocalPosition.decode(checkpoint or b"").current_at == clock.now()
 
 
+def test_a_partition_whose_store_is_damaged_can_be_given_away(
+    assignment: Assignment, restores: Restores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_work(assignment, restores, 0)
+    store = assignment.tasks[0].stores["counted-table"]
+
+    def fail(*_: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(store, "write", fail)
+    assignment.revoked(both(0))
+    assert assignment.tasks == {}
+    restores.stores.open("counted-table", 0)  # it was closed
+
+
 def test_uncommitted_work_is_not_said_to_be_in_the_store(
     assignment: Assignment, restores: Restores, stores: MemoryStores, batch: Callable[..., RecordBatch]
 ) -> None:
@@ -142,7 +169,7 @@ def test_recovering_again_keeps_the_open_store_and_forgets_the_task(
     at_work(assignment, restores, 0)
     task = assignment.tasks[0]
     assignment.recover_again(assignment.tasks.values())
-    assert (assignment.tasks, restores.begun[1].store) == ({}, task.store)
+    assert (assignment.tasks, restores.begun[1].stores) == ({}, task.stores)
     restores.finish()
     assert assignment.start_ready()[0] is not task
 

@@ -1,9 +1,11 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
 
 from streamtable.codec.plain import Long, String
+from streamtable.deadletter import OutputRecord
+from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.engine.position import Guarantee, TablePosition
@@ -20,7 +22,7 @@ from streamtable.errors import (
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())
@@ -113,6 +115,74 @@ def test_there_is_a_failpoint_between_any_two_steps(
     where = COMMIT_STEPS.index(name)
     assert ("produce g-table" in before) == (where >= COMMIT_STEPS.index("changelog-produced"))
     assert ("write store" in after) == (where <= COMMIT_STEPS.index("store-written"))
+
+
+class Elsewhere(BaseTask):
+    """A task whose rows are in another store."""
+
+    def __init__(self, steps: Any) -> None:
+        super().__init__(
+            GROUP,
+            0,
+            stores={},
+            changelog_position=0,
+            next_offsets={"events": NextOffset(4)},
+            uncommitted=False,
+        )
+        self._steps = steps
+
+    @property
+    def next_offsets(self) -> Mapping[str, NextOffset]:
+        return self.committed_offsets
+
+    @property
+    def dirty(self) -> bool:
+        return True
+
+    def process(self, records: RecordBatch) -> None: ...
+
+    def work(self) -> Work:
+        return Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
+
+    def write_ahead(self, work: Work) -> None:
+        self._steps("write ahead")
+
+    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
+        return {TopicPartition("events", 0): Committed(NextOffset(4), "mine")}
+
+    def committed(self, work: Work, changelog_position: int) -> None:
+        self._steps("committed")
+
+    def rewind(self) -> Mapping[str, NextOffset]:
+        return self.committed_offsets
+
+
+def test_what_is_kept_elsewhere_is_written_before_the_transaction_with_metadata_of_its_own(
+    make: Make, steps: Any, outbox: Any
+) -> None:
+    make().commit([Elsewhere(steps)])
+    assert steps.taken == [
+        "write ahead",
+        "begin",
+        "produce out",
+        "flush",
+        "send offsets",
+        "commit",
+        "committed",
+    ]
+    assert outbox.offsets == {TopicPartition("events", 0): (4, "mine")}
+
+
+def test_what_is_sent_ahead_is_in_the_transaction_of_the_next_commit(make: Make, steps: Any) -> None:
+    checkpoint = make()
+    checkpoint.send_ahead([OutputRecord("out", b"a", b"early")])
+    checkpoint.commit([Elsewhere(steps)])
+    assert steps.taken[:4] == ["begin", "produce out", "flush", "write ahead"]
+    assert steps.taken.count("begin") == 1
+    steps.taken.clear()
+    checkpoint.send_ahead([])
+    checkpoint.abort()
+    assert steps.taken == ["begin", "flush", "abort"]
 
 
 @BOTH

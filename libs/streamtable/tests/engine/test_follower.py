@@ -120,6 +120,7 @@ def test_a_log_whose_records_are_gone_fails_the_replica_that_needs_them(
     bad, good = replica(0), replica(1)
     follower.add(bad, 0)
     follower.add(good, 0)
+    follower.step(0)
     reader.errors.append(InputLost("gone", topic="t", partition=0))
     follower.step(0)
     follower.step(0)
@@ -132,3 +133,32 @@ def test_what_the_reader_cannot_get_over_is_raised(follower: Follower, replica: 
     reader.errors.append(Fatal("the client is dead"))
     with pytest.raises(Fatal):
         follower.step(0)
+
+
+def test_each_replica_can_have_somebody_of_its_own_who_is_told(reader: Any, replica: Make) -> None:
+    follower = Follower(reader)
+    told: list[str] = []
+    follower.add(replica(0), 0, lambda _: told.append("first"))
+    follower.add(replica(1), 0, lambda _: told.append("second"))
+    follower.step(0)
+    assert told == ["first", "second"]
+
+
+def test_what_was_lost_to_a_former_replica_does_not_fail_a_new_one(
+    follower: Follower, replica: Make, reader: Any, stores: MemoryStores
+) -> None:
+    old = replica(0)
+    follower.add(old, 0)
+    follower.step(0)
+    follower.remove(old)
+    old.store.close()
+    new = replica(0)
+    follower.add(new, 0)
+    reader.errors.append(InputLost("where the former one stood", topic="t", partition=0, offset=3))
+    follower.step(0)
+    assert new.failure is None
+    follower.step(0)
+    assert new.position == 3
+    reader.errors.append(InputLost("gone", topic="t", partition=0, offset=3))
+    follower.step(0)
+    assert isinstance(new.failure, InputLost)

@@ -105,8 +105,7 @@ class Rig:
 
     @property
     def rows(self) -> dict[bytes, int]:
-        store = self.member.assignment.tasks[0].store
-        assert store is not None
+        store = self.member.assignment.tasks[0].stores[GROUP.table.name]
         with store.scan() as rows:
             return {key: Long().decode(value) for key, value in rows}
 
@@ -339,7 +338,7 @@ def test_a_damaged_store_is_loaded_again_while_the_member_goes_on(
     rig: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.join()
-    store = rig.member.assignment.tasks[0].store
+    store = rig.member.assignment.tasks[0].stores[GROUP.table.name]
 
     def fail(*_: Any) -> None:
         raise StoreCorrupted("bit flip")
@@ -352,7 +351,25 @@ def test_a_damaged_store_is_loaded_again_while_the_member_goes_on(
     rig.deliver([(b"a", b"x")])
     rig.turn(commit=True)
     assert rig.rows == {b"a": 1}
-    assert rig.member.assignment.tasks[0].store is not store
+    assert rig.member.assignment.tasks[0].stores[GROUP.table.name] is not store
+
+
+def test_damage_that_an_idle_partition_shows_when_it_is_noted_as_current_is_mended(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.join()
+    store = rig.member.assignment.tasks[0].stores[GROUP.table.name]
+
+    def fail(*_: Any) -> None:
+        raise StoreCorrupted("bit flip")
+
+    monkeypatch.setattr(store, "write", fail)
+    rig.clock.sleep(61)
+    rig.turn()
+    assert rig.consumer.paused == {EVENTS, RETRY}
+    rig.recover()
+    rig.turn()
+    assert rig.member.assignment.tasks[0].stores[GROUP.table.name] is not store
 
 
 def test_after_an_error_nothing_more_is_committed_on_the_way_out(doubles: dict[str, Any]) -> None:
@@ -383,14 +400,22 @@ def test_idle_partitions_are_noted_as_current_every_minute(rig: Any) -> None:
     for _ in range(3):
         rig.clock.sleep(61)
         rig.turn()
-    checkpoint = rig.member.assignment.tasks[0].store.checkpoint()
+    checkpoint = rig.member.assignment.tasks[0].stores[GROUP.table.name].checkpoint()
     assert LocalPosition.decode(checkpoint).current_at == rig.clock.now()
 
 
-def test_state_of_partitions_that_left_long_ago_is_removed(rig: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_of_partitions_that_left_long_ago_is_removed_unless_it_is_a_warm_copy(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rig.join()
     long_ago, lately = rig.clock.now() - 90_000, rig.clock.now()
-    present = {("g-table", 0): long_ago, ("g-table", 1): long_ago, ("g-table", 2): lately}
+    present = {
+        ("g-table", 0): long_ago,
+        ("g-table", 1): long_ago,
+        ("g-table", 2): lately,
+        ("g-table", 3): long_ago,
+    }
+    monkeypatch.setattr(rig.member.restorer.standby, "keeps", lambda _, partition: partition == 3)
     destroyed: list[Any] = []
     monkeypatch.setattr(rig.stores, "present", lambda: present)
     monkeypatch.setattr(rig.stores, "destroy", lambda *place: destroyed.append(place))
@@ -419,9 +444,9 @@ def test_a_handler_whose_input_says_stop_ends_the_turn_with_the_place(
 ) -> None:
     rig: Any = Rig(Guarantee.EXACTLY_ONCE, doubles)
     rig.join()
-    task = rig.member.assignment.tasks[0]
+    routes = rig.member.assignment.tasks[0]._handling
     stop = Input(GROUP.inputs[0].stream, count)
-    monkeypatch.setitem(task._inputs, "events", stop)
+    monkeypatch.setitem(routes._routes, "events", routes._route_of(stop))
     rig.deliver([(b"a", b"x"), (b"a", b"bad")])
     with pytest.raises(HandlerFailed, match=r"events\[0\]@1"):
         rig.turn()

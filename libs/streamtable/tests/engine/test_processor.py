@@ -6,13 +6,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.clock import SystemClock
+from streamtable.codec.plain import Long, String
 from streamtable.engine.position import TablePosition
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, HandlerFailed, RetryLater, StateLost, TopicMismatch
-from streamtable.graph import Group
+from streamtable.graph import Group, Input, Lookup
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 PLACES = [TopicPartition("events", 0), TopicPartition("counted-retry", 0)]
@@ -173,6 +175,24 @@ def test_it_can_be_stopped_while_it_waits_for_the_broker(
     assert running.ended() is None
 
 
+def test_it_is_not_ready_while_kafka_is_silent_and_ready_again_when_kafka_answers(
+    make: Make, cluster: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamtable.engine.processor._SAMPLE_SECONDS", 0.02)
+    monkeypatch.setattr("streamtable.engine.processor._SILENCE_SECONDS_MAX", 0.5)
+    processor = make()
+    run(processor)
+    until(lambda: processor.ready)
+
+    def silent(places: Any) -> Any:
+        raise RetryLater("no answer")
+
+    with monkeypatch.context() as away:
+        away.setattr(cluster, "watermarks", silent)
+        until(lambda: not processor.ready)
+    until(lambda: processor.ready)
+
+
 def test_what_fails_in_the_background_ends_it(make: Make, cluster: Any, run: Any) -> None:
     cluster.committed = {}
     cluster.marks[TopicPartition("counted-table", 0)] = Watermarks(0, 5)
@@ -189,8 +209,8 @@ def test_an_unexpected_error_of_the_background_is_not_swallowed(
     def fail(*_: Any) -> None:
         raise ZeroDivisionError
 
-    assert processor._member is not None
-    monkeypatch.setattr(processor._member.restorer, "step", fail)
+    assert processor.member is not None
+    monkeypatch.setattr(processor.member.restorer, "step", fail)
     assert isinstance(running.ended(), ZeroDivisionError)
 
 
@@ -237,3 +257,125 @@ def test_all_is_closed_in_order(make: Make, run: Any, steps: Any, stores: Memory
 
 def test_what_is_still_to_read_can_be_asked_at_any_time(make: Make) -> None:
     assert make().recovering == {}
+
+
+def test_its_life_can_be_lived_turn_by_turn_without_a_thread(
+    make: Make, consumer: Any, outbox: Any, batch: Any
+) -> None:
+    before = threading.active_count()
+    processor = make(commit_interval=60.0)
+    processor.start()
+    for _ in range(3):
+        processor.step()
+        processor.step_background(0)
+    assert processor.ready
+    consumer.batches.append([batch("events", [(b"a", b"x")])])
+    processor.step()
+    assert outbox.offsets == {}
+    processor.commit()
+    assert outbox.offsets[PLACES[0]].next_offset == 1
+    processor.close()
+    assert processor.member is None
+    assert threading.active_count() == before
+
+
+def test_nothing_is_committed_after_a_turn_that_failed(
+    make: Make, consumer: Any, batch: Any, steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processor = make(commit_interval=60.0)
+    processor.start()
+    for _ in range(3):
+        processor.step()
+        processor.step_background(0)
+    consumer.batches.append([batch("events", [(b"a", b"x")])])
+    processor.step()
+
+    def fail(*_: Any) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(consumer, "poll", fail)
+    with pytest.raises(ZeroDivisionError):
+        processor.step()
+    processor.close()
+    assert "begin" not in steps.taken
+
+
+# ---- lookups -----------------------------------------------------------------------------------------------------------
+
+LOOKED_UP = Table("t", String(), Long())
+ASKING: Group[str, int] = Group(
+    "asking", Input(Stream("events", String(), String()), lambda ctx, _: None), Lookup(LOOKED_UP)
+)
+
+
+class Clients:
+    """A table reader of its own for whoever asks."""
+
+    def __init__(self, make_reader: Callable[[], Any], **parts: Any) -> None:
+        self.parts = parts
+        self.readers: list[Any] = []
+        self._make = make_reader
+
+    def table_reader(self, name: str) -> Any:
+        self.readers.append(self._make())
+        return self.readers[-1]
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return lambda *_: self.parts[name]
+
+
+@pytest.fixture
+def asking(
+    consumer: Any, reader: Any, outbox: Any, make_cluster: Any, topic_infos: Any, topic_info: Any, stores: MemoryStores
+) -> Any:  # fmt: skip
+    """A processor that looks up rows, its registry, and the broker's answers."""
+    known = make_cluster(topic_infos(ASKING) | {"t": topic_info("t", compacted=True)})
+    known.marks[TopicPartition("t", 0)] = Watermarks(0, 2)
+    registry = CollectorRegistry()
+    log = Clients(type(reader), group_consumer=consumer, outbox=outbox, cluster=known)
+    given: Any = log
+    made = GroupProcessor(
+        ASKING,
+        given,
+        stores,
+        ProcessorSettings("i"),
+        SystemClock(),
+        Metrics.register(registry),
+        SilentProgress(),
+        lookups=MemoryStores(),
+    )
+    return made, registry, known, log
+
+
+def test_a_group_that_looks_up_tables_needs_a_place_for_them(stores: MemoryStores) -> None:
+    metrics = Metrics.register(CollectorRegistry())
+    log: Any = None
+    with pytest.raises(ConfigurationError, match="group 'asking' looks up 't': say where copies live"):
+        GroupProcessor(ASKING, log, stores, ProcessorSettings("i"), SystemClock(), metrics, SilentProgress())
+
+
+def test_tables_that_are_looked_up_are_followed_in_the_background_and_shown(asking: Any, record: Any) -> None:
+    processor, registry, _, log = asking
+    assert processor.lookups == {}
+    processor.start()
+    mine = processor.lookups["t"]
+    processor.step_background(0)
+    log.readers[-1].logs[TopicPartition("t", 0)] = [record(b"a", Long().encode(5), 0)]
+    processor.step_background(0)
+    assert not mine.ready
+    log.readers[-1].logs[TopicPartition("t", 0)].append(record(b"b", Long().encode(6), 1))
+    processor.step_background(0)
+    assert (mine.ready, mine.get("a"), mine.get("b")) == (True, 5, 6)
+    labels = {"group": "asking", "topic": "t", "partition": "0"}
+    assert registry.get_sample_value("streamtable_view_age_seconds", labels) is not None
+    processor.close()
+    assert [reader.closed for reader in log.readers] == [True, True]
+
+
+def test_a_lookup_that_stops_for_good_stops_it(asking: Any) -> None:
+    processor, _, cluster, _ = asking
+    processor.start()
+    del cluster.infos["t"]
+    with pytest.raises(TopicMismatch, match="there is no topic 't' to view"):
+        processor.step_background(0)
+    processor.close()

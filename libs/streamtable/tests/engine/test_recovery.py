@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.engine.recovery import Changelog, InputState, Plan, plan, why_discard
+from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, why_discard
 from streamtable.errors import InputLost, StateLost
 from streamtable.ports import TopicInfo
 from streamtable.types import Committed, NextOffset, Watermarks
@@ -49,21 +49,21 @@ Make = Callable[..., Changelog]
 
 def test_recovery_ends_at_the_position_in_the_metadata_not_at_the_end_of_the_log(changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), local(10))
-    assert todo == Plan({"in": NextOffset(50)}, uncommitted=False, read_from=10, read_to=20)
+    assert todo == Plan({"in": NextOffset(50)}, uncommitted=False, load=Load(read_from=10, read_to=20))
 
 
 def test_of_several_inputs_the_largest_position_counts(changelog: Make) -> None:
     todo = decide({"a": at(50, 20), "b": at(7, 22), "c": at(7, 3)}, changelog(high=25), local(10))
-    assert todo.read_to == 22
+    assert todo.load.read_to == 22
 
 
 def test_a_copy_that_is_there_already_has_nothing_to_read(changelog: Make) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), local(20))
-    assert todo.read_from == todo.read_to == 20
+    assert todo.load.read_from == todo.load.read_to == 20
 
 
 def test_an_empty_disk_is_read_from_the_beginning(changelog: Make) -> None:
-    assert decide({"in": at(50, 20)}, changelog(high=25)).read_from == 0
+    assert decide({"in": at(50, 20)}, changelog(high=25)).load.read_from == 0
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_an_empty_disk_is_read_from_the_beginning(changelog: Make) -> None:
 def test_without_an_exact_position_recovery_goes_to_the_high_watermark(
     inputs: dict[str, InputState], exactly_once: bool, changelog: Make  # noqa: FBT001 - a parameter of the test
 ) -> None:  # fmt: skip
-    assert decide(inputs, changelog(high=25), local(10), exactly_once=exactly_once).read_to == 25
+    assert decide(inputs, changelog(high=25), local(10), exactly_once=exactly_once).load.read_to == 25
 
 
 def test_a_new_partition_begins_where_its_input_says(changelog: Make) -> None:
@@ -128,7 +128,7 @@ def test_a_changelog_whose_needed_records_were_deleted_stops(changelog: Make) ->
 
 
 def test_deleted_records_that_the_copy_holds_already_do_not_matter(changelog: Make) -> None:
-    assert decide({"in": at(50, 20)}, changelog(high=25, low=12), local(15)).read_from == 15
+    assert decide({"in": at(50, 20)}, changelog(high=25, low=12), local(15)).load.read_from == 15
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def test_a_copy_that_must_not_be_used_is_thrown_away_and_the_table_read_anew(
     store: LocalPosition, reason: str, changelog: Make
 ) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), store)
-    assert reason in (todo.discard or "")
-    assert (todo.read_from, todo.read_to) == (0, 20)
+    assert reason in (todo.load.discard or "")
+    assert (todo.load.read_from, todo.load.read_to) == (0, 20)
 
 
 @pytest.mark.parametrize("store", [local(25), local(10, age=DAY), local(10, age=-100)])
@@ -169,3 +169,58 @@ def test_an_input_whose_offset_is_gone_is_refused_if_the_local_copy_has_applied_
     # One that was added to the graph, or of which nothing had come yet, begins.
     for known in (store(retry=0), store(**{"in": 0, "retry": 0}), None):
         assert decide(inputs, changelog(high=25), known).next_offsets == {"in": 0, "retry": 0}
+
+
+# ---- joined tables ---------------------------------------------------------------------------------------------------
+
+
+def joined(
+    log: Changelog, store: LocalPosition | None = None, at: int | None = None, changes: Any = None
+) -> Load:
+    return plan_join(log, store, None if at is None else committed(at), changes, NOW)
+
+
+@pytest.mark.parametrize("at", [None, 3, 99])
+def test_a_joined_table_is_loaded_to_its_end_whatever_was_committed(at: int | None, changelog: Make) -> None:
+    assert joined(changelog(high=25), at=at) == Load(read_to=25)
+    assert joined(changelog(high=25), local(10), at) == Load(read_from=10, read_to=25)
+
+
+@pytest.mark.parametrize(("at", "end"), [(20, 20), (99, 25), (1, 5)])
+def test_where_changes_are_handled_it_is_loaded_to_the_committed_offset_and_not_beyond(
+    at: int, end: int, changelog: Make
+) -> None:
+    todo = joined(changelog(high=25, low=5), at=at, changes="latest")
+    assert todo == Load(read_from=5, read_to=end, exactly=True)
+
+
+def test_a_new_group_takes_the_rows_as_known_or_handles_them_from_the_first(changelog: Make) -> None:
+    log = changelog(high=25, low=5)
+    assert joined(log, changes="latest") == Load(read_from=5, read_to=25, exactly=True)
+    assert joined(log, changes="earliest") == Load(read_from=5, read_to=5, exactly=True)
+
+
+def test_a_joined_copy_beyond_the_committed_offset_is_thrown_away_where_changes_are_handled(
+    changelog: Make,
+) -> None:
+    todo = joined(changelog(high=25), local(21), 20, "latest")
+    assert "at 21, beyond 20, where the group goes on" in (todo.discard or "")
+    assert (todo.read_from, todo.read_to) == (0, 20)
+    assert joined(changelog(high=25), local(21), 20).discard is None
+
+
+@pytest.mark.parametrize(
+    ("store", "reason"),
+    [
+        (local(10, topic_id="other"), "earlier topic"),
+        (local(30), "beyond the changelog's end"),
+        (local(10, age=2 * DAY), "tombstones"),
+        (local(3), "the topic begins at 5 now"),
+    ],
+)
+def test_a_joined_copy_that_may_lie_is_loaded_again(
+    store: LocalPosition, reason: str, changelog: Make
+) -> None:
+    todo = joined(changelog(high=25, low=5), store)
+    assert reason in (todo.discard or "")
+    assert (todo.read_from, todo.read_to) == (5, 25)

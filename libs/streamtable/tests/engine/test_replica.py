@@ -1,4 +1,6 @@
+import threading
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -135,3 +137,50 @@ def test_a_store_that_somebody_else_holds_is_not_thrown_away(stores: MemoryStore
         open_store(stores, "t", 0)
     with pytest.raises(StoreInUse):
         discard_store(stores, "t", 0, "because")
+
+
+def test_the_position_never_says_more_than_the_rows_hold(
+    topic: TopicInfo, store: MemoryStore, clock: Any, batch: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replica = Replica(topic, 2, store, clock)
+    write, seen = store.write, []
+
+    def watched(*args: Any, **given: Any) -> None:
+        seen.append(replica.position)
+        write(*args, **given)
+        seen.append(replica.position)
+
+    monkeypatch.setattr(store, "write", watched)
+    replica.apply(batch("t", [(b"a", b"1")], first=6))
+    assert (seen, replica.position, local(store).changelog) == ([0, 0], 7, 7)
+
+
+def test_what_is_scanned_while_it_stands_still_is_exactly_of_its_position(
+    topic: TopicInfo, store: MemoryStore, clock: Any, batch: Make
+) -> None:
+    """Each row holds the offset after its batch, and a batch is written in the middle of every look."""
+    replica = Replica(topic, 2, store, clock)
+    stop = threading.Event()
+
+    def write() -> None:
+        offset = 0
+        while not stop.is_set():
+            replica.apply(
+                batch("t", [(b"a", b"%d" % (offset + 2)), (b"b", b"%d" % (offset + 2))], first=offset)
+            )
+            offset += 2
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    looks: set[int] = set()
+    try:
+        while len(looks) < 200:
+            with ExitStack() as held:
+                with replica.still() as position:
+                    rows = held.enter_context(store.scan())
+                if position:
+                    looks.add(position)
+                    assert list(rows) == [(b"a", b"%d" % position), (b"b", b"%d" % position)]
+    finally:
+        stop.set()
+        writer.join()

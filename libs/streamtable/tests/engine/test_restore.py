@@ -4,13 +4,17 @@ from typing import Any
 
 import pytest
 
+from streamtable.codec.plain import Long, String
 from streamtable.engine.failpoint import no_failpoint
+from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.engine.restore import Restore, Restorer, Stage
+from streamtable.engine.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
-from streamtable.graph import Group
+from streamtable.graph import Changes, Group, Input, Join, Persist
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 TABLE = TopicPartition("counted-table", 0)
@@ -33,7 +37,11 @@ def restorer(
     counted: Group[str, int], cluster: Any, reader: Any, stores: MemoryStores, clock: Any, record: Any
 ) -> Restorer:
     reader.logs[TABLE] = [record(b"k%d" % n, b"%d" % n, n) for n in (0, 1, 2, 3, 5)]
-    return Restorer(counted, cluster, reader, stores, clock, exactly_once=True, failpoint=no_failpoint)
+    follower = Follower(reader)
+    standby = Standby("", [], cluster, follower, stores, clock, lambda _: None)
+    return Restorer(
+        counted, cluster, follower, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
+    )
 
 
 def run(restorer: Restorer, restore: Restore) -> Restore:
@@ -51,9 +59,8 @@ def test_a_partition_is_ready_when_its_copy_is_where_the_offsets_say(
     assert restore.stage is Stage.READY
     assert restore.plan is not None
     assert restore.plan.next_offsets == {"events": 5, "counted-retry": 0}
-    assert restore.store is not None
-    assert restore.store.get(b"k3") == b"3"
-    assert LocalPosition.decode(restore.store.checkpoint() or b"").whole
+    assert restore.stores[TABLE.topic].get(b"k3") == b"3"
+    assert LocalPosition.decode(restore.stores[TABLE.topic].checkpoint() or b"").whole
 
 
 def test_offsets_are_asked_for_before_ends(restorer: Restorer, cluster: Any) -> None:
@@ -68,8 +75,11 @@ def test_the_copy_on_disk_is_read_on_from_where_it_stands(
     store.write([(b"k0", b"0")], LocalPosition(3, "id-1", clock.now(), partitions=1).encode())
     store.close()
     restore = run(restorer, restorer.begin(0))
-    assert restore.store is not None
-    assert (restore.store.get(b"k0"), restore.store.get(b"k1"), restore.store.get(b"k3")) == (
+    assert (
+        restore.stores[TABLE.topic].get(b"k0"),
+        restore.stores[TABLE.topic].get(b"k1"),
+        restore.stores[TABLE.topic].get(b"k3"),
+    ) == (
         b"0",
         None,
         b"3",
@@ -83,8 +93,10 @@ def test_a_copy_that_must_not_be_used_is_replaced_and_its_rows_do_not_come_back(
     store.write([(b"deleted long ago", b"1")], LocalPosition(3, "id-1", clock.now() - 90_000).encode())
     store.close()
     restore = run(restorer, restorer.begin(0))
-    assert restore.store is not None
-    assert (restore.store.get(b"deleted long ago"), restore.store.get(b"k0")) == (None, b"0")
+    assert (restore.stores[TABLE.topic].get(b"deleted long ago"), restore.stores[TABLE.topic].get(b"k0")) == (
+        None,
+        b"0",
+    )
     assert any("deleted keys would come back" in str(line.get("reason")) for line in logged)
 
 
@@ -160,8 +172,7 @@ def test_a_copy_that_turns_out_damaged_while_loading_is_loaded_again(
         restorer.step(0)
         clock.sleep(0.3)
     assert (restore.stage, damaged) == (Stage.READY, [])
-    assert restore.store is not None
-    assert restore.store.get(b"k3") == b"3"
+    assert restore.stores[TABLE.topic].get(b"k3") == b"3"
 
 
 def test_a_store_that_is_open_already_is_kept_for_a_recovery_after_an_unknown_outcome(
@@ -169,8 +180,8 @@ def test_a_store_that_is_open_already_is_kept_for_a_recovery_after_an_unknown_ou
 ) -> None:
     store = stores.open("counted-table", 0)
     store.write([(b"k0", b"0")], LocalPosition(1, "id-1", clock.now(), partitions=1).encode())
-    restore = run(restorer, restorer.begin(0, store))
-    assert restore.store is store
+    restore = run(restorer, restorer.begin(0, {TABLE.topic: store}))
+    assert restore.stores[TABLE.topic] is store
     assert store.get(b"k3") == b"3"
 
 
@@ -220,7 +231,7 @@ def test_cancelling_at_any_moment_leaves_the_store_to_whoever_comes_next(
                 pass
             restorer.cancel(restore)
             with pytest.raises(RetryLater):
-                restore.store.get(b"k")  # type: ignore[union-attr] # it was opened before it became LOADING
+                restore.stores[TABLE.topic].get(b"k")  # it was opened before it became LOADING
     finally:
         stop.set()
         background.join()
@@ -235,3 +246,121 @@ def test_what_is_left_to_read_is_told_while_loading(restorer: Restorer, reader: 
     assert (restore.stage, restore.remaining) == (Stage.LOADING, 2)
     reader.logs[TABLE] = log
     assert run(restorer, restore).remaining == 0
+
+
+# ---- several tables --------------------------------------------------------------------------------------------------
+
+USERS, CITIES = Table("users", String(), Long()), Table("cities", String(), String())
+
+
+@pytest.fixture
+def joining(
+    make_cluster: Any,
+    topic_infos: Callable[..., Any],
+    reader: Any,
+    stores: MemoryStores,
+    clock: Any,
+    record: Any,
+) -> Callable[..., tuple[Restorer, Any]]:
+    """`joining(*edges)`: a restorer, and its cluster, of a group that joins; each table holds records 0 to 5."""
+
+    def make(*edges: Any, at: int | None = 4) -> tuple[Restorer, Any]:
+        events = Stream("events", String(), String())
+        group: Group[str, int] = Group("g", Input(events, lambda ctx, _: None), *edges)
+        cluster = make_cluster(topic_infos(group))
+        for topic in group.input_topics:
+            cluster.marks[TopicPartition(topic, 0)] = Watermarks(0, 9)
+            if at is not None or topic not in {"users", "cities"}:
+                offset = 0 if at is None else at
+                cluster.committed[TopicPartition(topic, 0)] = Committed(NextOffset(offset), "")
+        for name in ("users", "cities", "g-table"):
+            place = TopicPartition(name, 0)
+            reader.logs[place] = [record(b"k%d" % n, b"%s%d" % (name.encode(), n), n) for n in range(6)]
+            cluster.marks[place] = Watermarks(0, 6)
+        follower = Follower(reader)
+        standby = Standby("", [], cluster, follower, stores, clock, lambda _: None)
+        made = Restorer(
+            group, cluster, follower, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
+        )
+        return made, cluster
+
+    return make
+
+
+def test_a_partition_is_ready_when_all_its_tables_are_loaded(joining: Any) -> None:
+    restorer, _ = joining(Join(USERS), Join(CITIES), Persist(Long()))
+    restore = run(restorer, restorer.begin(0))
+    assert {name: store.get(b"k5") for name, store in restore.stores.items()} == {
+        "users": b"users5",
+        "cities": b"cities5",
+        "g-table": b"g-table5",
+    }
+    assert restore.next_offsets(restorer._group) == {
+        "events": 4,
+        "users": 6,
+        "cities": 6,
+        "g-retry": 4,
+    }
+
+
+def test_a_table_whose_changes_are_handled_ends_where_the_group_goes_on(joining: Any) -> None:
+    restorer, _ = joining(Changes(USERS, lambda ctx, _: None), Join(CITIES))
+    restore = run(restorer, restorer.begin(0))
+    users = restore.stores["users"]
+    assert (users.get(b"k3"), users.get(b"k4")) == (b"users3", None)
+    assert LocalPosition.decode(users.checkpoint() or b"").changelog == 4
+    offsets = restore.next_offsets(restorer._group)
+    assert (offsets["users"], offsets["cities"]) == (4, 6)
+
+
+@pytest.mark.parametrize(("at", "uncommitted"), [(None, True), (4, True), (6, False)])
+def test_where_a_joined_table_was_loaded_to_is_committed_if_it_is_not(
+    at: int | None,
+    uncommitted: bool,  # noqa: FBT001 - a parameter of the test
+    joining: Any,
+) -> None:
+    restorer, _ = joining(Join(USERS), at=at)
+    restore = run(restorer, restorer.begin(0))
+    assert restore.plan is not None
+    assert restore.plan.uncommitted is uncommitted
+
+
+def test_of_several_tables_only_the_damaged_one_is_thrown_away(
+    joining: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    restorer, _ = joining(Join(USERS), Join(CITIES))
+    first = run(restorer, restorer.begin(0))
+    for store in first.stores.values():
+        store.close()
+    destroyed: list[str] = []
+    destroy, open_ = stores.destroy, stores.open
+    damaged = ["users"]
+
+    def open_damaged(table: str, partition: int, **changes: Any) -> MemoryStore:
+        if table in damaged:
+            damaged.remove(table)
+            raise StoreCorrupted("bit flip").at(table, partition)
+        return open_(table, partition, **changes)
+
+    monkeypatch.setattr(stores, "open", open_damaged)
+
+    def note_destroyed(table: str, partition: int) -> None:
+        destroyed.append(table)
+        destroy(table, partition)
+
+    monkeypatch.setattr(stores, "destroy", note_destroyed)
+    again = run(restorer, restorer.begin(0))
+    assert destroyed == ["users"]
+    assert [again.stores[name].get(b"k5") for name in ("users", "cities")] == [b"users5", b"cities5"]
+
+
+def test_cancelling_closes_the_stores_of_all_tables(joining: Any, stores: MemoryStores) -> None:
+    restorer, _ = joining(Join(USERS), Join(CITIES), Persist(Long()))
+    restore = restorer.begin(0)
+    restorer.step(0)
+    restorer.cancel(restore)
+    for table in ("users", "cities", "g-table"):
+        stores.open(table, 0).close()
+    for _ in range(3):
+        restorer.step(0)
+    assert restore.stage is Stage.CANCELLED

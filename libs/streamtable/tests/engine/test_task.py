@@ -96,8 +96,7 @@ def work_through(task: Task, records: RecordBatch, cuts: Sequence[int]) -> list[
 
 
 def rows_of(task: Task) -> dict[str, int]:
-    assert task.store is not None
-    with task.store.scan() as rows:
+    with task.stores["g-table"].scan() as rows:
         return {key.decode(): Long().decode(value) for key, value in rows}
 
 
@@ -124,8 +123,7 @@ def test_the_store_says_where_it_stands_in_the_same_write(make_task: MakeTask, b
     task = make_task(group_of("per record"), changelog_position=7)
     task.process(batch("events", [(b"a", b"x"), (b"b", b"x")]))
     commit(task)
-    assert task.store is not None
-    assert LocalPosition.decode(task.store.checkpoint() or b"") == LocalPosition(
+    assert LocalPosition.decode(task.stores["g-table"].checkpoint() or b"") == LocalPosition(
         9, "id-1", 1_000_000.0, {"events": 2, "g-retry": 0}, partitions=1
     )
 
@@ -222,8 +220,8 @@ def test_what_is_remembered_of_failures_is_forgotten_with_their_commit(
 ) -> None:
     task = make_task(group_of(kind, OnError.SKIP))
     work_through(task, batch("events", [(b"a", b"bad"), (b"a", b"x")] * 50), range(100))
-    assert {key: found for key, found in task._condemned.items() if found} == {}
-    assert task._careful_until == {}
+    assert {key: found for key, found in task._handling._condemned.items() if found} == {}
+    assert task._handling._careful_until == {}
 
 
 def test_values_changed_in_place_are_as_before_after_a_rewind(make_task: MakeTask, batch: Make) -> None:
@@ -239,8 +237,7 @@ def test_values_changed_in_place_are_as_before_after_a_rewind(make_task: MakeTas
     )
     task = make_task(group)
     work_through(task, batch("events", [(b"a", b"1"), (b"a", b"2"), (b"a", b"bad"), (b"a", b"3")]), [1])
-    assert task.store is not None
-    assert task.store.get(b"a") == b'["1","2","3"]'
+    assert task.stores["g-table"].get(b"a") == b'["1","2","3"]'
 
 
 def test_an_error_in_the_graph_is_never_blamed_on_a_record(make_task: MakeTask, batch: Make) -> None:
@@ -271,8 +268,7 @@ def test_a_registry_that_is_away_condemns_no_record(away: str, make_task: MakeTa
         Persist(Registry() if away == "rows" else String()),
     )  # fmt: skip
     task = make_task(group)
-    assert task.store is not None
-    task.store.write([(b"a", b"1")], b"")
+    task.stores["g-table"].write([(b"a", b"1")], b"")
     with pytest.raises(RetryLater, match="registry"):
         task.process(batch("events", [(b"a", b"x")]))
     assert task.rewind() == {"events": 0, "g-retry": 0}
@@ -300,8 +296,7 @@ def test_what_is_too_large_for_its_topic_is_as_if_the_handler_had_failed(
     )
     task = make_task(group, topics=topic_infos(group, max_message_bytes=1_000))
     outputs = work_through(task, batch("events", [(b"a", b"10"), (b"b", b"5000"), (b"c", b"10")]), [])
-    assert task.store is not None
-    assert [task.store.get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
+    assert [task.stores["g-table"].get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
     letters = [o for o in outputs if o.topic == "g-dead-letters"]
     assert offsets_of(letters) == ([1] if on_error is OnError.DEAD_LETTER else [])
     assert all(dict(letter.headers)["streamtable-error"] == b"Unencodable" for letter in letters)
@@ -357,6 +352,28 @@ def test_one_that_fails_again_keeps_its_origin_and_counts_the_attempt(
     assert offsets_of(outputs) == [42]
     assert dict(outputs[0].headers)["streamtable-attempt"] == b"2"
     assert rows_of(task) == {}
+
+
+def test_one_that_is_fine_is_not_blamed_for_a_row_that_a_record_before_it_made_too_large(
+    make_task: MakeTask, batch: Make, record: Any, topic_infos: Any
+) -> None:
+    def append(ctx: Context[str, str], event: str) -> None:
+        ctx.set((ctx.value or "") + "x" * int(event))
+
+    group: Group[str, str] = Group(
+        "g", Input(EVENTS, append, on_error=OnError.DEAD_LETTER), Persist(String())
+    )
+    task = make_task(group, topics=topic_infos(group, max_message_bytes=1_000))
+    large, fine = batch("events", [(b"a", b"5000")]), retried(record, b"10", ORIGIN)
+    task.process(large)
+    with pytest.raises(RewindNeeded):
+        task.process(fine)
+    task.rewind()
+    letters = [*work_through(task, large, []), *work_through(task, fine, [])]
+    assert [(letter.value, dict(letter.headers)["streamtable-error"]) for letter in letters] == [
+        (b"5000", b"Unencodable")
+    ]
+    assert task.stores["g-table"].get(b"a") == b"x" * 10
 
 
 @pytest.mark.parametrize(
@@ -474,7 +491,7 @@ def test_any_cut_into_batches_gives_the_table_and_the_dead_letters_of_the_whole_
     store = MemoryStores().open("g-table", 0)
     clock: Any = type("Clock", (), {"now": lambda self: 0.0})()
     task = Task(
-        group_of(kind, OnError.DEAD_LETTER), topics, 0, store=store, changelog_position=0,
+        group_of(kind, OnError.DEAD_LETTER), topics, 0, stores={"g-table": store}, changelog_position=0,
         next_offsets={"events": 0, "g-retry": 0}, uncommitted=False,  # type: ignore[dict-item] # a NewType of int
         cache_bytes=data.draw(st.sampled_from([1, 1 << 20])), clock=clock,
     )  # fmt: skip

@@ -6,18 +6,81 @@ the consumer's poll; they start and stop work but never wait for the broker, exc
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.context import Whole
+from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.restore import Restore, Restorer, Stage
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph import Group
-from streamtable.types import TopicPartition
+from streamtable.types import Committed, TopicPartition
 
 log = structlog.get_logger()
+
+
+class Lookups(Whole, Protocol):
+    """A whole table by decoded key, that may have to be loaded first."""
+
+    @property
+    def ready(self) -> bool:
+        """It is whole. Raises what has stopped it."""
+        ...
+
+
+class TableTasks:
+    """Makes tasks over local tables; a `basetask.Tasks`.
+
+    Args:
+        group: the graph.
+        settings: how the process works.
+        clock: handed to the tasks.
+        lookups: whole tables, by name.
+    """
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        settings: ProcessorSettings,
+        clock: Clock,
+        lookups: Mapping[str, Lookups],
+    ) -> None:
+        self._group = group
+        self._settings = settings
+        self._clock = clock
+        self._lookups = lookups
+
+    def recover(
+        self, partition: int, committed: Mapping[str, Committed | None]
+    ) -> Mapping[str, Committed | None]:
+        """All that such a task has is loaded by the engine itself."""
+        del partition
+        return committed
+
+    def make(self, recovered: Restore) -> Task:
+        assert recovered.plan is not None, "asked for before it is ready"
+        table = self._group.table.name if self._group.persist else ""
+        return Task(
+            self._group,
+            recovered.topics,
+            recovered.partition,
+            stores=recovered.stores,
+            changelog_position=recovered.position(table),
+            next_offsets=recovered.next_offsets(self._group),
+            uncommitted=recovered.plan.uncommitted,
+            cache_bytes=self._settings.cache_bytes,
+            clock=self._clock,
+            loaded_at=recovered.asked_at,
+            lookups=self._lookups,
+            around=self._settings.around,
+        )
+
+    def close(self) -> None:
+        """It has nothing of its own."""
 
 
 class Assignment:
@@ -27,9 +90,11 @@ class Assignment:
         group: the graph.
         restorer: recovers partitions.
         commit: commits all tasks before some are given away; must not raise for what a rewind can mend.
-        cache_bytes: for decoded rows, shared by all tasks.
+        settings: how the process works.
         clock: handed to the tasks.
         rebalanced: told of each callback by its name.
+        lookups: whole tables, by name; no partition goes to work before all of them are ready.
+        tasks: makes the tasks; over local tables unless given.
     """
 
     def __init__(
@@ -37,17 +102,20 @@ class Assignment:
         group: Group[Any, Any],
         restorer: Restorer,
         commit: Callable[[], None],
-        cache_bytes: int,
+        settings: ProcessorSettings,
         clock: Clock,
         rebalanced: Callable[[str], None],
+        lookups: Mapping[str, Lookups],
+        tasks: Tasks | None = None,
     ) -> None:
-        self.tasks: dict[int, Task] = {}
+        self.tasks: dict[int, BaseTask] = {}
         self.restores: dict[int, Restore] = {}
         self._group = group
         self._restorer = restorer
         self._commit = commit
-        self._cache_bytes = cache_bytes
-        self._clock = clock
+        self._settings = settings
+        self._lookups = lookups
+        self._make = (tasks or TableTasks(group, settings, clock, lookups)).make
         self._rebalanced = rebalanced
         self._owned: defaultdict[int, set[str]] = defaultdict(set)
 
@@ -77,37 +145,29 @@ class Assignment:
 
     # ---- called by the processor -----------------------------------------------------------------------------------
 
-    def start_ready(self) -> list[Task]:
-        """Make tasks of the partitions whose recovery is done. Raises what made a recovery fail."""
-        started = []
+    def start_ready(self) -> list[BaseTask]:
+        """Make tasks of the partitions whose recovery is done. Raises what made a recovery, or a lookup, fail."""
+        started: list[BaseTask] = []
+        if not all(lookup.ready for lookup in self._lookups.values()):
+            return started
         for partition, restore in list(self.restores.items()):
             if restore.stage is Stage.FAILED:
                 raise restore.failure or Fatal("a recovery failed without a reason")
             if restore.stage is Stage.READY and restore.plan is not None:
                 del self.restores[partition]
-                task = Task(
-                    self._group,
-                    restore.topics,
-                    partition,
-                    store=restore.store,
-                    changelog_position=restore.changelog_position,
-                    next_offsets=restore.plan.next_offsets,
-                    uncommitted=restore.plan.uncommitted,
-                    cache_bytes=self._cache_bytes,
-                    clock=self._clock,
-                )
+                task = self._make(restore)
                 self.tasks[partition] = task
                 started.append(task)
         for task in self.tasks.values():
-            if task.table is not None:
-                task.table.cache_bytes = self._cache_bytes // len(self.tasks)
+            task.cache(self._settings.cache_bytes // len(self.tasks))
         return started
 
-    def recover_again(self, tasks: Iterable[Task]) -> None:
+    def recover_again(self, tasks: Iterable[BaseTask]) -> None:
         """Let these tasks recover from what Kafka says; what they have in memory is forgotten."""
         for task in list(tasks):
             del self.tasks[task.partition]
-            self.restores[task.partition] = self._restorer.begin(task.partition, task.store)
+            task.rewind()
+            self.restores[task.partition] = self._restorer.begin(task.partition, task.stores)
 
     def close(self) -> None:
         """Close all stores, without a commit."""
@@ -128,10 +188,10 @@ class Assignment:
         for place in places:
             self._owned[place.partition].discard(place.topic)
             if task := self.tasks.pop(place.partition, None):
-                if task.store is not None:
-                    if current and not task.dirty and task.failure is None:
-                        task.save()
-                    task.store.close()
+                if current and not task.dirty and task.failure is None:
+                    task.save()
+                task.close()
+                self._restorer.standby.left(place.partition)
             elif restore := self.restores.pop(place.partition, None):
                 self._restorer.cancel(restore)
 

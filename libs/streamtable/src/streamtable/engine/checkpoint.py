@@ -5,14 +5,17 @@ metadata) join the same transaction, the transaction is committed, and only then
 atomic write of rows and position. The store is thus never ahead of Kafka; a crash leaves it behind by one commit at
 most, and recovery reads those few records from the changelog.
 
+Tasks over other stores write them before all this (`BaseTask.write_ahead`), and say in the metadata what of it counts.
+
 At least once: the same without a transaction; every record's delivery is looked at before the offsets are committed.
 """
 
 from collections.abc import Mapping, Sequence
 
+from streamtable.deadletter import OutputRecord
+from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee
-from streamtable.engine.task import Task, Work
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost
 from streamtable.ports import GroupConsumer, Outbox
 from streamtable.types import Committed, TopicPartition
@@ -41,7 +44,7 @@ class Checkpoint:
         self._reached = failpoint
         self._open = False  # a transaction has begun and not ended
 
-    def commit(self, tasks: Sequence[Task]) -> Sequence[Work]:
+    def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
         """Commit everything that these tasks have done. Returns what that was.
 
         Raises:
@@ -53,10 +56,9 @@ class Checkpoint:
             Fatal: as it says.
         """
         works = [task.work() for task in tasks]
-        if self._exactly_once:
-            self._outbox.begin()
-            self._open = True
-        self._reached("begun")
+        for work in works:
+            work.task.write_ahead(work)
+        self._begin()
         self._produce(works)
         positions = self._flush(works)
         offsets = {
@@ -80,33 +82,41 @@ class Checkpoint:
             self._reached("store-written")
         return works
 
+    def send_ahead(self, records: Sequence[OutputRecord]) -> None:
+        """Send records in the transaction of the commit to come (begun now, if it is not), and wait until Kafka has them.
+
+        Raises:
+            RewindNeeded: one of them has failed. The transaction, if any, must be aborted.
+        """
+        self._begin()
+        self._send(records)
+        self._outbox.flush(_STEP_SECONDS_MAX)
+
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
             self._outbox.abort(_STEP_SECONDS_MAX)
             self._open = False
 
-    def _produce(self, works: Sequence[Work]) -> None:
+    def _begin(self) -> None:
+        if self._exactly_once and not self._open:
+            self._outbox.begin()
+            self._open = True
+        self._reached("begun")
+
+    def _send(self, records: Sequence[OutputRecord]) -> None:
         produce = self._outbox.produce
+        for topic, key, value, headers, timestamp_ms, partition in records:
+            produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+
+    def _produce(self, works: Sequence[Work]) -> None:
         for work in works:
-            for record in work.outputs:
-                produce(
-                    record.topic,
-                    record.key,
-                    record.value,
-                    partition=record.partition,
-                    headers=record.headers,
-                    timestamp_ms=record.timestamp_ms,
-                )
+            self._send(work.outputs)
         self._reached("outputs-produced")
         for work in works:
             if work.changes:
-                changelog, partition = work.task.group.table.name, work.task.partition
-                *most, (last_key, last_value) = work.changes
-                for key, value in most:
-                    produce(changelog, key, value, partition=partition)
                 # The offset of the last one is where the table stands after this commit.
-                produce(changelog, last_key, last_value, partition=partition, tracked=True)
+                self._outbox.produce_rows(work.task.group.table.name, work.task.partition, work.changes)
         self._reached("changelog-produced")
 
     def _flush(self, works: Sequence[Work]) -> dict[int, int]:

@@ -19,9 +19,11 @@ COMMIT_STEPS = (
     "committed",
     "store-written",
 )
+BATCH_STEPS = ("ledger-read", "ledger-written", "batch-processed", "rows-written")
+"""Of micro-batches over a central store: beside those of the commit that write no local store."""
 RECOVERY_STEPS = ("new-partition-committed", "plan-made", "copy-loading", "copy-loaded")
 OTHER_STEPS = ("revoked-committed", "closing", "store-closed")
-ALL_STEPS = COMMIT_STEPS + RECOVERY_STEPS + OTHER_STEPS
+ALL_STEPS = COMMIT_STEPS + BATCH_STEPS + RECOVERY_STEPS + OTHER_STEPS
 
 
 def no_failpoint(name: str) -> None:

@@ -13,6 +13,7 @@ from streamtable.types import TopicPartition
 log = structlog.get_logger()
 
 _POLL_RECORDS = 10_000
+Advanced = Callable[[Replica], object]
 
 
 class Follower:
@@ -20,30 +21,33 @@ class Follower:
 
     Args:
         reader: not used by anybody else.
-        advanced: called after each step for every replica that is followed, in the follower's thread.
+        advanced: called after each step for every replica that is followed, in the follower's thread, unless `add` has
+            named another for it.
     """
 
-    def __init__(self, reader: TableReader, advanced: Callable[[Replica], None]) -> None:
+    def __init__(self, reader: TableReader, advanced: Advanced | None = None) -> None:
         self._reader = reader
         self._advanced = advanced
         self._replicas: dict[TopicPartition, Replica] = {}
+        self._callbacks: dict[TopicPartition, Advanced | None] = {}
         self._to_assign: dict[TopicPartition, int] = {}
         self._to_unassign: set[TopicPartition] = set()
         self._assigned: set[TopicPartition] = set()
         # Held while replicas are worked on: when `remove` returns, nothing touches the replica's store any more.
         self._lock = threading.RLock()
 
-    def add(self, replica: Replica, start: int) -> None:
+    def add(self, replica: Replica, start: int, advanced: Advanced | None = None) -> None:
         """Follow it from this offset on."""
         with self._lock:
             self._replicas[replica.place] = replica
+            self._callbacks[replica.place] = advanced or self._advanced
             self._to_assign[replica.place] = start
 
     def remove(self, replica: Replica) -> None:
         """Follow it no more; its store is not touched after this returns."""
         with self._lock:
             if self._replicas.get(replica.place) is replica:
-                del self._replicas[replica.place]
+                del self._replicas[replica.place], self._callbacks[replica.place]
                 self._to_assign.pop(replica.place, None)
                 self._to_unassign.add(replica.place)
 
@@ -58,7 +62,7 @@ class Follower:
         try:
             batches = self._reader.poll(_POLL_RECORDS, timeout)
         except InputLost as error:
-            self._fail(TopicPartition(error.topic or "", error.partition or 0), error)
+            self._lost(TopicPartition(error.topic or "", error.partition or 0), error)
             return 0
         applied = 0
         for records in batches:
@@ -75,7 +79,8 @@ class Follower:
             for place, replica in list(self._replicas.items()):
                 if place not in self._to_assign:
                     replica.advance(self._reader.position(place))
-                    self._advanced(replica)
+                    if (advanced := self._callbacks[place]) is not None:
+                        advanced(replica)
         return applied
 
     def close(self) -> None:
@@ -91,6 +96,24 @@ class Follower:
                 self._reader.unassign(gone)
             if new:
                 self._reader.assign(new)
+
+    def _lost(self, place: TopicPartition, error: InputLost) -> None:
+        with self._lock:
+            replica = self._replicas.get(place)
+            if replica is not None and place in self._assigned and error.offset is not None:
+                at = self._reader.position(place)
+                if error.offset != at:
+                    # A late answer to a former replica of this place, of an earlier topic of the same name. The client
+                    # has stopped reading there all the same.
+                    log.warning(
+                        "table is read again from where it stands",
+                        topic=place.topic,
+                        partition=place.partition,
+                    )
+                    self._to_unassign.add(place)
+                    self._to_assign.setdefault(place, at)
+                    return
+            self._fail(place, error)
 
     def _fail(self, place: TopicPartition, error: StreamtableError) -> None:
         with self._lock:

@@ -4,22 +4,36 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import asyncio
+import weakref
+from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.engine.assignment import Assignment
+from streamtable.deadletter import OutputRecord
+from streamtable.engine.assignment import Assignment, Lookups
+from streamtable.engine.basetask import BaseTask, Reach, Tasks
 from streamtable.engine.checkpoint import Checkpoint
+from streamtable.engine.deferral import DEFERRED_MAX, results, together
 from streamtable.engine.failpoint import Failpoint
+from streamtable.engine.follower import Follower
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.task import Task
+from streamtable.engine.standby import Standby
 from streamtable.engine.vitals import Vitals
-from streamtable.errors import Migrated, OutcomeUnknown, RetryLater, RewindNeeded, StoreCorrupted, StoreInUse
+from streamtable.errors import (
+    Migrated,
+    OutcomeUnknown,
+    RetryLater,
+    RewindNeeded,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+)
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
 from streamtable.types import RecordBatch, TopicPartition
@@ -45,6 +59,8 @@ class Member:
         clock: wall and monotonic time.
         vitals: told what happens.
         failpoint: called between any two steps of a commit and in recovery.
+        lookups: whole tables, by name.
+        tasks: makes the tasks; over local tables unless given.
 
     Raises:
         RetryLater: the broker does not answer.
@@ -62,10 +78,13 @@ class Member:
         clock: Clock,
         vitals: Vitals,
         failpoint: Failpoint,
+        lookups: Mapping[str, Lookups] | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
         self.group = group
         self.settings = settings
         self._log = log_
+        self._cluster = cluster
         # A batch larger than its topic accepts is refused as a whole, however small its records.
         self._batch_bytes = min(topic.max_message_bytes for topic in topics.values())
         self._stores = stores
@@ -76,7 +95,14 @@ class Member:
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
         self._joined_at: float | None = None
+        self.undone = 0  # how often all tasks have gone back
         self._failures = 0  # commits that failed in a row
+        # Paused until the joined tables have come to this time; up to this offset, nothing waits again then.
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
+        self._waited_to: dict[TopicPartition, int] = {}
+        # One event loop for a whole life: clients that handlers share keep their connections in it.
+        self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+        weakref.finalize(self, _close_loop, self._loop)
         self._committed_at = self._saved_at = clock.monotonic()
         self._outbox = self._new_outbox()
         try:
@@ -85,23 +111,31 @@ class Member:
             self._outbox.close()
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
+        follower = Follower(log_.table_reader(f"{group.name}-{settings.instance_id}"))
+        copied = [topics[name] for name in _copied(group)] if settings.standby else []
+        own = group.table.name if group.persist else ""
+        standby = Standby(own, copied, cluster, follower, stores, clock, vitals.standby)
         self.restorer = Restorer(
             group,
             cluster,
-            log_.table_reader(f"{group.name}-{settings.instance_id}"),
+            follower,
+            standby,
             stores,
             clock,
             exactly_once=settings.guarantee is Guarantee.EXACTLY_ONCE,
             failpoint=failpoint,
+            tasks=tasks,
         )
         self._checkpoint = Checkpoint(self._consumer, self._outbox, settings.guarantee, failpoint)
         self.assignment = Assignment(
             group,
             self.restorer,
             self._commit_before_revocation,
-            settings.cache_bytes,
+            settings,
             clock,
             vitals.rebalanced,
+            lookups or {},
+            tasks,
         )
         self._consumer.subscribe(group.input_topics, self.assignment)
 
@@ -123,29 +157,35 @@ class Member:
         started = self._start_tasks()
         if not self._settled():
             return
+        self._resume_held()
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, gone_back={task.partition for task in started})
-        if self._commit_due():
-            self.commit()
+        self._commit_what_is_due()
         self._settled()
         self._housekeeping()
 
     def commit(self) -> None:
         """Commit all that was handled. On failure everything since the last commit is undone and read again."""
+        self._commit([task for task in self.assignment.tasks.values() if task.dirty])
+
+    def _commit(self, tasks: Sequence[BaseTask]) -> None:
+        began = self._clock.monotonic()
+        if tasks and not self._renew_needed and not self._abandoned:
+            try:
+                ready = self._finish_deferred(tasks) and self._finish_work(tasks)
+                works = self._checkpoint.commit(tasks) if ready else None
+            except (RewindNeeded, Migrated, RetryLater) as error:
+                self._undo(error)
+            except OutcomeUnknown as error:
+                self._renew_later(error)
+            else:
+                if works is not None:
+                    self._failures = 0
+                    self._vitals.committed(works, self._clock.monotonic() - began)
+                    self._rebuild([task for task in tasks if task.failure is not None])
+                    self._rewound |= any(task.must_recover for task in tasks)
+        # From the end of one commit to the next, as in Kafka Streams: a commit may take half the interval under load.
         self._committed_at = self._clock.monotonic()
-        tasks = [task for task in self.assignment.tasks.values() if task.dirty]
-        if not tasks or self._renew_needed or self._abandoned:
-            return
-        try:
-            works = self._checkpoint.commit(tasks)
-        except (RewindNeeded, Migrated) as error:
-            self._undo(error)
-        except OutcomeUnknown as error:
-            self._renew_later(error)
-        else:
-            self._failures = 0
-            self._vitals.committed(works, self._clock.monotonic() - self._committed_at)
-            self._rebuild([task for task in tasks if task.failure is not None])
 
     def abandon(self) -> None:
         """Commit nothing any more: an error has left the work of this member in an unknown state."""
@@ -157,21 +197,24 @@ class Member:
             last.callback(self._outbox.close)
             last.callback(self.restorer.close)
             last.callback(self.assignment.close)
+            last.callback(self._loop.close)
             self._consumer.close()
 
     # ---- one turn --------------------------------------------------------------------------------------------------
 
     def _handle(self, batches: list[RecordBatch], gone_back: set[int]) -> None:
-        for records in batches:
-            task = self.assignment.tasks.get(records.partition)
-            if task is None or records.partition in gone_back:
+        for polled in batches:
+            task = self.assignment.tasks.get(polled.partition)
+            if task is None or polled.partition in gone_back:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
                 continue
             try:
-                task.process(records)
-                self._vitals.handled(records)
+                records = self._let_wait(task, polled)
+                if records:
+                    task.process(records)
+                    self._vitals.handled(records)
             except (RewindNeeded, RetryLater) as error:
-                gone_back.add(records.partition)
+                gone_back.add(polled.partition)
                 self._seek(task)
                 if isinstance(error, RetryLater):
                     log.warning("handling waits", reason=str(error))
@@ -179,12 +222,96 @@ class Member:
             except StoreCorrupted as error:
                 task.failure = error
                 self._rebuild([task])
-            if self._commit_due():
-                self.commit()
-                if self._rewound or self._renew_needed:
-                    return
+            self._commit_what_is_due()
+            if self._rewound or self._renew_needed:
+                return
 
-    def _start_tasks(self) -> list[Task]:
+    def _let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
+        """The records that need not wait for a joined table; the others are read again when it is time."""
+        if records.place in self._held:
+            return records.part(0, 0)  # polled before it was paused
+        index = task.first_held(records, self._waited_to.get(records.place, -1))
+        if index is None:
+            return records
+        # A time that is still to come counts as now, for all that are here now: the wait has an end.
+        until_ms, now_ms = records.timestamp(index), int(self._clock.now() * 1000)
+        self._held[records.place] = min(until_ms, now_ms), records.last_offset if until_ms > now_ms else -1
+        self._consumer.pause([records.place])
+        self._consumer.seek(records.place, records.offsets[index])
+        return records.part(0, index)
+
+    def _resume_held(self) -> None:
+        for place, (until_ms, waited_to) in list(self._held.items()):
+            task = self.assignment.tasks.get(place.partition)
+            if task is None:
+                del self._held[place]  # when it is at work again, it is read from where its tables stand
+            elif task.joined_until_ms() >= until_ms:
+                del self._held[place]
+                self._waited_to[place] = waited_to
+                self._consumer.resume([place])
+
+    def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
+        """Await all that handlers have deferred, together, and hand over the results in the order of the records.
+
+        Returns:
+            False if a handler or a store has failed: all tasks have gone back.
+        """
+        waiting = [(task, deferral) for task in tasks for deferral in task.take_deferred()]
+        if not waiting:
+            return True
+        found = self._loop.run(results([deferral for _, deferral in waiting], self.settings.defer_timeout))
+        done = [(task, deferral, result) for (task, deferral), result in zip(waiting, found, strict=True)]
+        # What has failed comes first: all of that is found at once, not one by one after as many replays.
+        done.sort(key=lambda each: not isinstance(each[2], BaseException))
+        gone_back = False
+        for task, deferral, result in done:
+            if gone_back and not isinstance(result, BaseException):
+                break
+            try:
+                task.finish(deferral, result)
+            except RewindNeeded:
+                gone_back = True
+            except StoreCorrupted as error:
+                task.failure, gone_back = error, True
+                self._rebuild([task])
+                break
+        if gone_back:
+            self._go_back()
+        self._reached("deferred-finished")
+        return not gone_back
+
+    def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
+        """Let tasks do what they have left for the commit, those that wait for something at the same time.
+
+        Returns:
+            False if records must be read again: all tasks have gone back.
+        """
+        reach = Reach(self._send_ahead, self._cluster.watermarks)
+        works: list[Awaitable[None]] = []
+        errors: list[BaseException] = []
+        for task in tasks:
+            try:
+                work = task.last_work(reach)
+            except StreamtableError as failed:
+                errors.append(failed)
+            else:
+                works += [work] if work is not None else []
+        if works:
+            errors += [failed for failed in self._loop.run(together(works)) if failed is not None]
+        if not errors:
+            return True
+        self._checkpoint.abort()  # some may have been sent ahead
+        error = min(errors, key=_mildness)
+        if not isinstance(error, RewindNeeded):
+            raise error
+        self._go_back()
+        return False
+
+    def _send_ahead(self, records: Sequence[OutputRecord]) -> None:
+        self._checkpoint.send_ahead(records)
+        self._vitals.sent_ahead(records)
+
+    def _start_tasks(self) -> list[BaseTask]:
         started = self.assignment.start_ready()
         if any(task.uncommitted for task in started):
             # A crash in a new partition's first transaction would leave its traces in the changelog but no offset,
@@ -201,31 +328,45 @@ class Member:
                      changelog=task.changelog_position, inputs=dict(task.next_offsets))  # fmt: skip
         return started
 
-    def _commit_due(self) -> bool:
-        tasks = self.assignment.tasks.values()
-        if self._clock.monotonic() - self._committed_at >= self.settings.commit_interval:
-            return any(task.dirty for task in tasks)
-        return sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
+    def _commit_what_is_due(self) -> None:
+        while (tasks := self._due()) and not self._abandoned:
+            self._commit(tasks)
+            if self._rewound or self._renew_needed:
+                return
+
+    def _due(self) -> list[BaseTask]:
+        """The tasks that are to be committed now."""
+        now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
+        if (
+            now - self._committed_at >= self.settings.commit_interval
+            or sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
+            or sum(task.deferred for task in tasks) >= DEFERRED_MAX
+        ):
+            return [task for task in tasks if task.dirty and task.due_at <= now]
+        return []
 
     def _poll_timeout(self) -> float:
-        if any(task.dirty for task in self.assignment.tasks.values()):
-            due_in = self._committed_at + self.settings.commit_interval - self._clock.monotonic()
-            return min(max(due_in, 0.0), self.settings.poll_timeout)
-        return self.settings.poll_timeout
+        due_at = min((task.due_at for task in self.assignment.tasks.values() if task.dirty), default=None)
+        if due_at is None:
+            return self.settings.poll_timeout
+        due_at = max(due_at, self._committed_at + self.settings.commit_interval)
+        return min(max(due_at - self._clock.monotonic(), 0.0), self.settings.poll_timeout)
 
     def _housekeeping(self) -> None:
         now = self._clock.monotonic()
         if now - self._saved_at >= _SAVE_SECONDS:
             self._saved_at = now
-            for task in self.assignment.tasks.values():
-                if not task.dirty:
-                    task.save()
+            idle = [task for task in self.assignment.tasks.values() if not task.dirty]
+            for task in idle:
+                task.save()
+            self._rebuild([task for task in idle if task.failure is not None])
             self._tidy()
 
     def _tidy(self) -> None:
         """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway."""
         for (table, partition), used_at in self._stores.present().items():
             ours = partition in self.assignment.tasks or partition in self.assignment.restores
+            ours = ours or self.restorer.standby.keeps(table, partition)
             age = self._clock.now() - used_at
             if not ours and age > self.settings.state_retention:
                 try:
@@ -247,6 +388,10 @@ class Member:
             self._renew()
             return False
         if self._rewound:
+            behind = [task for task in self.assignment.tasks.values() if task.must_recover]
+            for task in behind:
+                self._consumer.pause(self.assignment.places(task.partition))
+            self.assignment.recover_again(behind)
             for task in self.assignment.tasks.values():
                 self._seek(task)
             self._rewound = False
@@ -262,10 +407,14 @@ class Member:
         except OutcomeUnknown as unknown:
             self._renew_later(unknown)
             return
+        self._go_back()
+        self._back_off()
+
+    def _go_back(self) -> None:
         for task in self.assignment.tasks.values():
             task.rewind()
         self._rewound = True
-        self._back_off()
+        self.undone += 1
 
     def _renew_later(self, error: Exception) -> None:
         log.warning(
@@ -289,7 +438,7 @@ class Member:
         self._renew_needed = self._rewound = False
         self.assignment.recover_again(self.assignment.tasks.values())
 
-    def _rebuild(self, tasks: list[Task]) -> None:
+    def _rebuild(self, tasks: list[BaseTask]) -> None:
         """The stores of these tasks are damaged: throw them away and load them again."""
         for task in tasks:
             log.error(
@@ -298,19 +447,23 @@ class Member:
                 reason=str(task.failure),
             )
             self._consumer.pause(self.assignment.places(task.partition))
-            if task.store is not None:
-                task.store.close()
-                self._stores.destroy(self.group.table.name, task.partition)
-                task.store = None
+            damaged = [table for table in task.stores if task.failure and table == task.failure.topic]
+            for table in damaged or list(task.stores):
+                task.stores.pop(table).close()
+                self._stores.destroy(table, task.partition)
         self.assignment.recover_again(tasks)
 
     def _commit_before_revocation(self) -> None:
         self.commit()
         self._reached("revoked-committed")
 
-    def _seek(self, task: Task) -> None:
+    def _seek(self, task: BaseTask) -> None:
         for topic, offset in task.rewind().items():
-            self._consumer.seek(TopicPartition(topic, task.partition), offset)
+            place = TopicPartition(topic, task.partition)
+            self._consumer.seek(place, offset)
+            self._waited_to.pop(place, None)
+            if self._held.pop(place, None) is not None:
+                self._consumer.resume([place])  # it waits again when it comes again
 
     def _back_off(self) -> None:
         self._failures = min(self._failures + 1, 10)
@@ -320,3 +473,26 @@ class Member:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
         return self._log.outbox(transactional_id, self._batch_bytes)
+
+
+def _close_loop(runner: asyncio.Runner) -> None:
+    """Of a member that nobody has closed, when Python finds it to be garbage: that may be while another's loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        runner.close()
+    else:
+        with suppress(RuntimeError):  # it was closed
+            runner.get_loop().close()  # nothing of it can run here any more
+
+
+def _mildness(error: BaseException) -> int:
+    """The least mild of several errors decides: what asks a person to look, before what is mended by going back."""
+    return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)
+
+
+def _copied(group: Group[Any, Any]) -> list[str]:
+    """The tables whose copies may be ahead of the group: joined ones not, if somebody handles their changes."""
+    handled = {edge.table.name for edge in group.changes}
+    own = [group.table.name] if group.persist else []
+    return own + [join.table.name for join in group.joins if join.table.name not in handled]

@@ -7,14 +7,17 @@ from typing import Any, TypeVar
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
-from streamtable.errors import RetryLater
+from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.graph import Group
+from streamtable.lookups import Lookups
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
+from streamtable.view import View
 from streamtable.wanted import check_topics, check_unchanged
 
 T = TypeVar("T")
@@ -23,7 +26,9 @@ log = structlog.get_logger()
 _BACKGROUND_SLICE_SECONDS = 0.05
 _CHECK_TOPICS_SECONDS = 30.0
 _SAMPLE_SECONDS = 5.0
-_WAIT_SECONDS = 0.5
+_SILENCE_SECONDS_MAX = 15.0  # without an answer from Kafka for longer, a processor is not ready
+_WAIT_SECONDS = 0.25
+_WAIT_SECONDS_MAX = 2.0
 
 
 class GroupProcessor:
@@ -38,6 +43,11 @@ class GroupProcessor:
         metrics: where the numbers go.
         progress: where recovery is shown.
         failpoint: called between any two steps of a commit and in recovery.
+        lookups: where the copies of the tables live that the group looks up; needed if there are any.
+        tasks: makes the tasks, and is closed in the end; over local tables unless given.
+
+    Raises:
+        ConfigurationError: the group looks up tables, and there is no place for them.
     """
 
     def __init__(
@@ -50,8 +60,15 @@ class GroupProcessor:
         metrics: Metrics,
         progress: Progress,
         failpoint: Failpoint = no_failpoint,
+        lookups: Stores | None = None,
+        tasks: Tasks | None = None,
     ) -> None:
+        if group.lookups and lookups is None:
+            raise ConfigurationError(
+                f"group {group.name!r} looks up {group.lookups[0].table.name!r}: say where copies live, by lookups=Stores"
+            )
         self.group = group
+        self._tasks = tasks
         self.settings = settings
         self._log = log_
         self._stores = stores
@@ -60,8 +77,14 @@ class GroupProcessor:
         self._reached = failpoint
         # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
         self._stopping = False
-        self._member: Member | None = None
+        self._cluster: Cluster | None = None
+        self._topics: Mapping[str, TopicInfo] = {}
+        self._checked_at = self._sampled_at = clock.monotonic()
         self._background_failure: BaseException | None = None
+        self._answered_at = 0.0  # when Kafka last answered a question
+        self._silent = False
+        self.member: Member | None = None
+        self._lookups = Lookups(log_, lookups, clock, metrics, group.name) if lookups is not None else None
 
     def run(self) -> None:
         """Work until `stop` is called. What was handled by then is committed.
@@ -70,17 +93,19 @@ class GroupProcessor:
             ConfigurationError: topics are missing or do not fit; nothing was started.
             StreamtableError: going on would lose or double something; what was committed stays committed.
         """
-        cluster = self._log.cluster()
+        log.info(
+            "processor starts",
+            group=self.group.name,
+            instance=self.settings.instance_id,
+            kafka=str(self._log),
+        )
         try:
-            topics = self._patiently(lambda: check_topics(self.group, cluster))
-            if topics is not None:
-                member = self._patiently(lambda: self._join(cluster, topics))
-                if member is not None:
-                    self._work(member, cluster, topics)
+            self._patiently(self.start)
+            if self.member is not None:
+                self._work()
         finally:
-            cluster.close()
-            self._stores.close()
-            self._reached("store-closed")
+            self.close()
+            log.info("processor has stopped", group=self.group.name, instance=self.settings.instance_id)
 
     def stop(self) -> None:
         """Let `run` end after the step it is in. Any thread, or a signal handler."""
@@ -88,79 +113,163 @@ class GroupProcessor:
 
     @property
     def ready(self) -> bool:
-        """Has joined, and all assigned partitions are at work."""
-        return self._member is not None and self._member.ready
+        """Has joined, all assigned partitions are at work, and Kafka answers (or did, in the last 15 seconds)."""
+        member = self.member  # once: another thread may ask while it is closed
+        if member is None or self._clock.monotonic() - self._answered_at > _SILENCE_SECONDS_MAX:
+            return False
+        return member.ready
 
     @property
     def recovering(self) -> Mapping[int, int]:
         """Changelog offsets still to read before a partition goes to work, by partition."""
-        return self._member.assignment.recovering if self._member is not None else {}
+        member = self.member
+        return member.assignment.recovering if member is not None else {}
 
-    def _join(self, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> Member:
-        return Member(
+    @property
+    def working(self) -> tuple[int, ...]:
+        """Partitions of the group that are at work here."""
+        member = self.member
+        return tuple(member.assignment.tasks) if member is not None else ()
+
+    @property
+    def lookups(self) -> Mapping[str, View[Any, Any]]:
+        """The copies of the tables that the group looks up, by name; empty before the start."""
+        return self._lookups.all if self._lookups is not None else {}
+
+    # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
+
+    def start(self) -> None:
+        """Check the topics and join the group. Raises as `run`, and `RetryLater`: start again."""
+        self._cluster = self._cluster or self._log.cluster()
+        self._topics = check_topics(self.group, self._cluster)
+        self._open_lookups()
+        self.member = Member(
             self.group,
             self._log,
-            cluster,
-            topics,
+            self._cluster,
+            self._topics,
             self._stores,
             self.settings,
             self._clock,
             self._vitals,
             self._reached,
+            self.lookups,
+            self._tasks,
         )
+        self._answered_at = self._clock.monotonic()
 
-    def _work(self, member: Member, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> None:
-        self._member = member
-        background = threading.Thread(
-            target=self._run_background, args=(member, cluster, topics), name="restorer", daemon=True
-        )
-        background.start()
+    def step(self) -> None:
+        """A turn of the main thread: poll, handle, commit if it is time. After an error nothing is committed."""
+        self._guarded(self._started.step)
+
+    def commit(self) -> None:
+        """Commit what was handled."""
+        self._guarded(self._started.commit)
+
+    def step_background(self, timeout: float) -> None:
+        """A turn of the background thread: load tables, follow those that are looked up; look at topics now and then.
+
+        Args:
+            timeout: seconds to wait at most if there is nothing to do.
+        """
+        member, cluster = self._started, self._cluster
+        assert cluster is not None
+        if self._lookups is not None:
+            if self._lookups.step(0):
+                timeout = 0  # there may be more
+            self._lookups.check()
+        member.restorer.step(timeout)
+        self._vitals.loading(member.assignment)
+        now = self._clock.monotonic()
+        if now - self._sampled_at >= _SAMPLE_SECONDS:
+            self._sampled_at = now
+            self._now_and_then(lambda: self._vitals.sample(member.assignment, cluster))
+        if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
+            self._checked_at = now
+            self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
+
+    def close(self) -> None:
+        """Leave the group, which commits what was handled unless an error has ended it, and close everything."""
+        member, self.member = self.member, None
         try:
-            while not self._stopping:
-                member.step()
-                if self._background_failure is not None:
-                    raise self._background_failure
-            member.commit()
+            if member is not None:
+                self._reached("closing")
+                member.close()
+                self._vitals.close()
+        finally:
+            if self._lookups is not None:
+                self._lookups.close()
+            if self._cluster is not None:
+                self._cluster.close()
+            self._stores.close()
+            if self._tasks is not None:
+                self._tasks.close()
+            self._reached("store-closed")
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _open_lookups(self) -> None:
+        if self._lookups is not None and not self._lookups.all:
+            for edge in self.group.lookups:
+                self._lookups.view(edge.table)
+            self._lookups.open()
+
+    @property
+    def _started(self) -> Member:
+        assert self.member is not None, "not started"
+        return self.member
+
+    def _guarded(self, turn: Callable[[], None]) -> None:
+        try:
+            turn()
         except BaseException as error:
             # Said here, because closing what is broken may raise another error in its place.
             reason = f"{type(error).__name__}: {error}"
             log.critical("processor stops", group=self.group.name, reason=reason)
-            member.abandon()
+            self._started.abandon()
             raise
+
+    def _work(self) -> None:
+        background = threading.Thread(target=self._run_background, name="restorer", daemon=True)
+        background.start()
+        try:
+            while not self._stopping:
+                self.step()
+                self._guarded(self._raise_background_failure)
+            self.commit()
         finally:
             self._stopping = True
             background.join()
-            self._reached("closing")
-            self._member = None
-            member.close()
-            self._vitals.close()
 
-    def _run_background(self, member: Member, cluster: Cluster, topics: Mapping[str, TopicInfo]) -> None:
-        checked_at = sampled_at = self._clock.monotonic()
+    def _run_background(self) -> None:
         try:
             while not self._stopping:
-                member.restorer.step(_BACKGROUND_SLICE_SECONDS)
-                self._vitals.loading(member.assignment)
-                now = self._clock.monotonic()
-                if now - sampled_at >= _SAMPLE_SECONDS:
-                    sampled_at = now
-                    self._now_and_then(lambda: self._vitals.sample(member.assignment, cluster))
-                if now - checked_at >= _CHECK_TOPICS_SECONDS:
-                    checked_at = now
-                    self._now_and_then(lambda: check_unchanged(self.group, cluster, topics))
+                self.step_background(_BACKGROUND_SLICE_SECONDS)
         except BaseException as error:  # noqa: BLE001 - handed to the main thread, which raises it
             self._background_failure = error
 
+    def _raise_background_failure(self) -> None:
+        if self._background_failure is not None:
+            raise self._background_failure
+
     def _now_and_then(self, ask: Callable[[], object]) -> None:
-        """Something that is asked again soon anyway."""
+        """Something that is asked again soon anyway; it also tells whether Kafka is there."""
         try:
             ask()
         except RetryLater as error:
-            log.info("Kafka does not answer a question", reason=str(error))
+            if not self._silent:
+                log.warning("Kafka does not answer; work goes on when it does", reason=str(error))
+            self._silent = True
+            return
+        if self._silent:
+            log.info("Kafka answers again", seconds=round(self._clock.monotonic() - self._answered_at, 1))
+        self._silent = False
+        self._answered_at = self._clock.monotonic()
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
         """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""
         began = self._clock.monotonic()
+        pause = _WAIT_SECONDS
         while not self._stopping:
             try:
                 return ask()
@@ -169,5 +278,12 @@ class GroupProcessor:
                 if self.settings.start_timeout is not None and waited >= self.settings.start_timeout:
                     raise
                 log.warning("waiting for Kafka", seconds=round(waited, 1), reason=str(error))
-                self._clock.sleep(_WAIT_SECONDS)
+                self._pause(pause)
+                pause = min(pause * 2, _WAIT_SECONDS_MAX)
         return None
+
+    def _pause(self, seconds: float) -> None:
+        """Sleep, but not much longer than until `stop` is called."""
+        end = self._clock.monotonic() + seconds
+        while not self._stopping and (left := end - self._clock.monotonic()) > 0:
+            self._clock.sleep(min(left, _WAIT_SECONDS))

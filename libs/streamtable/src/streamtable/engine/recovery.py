@@ -10,6 +10,8 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
   none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
 - The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
   tombstones.
+- A joined table is another's, and can always be loaded again. Where its changes are handled, it is loaded to the
+  committed offset and not beyond, or a change would go by unhandled.
 """
 
 from collections.abc import Mapping
@@ -46,22 +48,35 @@ class Changelog:
 
 
 @dataclass(frozen=True)
+class Load:
+    """What there is to do for one table.
+
+    Attributes:
+        discard: why the local copy must be thrown away first; None if it is good.
+        read_from: first offset to read.
+        read_to: the table is ready when the reader's position is here; equal to `read_from` if nothing is to do.
+        exactly: nothing beyond `read_to` may be taken in.
+    """
+
+    discard: str | None = None
+    read_from: int = 0
+    read_to: int = 0
+    exactly: bool = False
+
+
+@dataclass(frozen=True)
 class Plan:
     """What recovery has to do.
 
     Attributes:
         next_offsets: where each input goes on.
         uncommitted: of some input the group has never committed an offset: commit these before the first record.
-        discard: why the local copy must be thrown away first; None if it is good.
-        read_from: first changelog offset to read.
-        read_to: the partition is ready when the reader's position is here; equal to `read_from` if nothing is to do.
+        load: of the group's own table; nothing to do if it keeps none.
     """
 
     next_offsets: Mapping[str, NextOffset]
     uncommitted: bool
-    discard: str | None = None
-    read_from: int = 0
-    read_to: int = 0
+    load: Load = Load()
 
 
 def plan(
@@ -119,7 +134,43 @@ def plan(
                 partition=partition,
             )
         start = changelog.marks.low
-    return Plan(offsets, uncommitted, discard, start, max(start, target))
+    return Plan(offsets, uncommitted, Load(discard, start, max(start, target)))
+
+
+def plan_join(
+    table: Changelog,
+    local: LocalPosition | None,
+    committed: Committed | None,
+    changes_from: Literal["earliest", "latest"] | None,
+    now: float,
+) -> Load:
+    """Decide how a partition of a joined table is brought up to date.
+
+    Args:
+        table: the topic, and what it holds.
+        local: what the store on disk says; None if there is none.
+        committed: of the table's topic, by this group.
+        changes_from: None if nobody handles the changes; else what a new group does with the rows that are there.
+        now: seconds since 1970.
+
+    Returns:
+        To the end if nobody handles the changes; else to the committed offset: the group's consumer goes on from there.
+    """
+    marks = table.marks
+    if changes_from is None:
+        end = marks.high
+    elif committed is not None:
+        end = min(max(committed.next_offset, marks.low), marks.high)
+    else:
+        end = marks.high if changes_from == "latest" else marks.low
+    discard = why_discard(table, local, now) if local else None
+    if local and not discard:
+        if local.changelog > end:
+            discard = f"it is at {local.changelog}, beyond {end}, where the group goes on"
+        elif local.changelog < marks.low:
+            discard = f"it is at {local.changelog}, and the topic begins at {marks.low} now"
+    start = local.changelog if local and not discard else marks.low
+    return Load(discard, start, end, exactly=changes_from is not None)
 
 
 def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: LocalPosition) -> None:

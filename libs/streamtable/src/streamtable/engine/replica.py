@@ -3,7 +3,10 @@
 Recovery brings a replica up to a position, a view keeps one current for ever.
 """
 
-from collections.abc import Callable, Mapping
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 import structlog
 
@@ -28,15 +31,24 @@ class Replica:
         store: where the rows go.
         clock: for the time at which a first load begins.
         listener: told of every batch after it is in the store.
+        end: what lies beyond this offset is left out.
     """
 
     def __init__(
-        self, topic: TopicInfo, partition: int, store: Store, clock: Clock, listener: Listener | None = None
+        self,
+        topic: TopicInfo,
+        partition: int,
+        store: Store,
+        clock: Clock,
+        listener: Listener | None = None,
+        end: int | None = None,
     ) -> None:
         self.place = TopicPartition(topic.name, partition)
         self.store = store
         self._topic = topic
         self._listener = listener
+        self._end = end
+        self._writing = threading.Lock()
         checkpoint = store.checkpoint()
         self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
         self.position = self.local.changelog if self.local else 0
@@ -48,6 +60,10 @@ class Replica:
 
     def apply(self, records: RecordBatch) -> None:
         """Write a batch: the last value of each key, and the new position, all or nothing."""
+        if self._end is not None and records.last_offset >= self._end:
+            records = records.part(0, bisect_left(records.offsets, self._end))
+            if not records:
+                return
         rows = dict(zip(records.keys, records.values, strict=True))
         if None in rows:
             del rows[None]
@@ -56,14 +72,25 @@ class Replica:
                 topic=self.place.topic,
                 partition=self.place.partition,
             )
-        self.position = records.last_offset + 1
-        # Loading is bulk; once whole, a view's rows are written through, so that a crash costs no reload.
-        self.store.write(rows.items(), self._checkpoint(), bulk=not self.whole)  # type: ignore[arg-type] # None popped
+        position = records.last_offset + 1
+        with self._writing:
+            # Loading is bulk; once whole, a view's rows are written through, so that a crash costs no reload.
+            self.store.write(rows.items(), self._checkpoint(position), bulk=not self.whole)  # type: ignore[arg-type] # None popped
+            # Last: who reads the position and then a row finds no less than the position says.
+            self.position = position
         if self._listener is not None and self.whole:
             self._listener(self.place.partition, rows, self.position)  # type: ignore[arg-type] # the same
 
+    @contextmanager
+    def still(self) -> Iterator[int]:
+        """The position; within, no rows are written, so a scan that begins here is exactly of that position."""
+        with self._writing:
+            yield self.position
+
     def advance(self, position: int) -> None:
         """The log holds nothing more for us below `position` (markers and compacted gaps are passed)."""
+        if self._end is not None:
+            position = min(position, self._end)
         self.position = max(self.position, position)
 
     def mark_whole(self, at: float) -> None:
@@ -74,15 +101,15 @@ class Replica:
     def save(self, at: float) -> None:
         """Note that it was complete at this wall time, without new rows."""
         self.current_at = at
-        self.store.write((), self._checkpoint())
+        self.store.write((), self._checkpoint(self.position))
 
     def failed(self, error: Exception) -> None:
         """Called by the follower, which follows it no more."""
         self.failure = error
 
-    def _checkpoint(self) -> bytes:
+    def _checkpoint(self, position: int) -> bytes:
         return LocalPosition(
-            changelog=self.position,
+            changelog=position,
             topic_id=self._topic.topic_id,
             current_at=self.current_at,
             partitions=self._topic.partitions,
@@ -90,10 +117,12 @@ class Replica:
         ).encode()
 
 
-def open_store(stores: Stores, table: str, partition: int) -> tuple[Store, LocalPosition | None]:
+def open_store(
+    stores: Stores, table: str, partition: int, *, spare: bool = False
+) -> tuple[Store, LocalPosition | None]:
     """Open a partition's store; a damaged one is thrown away, loudly, and made anew."""
     try:
-        store = stores.open(table, partition)
+        store = stores.open(table, partition, spare=spare)
         try:
             checkpoint = store.checkpoint()
             return store, LocalPosition.decode(checkpoint) if checkpoint is not None else None

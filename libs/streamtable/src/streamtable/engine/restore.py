@@ -1,22 +1,28 @@
-"""Brings the tables of newly assigned partitions up to date, in the background, while others go on working."""
+"""Brings the tables of newly assigned partitions up to date, in the background, while others go on working.
+
+A partition has its part of the group's own table, if it keeps one, and of each table that the group joins.
+"""
 
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, InputState, Plan, plan
+from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join
 from streamtable.engine.replica import Replica, discard_store, open_store
+from streamtable.engine.standby import Standby
 from streamtable.errors import RetryLater, StoreCorrupted, StoreInUse, StreamtableError
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Store, Stores, TableReader, TopicInfo
-from streamtable.types import TopicPartition
+from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.wanted import check_topics
 
 log = structlog.get_logger()
@@ -36,33 +42,59 @@ class Stage(Enum):
     CANCELLED = "cancelled"
 
 
-class Restore:
-    """The recovery of one partition. Its fields are written by the background thread until it is READY."""
+@dataclass
+class Part:
+    """One table of a partition that recovers."""
 
-    def __init__(self, partition: int, store: Store | None) -> None:
+    load: Load
+    replica: Replica
+    loaded: bool = False
+
+    @property
+    def remaining(self) -> int:
+        """Offsets still to read."""
+        return 0 if self.loaded else max(0, self.load.read_to - self.replica.position)
+
+
+class Restore:
+    """The recovery of one partition. Its fields are written by the background thread until it is READY.
+
+    Attributes:
+        stores: open ones, by table.
+        parts: the same tables, when it is known what there is to do.
+        asked_at: seconds since 1970 when the ends of the topics were asked for.
+    """
+
+    def __init__(self, partition: int, stores: Mapping[str, Store]) -> None:
         self.partition = partition
-        self.store = store
+        self.stores = dict(stores)
+        self.parts: dict[str, Part] = {}
         self.stage = Stage.ASKING
         self.plan: Plan | None = None
-        self.replica: Replica | None = None
         self.topics: Mapping[str, TopicInfo] = {}
+        self.asked_at = 0.0
         self.failure: Exception | None = None
         self.ask_again_at = 0.0
         self.in_use_since: float | None = None
         self.lock = (
             threading.Lock()
-        )  # held while its store is opened: cancelling waits for that, not for the broker
+        )  # held while its stores are opened: cancelling waits for that, not for the broker
 
-    @property
-    def changelog_position(self) -> int:
-        return max(self.replica.position, self.plan.read_to) if self.replica and self.plan else 0
+    def position(self, table: str) -> int:
+        """Where a table stands; 0 if it is none of this partition's."""
+        part = self.parts.get(table)
+        return max(part.replica.position, part.load.read_to) if part else 0
+
+    def next_offsets(self, group: Group[Any, Any]) -> dict[str, NextOffset]:
+        """Where each topic goes on when all tables are loaded: the joined ones where their copies end."""
+        assert self.plan is not None, "asked for before it is ready"
+        joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
+        return {**self.plan.next_offsets, **joined}
 
     @property
     def remaining(self) -> int:
-        """Changelog offsets still to read."""
-        if self.stage is not Stage.LOADING or self.plan is None or self.replica is None:
-            return 0
-        return max(0, self.plan.read_to - self.replica.position)
+        """Offsets still to read."""
+        return sum(part.remaining for part in self.parts.values()) if self.stage is Stage.LOADING else 0
 
 
 class Restorer:
@@ -71,31 +103,37 @@ class Restorer:
     Args:
         group: the graph.
         cluster: asked for topics, offsets and watermarks.
-        reader: for the changelogs; not used by anybody else.
+        follower: of the process.
+        standby: has copies of what is at work elsewhere.
         stores: where tables live.
         clock: wall time for the age of copies, monotonic for retries.
         exactly_once: the guarantee of the process.
         failpoint: between the steps.
+        tasks: those for which it recovers, if they have more to recover than local tables.
     """
 
     def __init__(
         self,
         group: Group[Any, Any],
         cluster: Cluster,
-        reader: TableReader,
+        follower: Follower,
+        standby: Standby,
         stores: Stores,
         clock: Clock,
         *,
         exactly_once: bool,
         failpoint: Failpoint,
+        tasks: Tasks | None = None,
     ) -> None:
+        self._tasks = tasks
         self._group = group
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
         self._exactly_once = exactly_once
         self._reached = failpoint
-        self._follower = Follower(reader, self._advanced)
+        self._follower = follower
+        self.standby = standby
         self._restores: dict[int, Restore] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -103,31 +141,34 @@ class Restorer:
 
     # ---- main thread -----------------------------------------------------------------------------------------------
 
-    def begin(self, partition: int, store: Store | None = None) -> Restore:
+    def begin(self, partition: int, stores: Mapping[str, Store] | None = None) -> Restore:
         """Start recovering a partition.
 
         Args:
             partition: its number.
-            store: if it is open already (a recovery after an unknown outcome).
+            stores: those of its tables that are open already (a recovery after an unknown outcome).
         """
-        restore = Restore(partition, store)
+        restore = Restore(partition, stores or {})
+        self.standby.taken(partition)
         with self._lock:
             self._restores[partition] = restore
         self._wake.set()
         return restore
 
     def cancel(self, restore: Restore) -> None:
-        """Stop and close its store; nothing touches the store after this returns."""
+        """Stop and close its stores; nothing touches them after this returns."""
         with restore.lock:
             restore.stage = Stage.CANCELLED
         self._forget(restore)
-        if restore.replica is not None:
-            self._follower.remove(restore.replica)
-        if restore.store is not None:
-            restore.store.close()
+        for part in restore.parts.values():
+            self._follower.remove(part.replica)
+        for store in restore.stores.values():
+            store.close()
+        self.standby.left(restore.partition)
 
     def close(self) -> None:
         """After the background thread has ended."""
+        self.standby.close()
         self._follower.close()
 
     # ---- background thread -----------------------------------------------------------------------------------------
@@ -139,6 +180,7 @@ class Restorer:
             asking = [r for r in self._restores.values() if r.stage is Stage.ASKING and r.ask_again_at <= now]
         for restore in asking:
             self._try(restore)
+        self.standby.step(loading=bool(self._restores))
         if self._follower.idle:
             if not asking:
                 self._wake.wait(timeout)
@@ -165,72 +207,98 @@ class Restorer:
             self._failed(restore, error)
 
     def _prepare(self, restore: Restore) -> None:
-        partition = restore.partition
-        topics = check_topics(self._group, self._cluster)
-        places = [TopicPartition(topic, partition) for topic in self._group.input_topics]
+        partition, group = restore.partition, self._group
+        topics = check_topics(group, self._cluster)
+        places = [TopicPartition(topic, partition) for topic in group.input_topics]
         # First the offsets: asking waits for a pending commit of the former owner, and what is asked later is newer.
-        committed = self._cluster.stable_offsets(self._group.name, places)
-        table = topics[self._group.table.name] if self._group.persist else None
-        changelog_place = TopicPartition(table.name, partition) if table else None
-        marks = self._cluster.watermarks([*places, *([changelog_place] if changelog_place else [])])
-        starts = {edge.stream.name: edge.start for edge in self._group.inputs}
-        inputs = {
-            place.topic: InputState(committed[place], marks[place], starts.get(place.topic, "earliest"))
-            for place in places
-        }
-        changelog = Changelog(table, marks[changelog_place]) if table and changelog_place else None
+        found = self._cluster.stable_offsets(group.name, places)
+        committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
+        if self._tasks is not None:
+            committed = self._tasks.recover(partition, committed)
+        own = [TopicPartition(group.table.name, partition)] if group.persist else []
+        asked_at = self._clock.now()
+        marks = {place.topic: mark for place, mark in self._cluster.watermarks([*places, *own]).items()}
         with restore.lock:
             if restore.stage is Stage.CANCELLED:
                 return
-            restore.topics = topics
-            self._open(restore, inputs, changelog)
+            restore.topics, restore.asked_at = topics, asked_at
+            self._plan(restore, committed, marks)
             self._reached("plan-made")
             self._start(restore)
 
-    def _open(self, restore: Restore, inputs: Mapping[str, InputState], changelog: Changelog | None) -> None:
-        local: LocalPosition | None = None
-        if changelog is not None:
-            if restore.store is None:
-                restore.store, local = open_store(self._stores, changelog.topic.name, restore.partition)
-            elif (checkpoint := restore.store.checkpoint()) is not None:
-                local = LocalPosition.decode(checkpoint)
-        restore.plan = plan(
-            restore.partition,
-            inputs,
-            changelog,
-            local,
-            exactly_once=self._exactly_once,
-            now=self._clock.now(),
-        )
-        if changelog is not None and restore.store is not None:
-            if restore.plan.discard:
-                restore.store.close()
-                restore.store = discard_store(
-                    self._stores, changelog.topic.name, restore.partition, restore.plan.discard
-                )
-            restore.replica = Replica(changelog.topic, restore.partition, restore.store, self._clock)
+    def _plan(
+        self, restore: Restore, committed: Mapping[str, Committed | None], marks: Mapping[str, Watermarks]
+    ) -> None:
+        """Decide for each table, and open its store."""
+        group, now = self._group, self._clock.now()
+        joined = [join.table.name for join in group.joins]
+        starts = {edge.stream.name: edge.start for edge in group.inputs}
+        inputs = {
+            topic: InputState(offset, marks[topic], starts.get(topic, "earliest"))
+            for topic, offset in committed.items()
+            if topic not in joined
+        }
+        own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
+        local = self._open(restore, own.topic.name) if own else None
+        todo = plan(restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now)
+        uncommitted = todo.uncommitted
+        if own:
+            self._take(restore, own.topic, todo.load)
+        handled = {edge.table.name: edge.start for edge in group.changes}
+        for table in joined:
+            log_ = Changelog(restore.topics[table], marks[table])
+            load = plan_join(log_, self._open(restore, table), committed[table], handled.get(table), now)
+            self._take(restore, log_.topic, load)
+            # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
+            before = committed[table]
+            uncommitted |= before is None or before.next_offset != load.read_to
+        restore.plan = Plan(todo.next_offsets, uncommitted, todo.load)
+
+    def _open(self, restore: Restore, table: str) -> LocalPosition | None:
+        if table not in restore.stores:
+            store = self.standby.hand_over(table, restore.partition)
+            if store is None:
+                restore.stores[table], local = open_store(self._stores, table, restore.partition)
+                return local
+            restore.stores[table] = store
+        checkpoint = restore.stores[table].checkpoint()
+        return LocalPosition.decode(checkpoint) if checkpoint is not None else None
+
+    def _take(self, restore: Restore, topic: TopicInfo, load: Load) -> None:
+        if load.discard:
+            restore.stores[topic.name].close()
+            restore.stores[topic.name] = discard_store(
+                self._stores, topic.name, restore.partition, load.discard
+            )
+        end = load.read_to if load.exactly else None
+        store = restore.stores[topic.name]
+        restore.parts[topic.name] = Part(load, Replica(topic, restore.partition, store, self._clock, end=end))
 
     def _start(self, restore: Restore) -> None:
-        todo, replica = restore.plan, restore.replica
-        if todo is None or replica is None or todo.read_from >= todo.read_to:
-            if replica is not None:
-                replica.mark_whole(self._clock.now())
-            self._ready(restore)
-            return
-        log.info(
-            "table is loading", group=self._group.name, partition=restore.partition,
-            read_from=todo.read_from, read_to=todo.read_to,
-        )  # fmt: skip
+        for table, part in restore.parts.items():
+            if part.load.read_from >= part.load.read_to:
+                part.replica.mark_whole(self._clock.now())
+                part.loaded = True
+                continue
+            log.info(
+                "table is loading", group=self._group.name, table=table, partition=restore.partition,
+                offsets=part.load.read_to - part.load.read_from,
+            )  # fmt: skip
         restore.stage = Stage.LOADING
-        self._follower.add(replica, todo.read_from)
+        waiting = [part for part in restore.parts.values() if not part.loaded]
+        for part in waiting:
+            self._follower.add(part.replica, part.load.read_from, self._advanced)
+        if not waiting:
+            self._ready(restore)
 
     def _advanced(self, replica: Replica) -> None:
         self._reached("copy-loading")
         with self._lock:
             restore = self._restores.get(replica.place.partition)
-        if restore is None or restore.replica is not replica or restore.plan is None:
+        part = restore.parts.get(replica.place.topic) if restore else None
+        if restore is None or part is None or part.replica is not replica:
             return
-        if replica.position >= restore.plan.read_to:
+        if replica.position >= part.load.read_to:
             self._follower.remove(replica)
             try:
                 replica.mark_whole(self._clock.now())
@@ -238,19 +306,28 @@ class Restorer:
                 self._failed(restore, error)
                 return
             self._reached("copy-loaded")
-            self._ready(restore)
+            part.loaded = True
+            if all(each.loaded for each in restore.parts.values()):
+                self._ready(restore)
 
     def _ready(self, restore: Restore) -> None:
         self._forget(restore)
         restore.stage = Stage.READY
 
     def _failed(self, restore: Restore, error: StreamtableError) -> None:
-        if isinstance(error, StoreCorrupted) and restore.store is not None:
+        if isinstance(error, StoreCorrupted) and restore.stores:
             log.warning("local copy is damaged", partition=restore.partition, reason=str(error))
-            restore.store.close()
-            self._stores.destroy(self._group.table.name, restore.partition)
-            restore.store = restore.replica = None
-            restore.stage = Stage.ASKING
+            for part in restore.parts.values():
+                self._follower.remove(part.replica)
+            with restore.lock:
+                if restore.stage is Stage.CANCELLED:
+                    return
+                damaged = [table for table in restore.stores if table == error.topic]
+                for table in damaged or list(restore.stores):
+                    restore.stores.pop(table).close()
+                    self._stores.destroy(table, restore.partition)
+                restore.parts = {}
+                restore.stage = Stage.ASKING
             restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
             return
         self._forget(restore)
@@ -266,8 +343,8 @@ class Restorer:
         with self._lock:
             loading = [r for r in self._restores.values() if r.stage is Stage.LOADING]
         for restore in loading:
-            if restore.replica is not None and restore.replica.failure is not None:
-                error = restore.replica.failure
+            failures = [part.replica.failure for part in restore.parts.values() if part.replica.failure]
+            for error in failures[:1]:
                 self._failed(
                     restore, error if isinstance(error, StreamtableError) else StreamtableError(str(error))
                 )

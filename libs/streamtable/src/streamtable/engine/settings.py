@@ -2,8 +2,12 @@
 
 from dataclasses import dataclass
 
+from streamtable.engine.handling import Around
 from streamtable.engine.position import Guarantee
 from streamtable.errors import ConfigurationError
+from streamtable.settings import legal_instance_id
+
+_ENDLESS = 1e15
 
 
 @dataclass(frozen=True)
@@ -21,6 +25,10 @@ class ProcessorSettings:
         cache_bytes: decoded rows of all partitions.
         start_timeout: seconds to wait for the broker at start; None waits for ever.
         state_retention: seconds that the state of partitions that left is kept.
+        standby: keep copies of the partitions that are at work elsewhere.
+        defer_timeout: seconds that what a handler has deferred may take.
+        around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
+            for each, and what it returns is called with context and event.
     """
 
     instance_id: str
@@ -32,10 +40,22 @@ class ProcessorSettings:
     cache_bytes: int = 64 * 1024 * 1024
     start_timeout: float | None = None
     state_retention: float = 24 * 3600.0
+    standby: bool = False
+    defer_timeout: float = 10.0
+    around: Around | None = None
 
     def __post_init__(self) -> None:
-        for name in ("commit_interval", "commit_bytes", "poll_records", "poll_timeout", "cache_bytes"):
-            if not getattr(self, name) > 0:
-                raise ConfigurationError(f"{name} must be positive, not {getattr(self, name)!r}")
-        if not self.instance_id:
-            raise ConfigurationError("instance_id must not be empty")
+        for name in (
+            "commit_interval",
+            "commit_bytes",
+            "poll_records",
+            "poll_timeout",
+            "cache_bytes",
+            "defer_timeout",
+        ):
+            if not 0 < getattr(self, name) < _ENDLESS:
+                raise ConfigurationError(f"{name} must be positive and finite, not {getattr(self, name)!r}")
+        try:
+            legal_instance_id(self.instance_id)
+        except ValueError as error:
+            raise ConfigurationError(f"instance_id={self.instance_id!r}: expected {error}") from error

@@ -1,11 +1,13 @@
 """What a processor tells of itself while it works: metrics for each batch and commit, gauges every few seconds."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
+from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment
-from streamtable.engine.task import Work
+from streamtable.engine.basetask import Work
+from streamtable.errors import StoreCorrupted
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster
@@ -26,6 +28,10 @@ class Vitals:
         self._metrics = metrics
         self._progress = progress
         self._gauged: set[tuple[str, int]] = set()
+        self._copied: set[TopicPartition] = set()
+        # Of all tables of a partition together: they are loaded at the same time.
+        joined = [join.table.name for join in group.joins]
+        self._tables = group.table.name if group.persist else ",".join(joined)
         self._loading: dict[int, int] = {}  # the most that was still to read, by partition
 
     # ---- main thread -----------------------------------------------------------------------------------------------
@@ -52,6 +58,11 @@ class Vitals:
             self._metrics.records_out.labels(name, topic).inc(count)
         self._metrics.commit_seconds.labels(name).observe(seconds)
 
+    def sent_ahead(self, records: Iterable[OutputRecord]) -> None:
+        """These are in the transaction before its commit; that may still fail."""
+        for topic, count in Counter(record.topic for record in records).items():
+            self._metrics.records_out.labels(self._group.name, topic).inc(count)
+
     def aborted(self) -> None:
         self._metrics.aborts.labels(self._group.name).inc()
 
@@ -70,14 +81,18 @@ class Vitals:
             for topic, offset in task.next_offsets.items()
         }
         gauged: set[tuple[str, int]] = set()
-        for place, marks in cluster.watermarks(applied).items():
-            lag = max(0, marks.high - applied[place])
+        # Without partitions of its own it asks for any: whether Kafka answers matters to a spare member too.
+        marks = cluster.watermarks(applied or [TopicPartition(self._group.input_topics[0], 0)])
+        for place, offset in applied.items():
+            lag = max(0, marks[place].high - offset)
             self._metrics.lag.labels(self._group.name, place.topic, str(place.partition)).set(lag)
             gauged.add(place)
         for task in tasks:
-            if task.store is not None:
-                name = self._group.table.name
-                size = task.store.size_bytes()
+            for name, store in task.stores.items():
+                try:
+                    size = store.size_bytes()
+                except StoreCorrupted:
+                    continue  # whoever works with it next finds the damage too, and can mend it
                 self._metrics.store_bytes.labels(self._group.name, name, str(task.partition)).set(size)
                 gauged.add((name, task.partition))
         for topic, partition in self._gauged - gauged:
@@ -94,16 +109,26 @@ class Vitals:
             self._recovery(partition, 0, self._loading.pop(partition))
             self._progress.end(self._task_name(partition))
 
+    def standby(self, behind: Mapping[TopicPartition, int]) -> None:
+        """Show how many offsets each copy has still to read; these are all copies that there are."""
+        gauge = self._metrics.standby_lag
+        for place, lag in behind.items():
+            gauge.labels(self._group.name, place.topic, str(place.partition)).set(lag)
+        for place in self._copied - behind.keys():
+            gauge.remove(self._group.name, place.topic, str(place.partition))
+        self._copied = set(behind)
+
     def close(self) -> None:
         """Drop all gauges and bars."""
+        self.standby({})
         for topic, partition in self._gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._progress.close()
 
     def _recovery(self, partition: int, left: int, most: int) -> None:
         gauge = self._metrics.recovery_remaining
-        gauge.labels(self._group.name, self._group.table.name, str(partition)).set(left)
+        gauge.labels(self._group.name, self._tables, str(partition)).set(left)
         self._progress.update(self._task_name(partition), most - left, most)
 
     def _task_name(self, partition: int) -> str:
-        return f"loading {self._group.table.name}[{partition}]"
+        return f"loading {self._tables}[{partition}]"

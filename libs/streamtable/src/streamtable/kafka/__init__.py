@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
+from streamtable.kafka.admin import KafkaAdmin
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
@@ -21,6 +22,8 @@ from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.watch import ClientLog
+from streamtable.observe import log_to_stderr_by_default
+from streamtable.partitioner import Partitioner
 
 __all__ = ["Kafka"]
 
@@ -50,8 +53,14 @@ class Kafka:
 
     def __post_init__(self) -> None:
         options.check(self.bootstrap_servers, self.options)
+        log_to_stderr_by_default()  # whatever is going to be logged, this was made before
 
     def cluster(self) -> KafkaCluster:
+        return self.admin()
+
+    def admin(self) -> KafkaAdmin:
+        """The cluster with what people may ask of it and do to it."""
+
         # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
         def outsider(group: str) -> Consumer:
             consumer: Consumer = _made(
@@ -60,7 +69,7 @@ class Kafka:
             return consumer
 
         admin = _made(AdminClient, self._config("cluster", {"log_level": 0}))
-        return KafkaCluster(admin, outsider, self.bootstrap_servers, self.admin_timeout)
+        return KafkaAdmin(admin, outsider, self.bootstrap_servers, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)
@@ -82,8 +91,9 @@ class Kafka:
         log, config = self._watched(transactional_id or "outbox", config)
         return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
 
-    def producer(self) -> KafkaProducer:
-        log, config = self._watched("producer", options.producer())
+    def producer(self, partitioner: Partitioner = "murmur2") -> KafkaProducer:
+        config: dict[str, object] = options.producer() | {"partitioner": f"{partitioner}_random"}
+        log, config = self._watched("producer", config)
         return KafkaProducer(_made(Client, config), log)
 
     def table_reader(self, name: str) -> KafkaTableReader:
@@ -101,6 +111,11 @@ class Kafka:
 def _made(kind: Any, config: dict[str, object]) -> Any:
     try:
         return kind(config)
+    except TypeError as error:
+        if "property name" in str(error) and all(isinstance(name, str) for name in config):
+            # Ctrl-C has come inside of the client, which takes that for a name that is no text.
+            raise KeyboardInterrupt from error
+        raise
     except KafkaException as error:
         raise ConfigurationError(
             f"the Kafka client refuses its settings ({describe(cause(error))})"

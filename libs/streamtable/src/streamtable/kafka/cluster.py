@@ -25,10 +25,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamtable.declared import TopicDescription
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka.errors import PASSING, cause, describe
-from streamtable.ports import TopicInfo
+from streamtable.ports import TopicDescription, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 T = TypeVar("T")

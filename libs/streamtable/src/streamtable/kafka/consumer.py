@@ -3,6 +3,7 @@
 import struct
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
@@ -170,11 +171,9 @@ class KafkaGroupConsumer:
             self._seek(place, self._next[place])
             if self._next[place] == 0:
                 at_start.append(place)
-        try:
+        with suppress(KafkaException):  # then the fetcher takes its second
             for place in at_start:
                 self._consumer.get_watermark_offsets(Partition(*place), timeout=WAKE_WAIT_S, cached=False)
-        except KafkaException as error:
-            self._log.error(cause(error))  # then the fetcher takes its second
 
     def _seek(self, place: TopicPartition, offset: int) -> None:
         deadline = time.monotonic() + SEEK_WAIT_S

@@ -2,7 +2,8 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamtable.errors import Fatal, Fenced, InputLost, Migrated, StreamtableError
+from streamtable.errors import Fatal, Fenced, InputLost, Migrated, StreamtableError, Unencodable
+from streamtable.types import Headers
 
 
 def _codes(names: str) -> frozenset[int]:
@@ -45,6 +46,27 @@ PASSING = MIGRATED | _codes(
 """A consumer reports these and gets over them by itself: logged, never raised."""
 
 
+REFUSED = _codes("MSG_SIZE_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD")
+"""The topic will never accept this record."""
+
+
+def refused(error: KafkaError, topic: str | None) -> Unencodable:
+    text = "the topic or the client accepts no record of this size, with this timestamp, or without a key"
+    return Unencodable(f"{text} ({describe(error)})", topic=topic)
+
+
+def sendable(headers: Headers, topic: str) -> list[tuple[str, str | bytes | None]]:
+    """Headers for the client, which ends the process with a segmentation fault on a name that UTF-8 cannot hold."""
+    try:
+        for name, _ in headers:
+            name.encode()
+    except (UnicodeEncodeError, AttributeError) as error:
+        raise Unencodable(
+            f"a header's name is not a text that UTF-8 can hold: {error}", topic=topic
+        ) from error
+    return list(headers)
+
+
 def cause(exception: KafkaException) -> KafkaError:
     """The client's error inside of its exception."""
     error: KafkaError = exception.args[0]
@@ -80,8 +102,9 @@ def unreadable(error: KafkaError, topic: str, partition: int, offset: int | None
     """What to raise for an error that a consumer delivered in place of a record and that does not pass."""
     if error.code() in LOST:
         text = (
-            "the records at the reading position are gone or damaged; find out what was lost, then set the "
-            f"offsets anew ({describe(error)})"
+            "the records at the reading position are gone or damaged, or larger when unpacked than the Kafka option "
+            "receive.message.max.bytes: raise it, or find out what was lost and set the offsets anew "
+            f"({describe(error)})"
         )
         return InputLost(text, topic=topic, partition=partition, offset=offset)
     return fatal(error, "reading").at(topic, partition, offset)

@@ -1,7 +1,9 @@
 """The engine's producer: transactions, and what each error means for the commit."""
 
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -11,17 +13,53 @@ from streamtable.errors import (
     RetryLater,
     RewindNeeded,
     StreamtableError,
-    Unencodable,
 )
 from streamtable.kafka.consumer import GroupMembership, offsets_of
-from streamtable.kafka.errors import DEAD, FENCED, FORBIDDEN, MIGRATED, cause, describe, fatal, migrated
+from streamtable.kafka.errors import (
+    DEAD,
+    FENCED,
+    FORBIDDEN,
+    MIGRATED,
+    REFUSED,
+    cause,
+    describe,
+    fatal,
+    migrated,
+    refused,
+    sendable,
+)
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import Membership
 from streamtable.types import Committed, Headers, TopicPartition
 
+CONNECT_WAIT_S = 2.0
 QUEUE_WAIT_S = TRANSACTION_TIMEOUT_MS / 1000
 OFFSETS_WAIT_S = TRANSACTION_TIMEOUT_MS / 1000
+OVERDUE_S = 1.0  # a call that is asked for longer than its timeout has been forgotten by the client
+
+
+class _Aside:
+    """A call in a thread of its own, so that it can be given up."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="offsets", daemon=True)
+        self._thread.start()
+
+    def ended(self, timeout: float) -> bool:
+        """Wait. Raises what the call has raised."""
+        self._thread.join(timeout)
+        if self._failure is not None:
+            raise self._failure
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:  # noqa: BLE001 - raised by `ended`
+            self._failure = error
 
 
 class KafkaOutbox:
@@ -43,6 +81,9 @@ class KafkaOutbox:
     def open(self, timeout: float) -> None:
         if not self._transactional:
             return
+        with suppress(KafkaException):  # the question that counts comes next
+            # Asked before it has a connection, the client looks for the coordinator once in half a second.
+            self._producer.list_topics(timeout=min(timeout, CONNECT_WAIT_S))
         try:
             self._producer.init_transactions(timeout)
         except KafkaException as exception:
@@ -80,7 +121,14 @@ class KafkaOutbox:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, partition, report, None, timestamp_ms, list(headers) or None
+                    topic,
+                    value,
+                    key,
+                    partition,
+                    report,
+                    None,
+                    timestamp_ms,
+                    sendable(headers, topic) if headers else None,
                 )
             except BufferError:
                 deadline = deadline or time.monotonic() + QUEUE_WAIT_S
@@ -92,6 +140,16 @@ class KafkaOutbox:
                 raise self._failure(cause(exception), topic) from exception
             else:
                 return
+
+    def produce_rows(self, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+        queue, report = self._producer.produce, None if self._transactional else self._report
+        *most, (last_key, last_value) = rows
+        for key, value in most:
+            try:
+                queue(topic, value, key, partition, report)
+            except (BufferError, KafkaException):
+                self.produce(topic, key, value, partition=partition)  # which knows what to do about it
+        self.produce(topic, last_key, last_value, partition=partition, tracked=True)
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
         waiting = self._serve(self._producer.flush, timeout)
@@ -108,10 +166,17 @@ class KafkaOutbox:
             # The broker accepts offsets of someone who never joined, so a zombie would not be fenced.
             raise Migrated("no offsets are sent outside of the group: it has not been joined, or was left")
 
-        def send(timeout: float) -> None:
-            self._producer.send_offsets_to_transaction(offsets_of(offsets), membership.metadata, timeout)
+        producer = self._producer  # kept by a call that never returns, when this outbox has been closed
 
-        self._ask(send, OFFSETS_WAIT_S, "sending offsets to the transaction")
+        def send(timeout: float) -> None:
+            producer.send_offsets_to_transaction(offsets_of(offsets), membership.metadata, timeout)
+
+        doing = "sending offsets to the transaction"
+        # librdkafka does not look at this timeout while it waits for a coordinator that has just come back, and may
+        # miss that: the call then lasts until some connection changes, which can be never (librdkafka #5456).
+        asking = _Aside(lambda: self._ask(send, OFFSETS_WAIT_S, doing))
+        if not asking.ended(OFFSETS_WAIT_S + OVERDUE_S):
+            raise OutcomeUnknown(f"{doing} did not return in {OFFSETS_WAIT_S + OVERDUE_S:g} s")
 
     def commit(self, timeout: float) -> None:
         if self._transactional:
@@ -156,11 +221,30 @@ class KafkaOutbox:
                 return
 
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
-        """Let delivery reports in. The client raises its fatal error here, once, whoever caused it."""
+        """Let delivery reports in. The client raises its fatal error here, once, whoever caused it.
+
+        A report that it hands over with that error already raised trips over it: then Python raises `SystemError`,
+        from it, or from nothing if one report more has wiped it out.
+        """
         try:
             return call(timeout)
+        except (KafkaException, SystemError) as exception:
+            told = exception if isinstance(exception, KafkaException) else exception.__cause__
+            if not isinstance(told, KafkaException):
+                told = self._lost_error()
+            if told is None:
+                raise OutcomeUnknown(
+                    "the client failed and lost the reason, which takes a new producer"
+                ) from exception
+            raise self._dead(cause(told), "producing") from told
+
+    def _lost_error(self) -> KafkaException | None:
+        """The fatal error, from a call that every client in such a state refuses at once, with its reason."""
+        try:
+            self._producer.begin_transaction()
         except KafkaException as exception:
-            raise self._dead(cause(exception), "producing") from exception
+            return exception if cause(exception).fatal() or cause(exception).code() in FENCED else None
+        return None
 
     def _dead(self, error: KafkaError, doing: str) -> StreamtableError:
         """What the end of this client means: only where a person must look, the end of the process."""
@@ -180,9 +264,8 @@ class KafkaOutbox:
         if error.code() in MIGRATED:
             return migrated(error, "the transaction")
         self._damaged = self._transactional
-        if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-            text = "a record is larger than the client or the topic accepts"
-            return Unencodable(f"{text} ({describe(error)})", topic=topic)
+        if error.code() in REFUSED:
+            return refused(error, topic)
         if error.code() in DEAD:
             self._serve(self._producer.poll, 0)
         if error.fatal() or error.code() in DEAD or error.code() in FORBIDDEN:

@@ -7,14 +7,22 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streamtable.errors import RetryLater, StreamtableError, Unencodable
-from streamtable.kafka.errors import DEAD, cause, describe, fatal
+from streamtable.errors import RetryLater, StreamtableError
+from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, refused, sendable
 from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import Ack, Headers
 
 Done = Callable[[Ack | StreamtableError], None]
 IDLE_S = 0.1
+_NO_TOPIC = "there is no such topic; 'streamtable topics apply' creates what topics.yaml declares"
+_CLOSED = "the producer was closed before Kafka had acknowledged it"
+_WHY: dict[int, str] = {  # where the client's own words say too little
+    KafkaError.UNKNOWN_TOPIC_OR_PART: _NO_TOPIC,
+    KafkaError._UNKNOWN_TOPIC: _NO_TOPIC,  # noqa: SLF001 - codes
+    KafkaError._PURGE_QUEUE: _CLOSED,  # noqa: SLF001
+    KafkaError._PURGE_INFLIGHT: _CLOSED,  # noqa: SLF001
+}
 
 
 class KafkaProducer:
@@ -49,7 +57,14 @@ class KafkaProducer:
         while True:
             try:
                 self._producer.produce(
-                    topic, value, key, -1, report, None, timestamp_ms, list(headers) or None
+                    topic,
+                    value,
+                    key,
+                    -1,
+                    report,
+                    None,
+                    timestamp_ms,
+                    sendable(headers, topic) if headers else None,
                 )
             except BufferError:
                 if time.monotonic() > deadline or self._stopping:
@@ -101,9 +116,10 @@ class KafkaProducer:
 
 
 def _failure(error: KafkaError, topic: str) -> StreamtableError:
-    if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        text = "the record is larger than the client or the topic accepts"
-        return Unencodable(f"{text} ({describe(error)})", topic=topic)
+    if error.code() in REFUSED:
+        return refused(error, topic)
     if error.fatal() or error.code() in DEAD:
         return fatal(error, "producing")
-    return RetryLater(f"the record was not delivered ({describe(error)})", topic=topic)
+    why = _WHY.get(error.code())
+    text = f"the record was not delivered{f': {why}' if why else ''} ({describe(error)})"
+    return RetryLater(text, topic=topic)

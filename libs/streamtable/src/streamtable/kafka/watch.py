@@ -34,6 +34,8 @@ class ClientLog:
         """Called by the client as if this were a `logging.Logger`."""
         if facility == "CONFWARN":  # options are shared by producers and consumers; each ignores the other's
             level = logging.DEBUG
+        elif text.endswith(": retrying"):  # as on a broker that has just started
+            level = min(level, logging.INFO)
         self.event(level, "kafka client", facility, text)
 
     def error(self, error: KafkaError) -> None:

@@ -22,24 +22,26 @@ class Folder:
 
     Args:
         path: made if it is not there.
+        spare: whoever holds it need not know that we have asked.
 
     Raises:
         StoreInUse: somebody else holds the lock; the message says who.
         StoreBroken: the folder cannot be made or written.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, spare: bool = False) -> None:
         self.path = path
         self.rows = path / "rows"
         self._identity = path / "store.json"
         self._owner = path / "owner"
+        self._wanted = path / "wanted"
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = self._claim()
+            self._lock = self._claim(spare=spare)
         except OSError as error:
             raise broken(path, error) from error
 
-    def _claim(self) -> int:
+    def _claim(self, *, spare: bool) -> int:
         while True:
             lock = os.open(self._owner, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
@@ -48,10 +50,13 @@ class Folder:
                 if self._owner.exists() and os.fstat(lock).st_ino == self._owner.stat().st_ino:
                     os.ftruncate(lock, 0)
                     os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
+                    self._wanted.unlink(missing_ok=True)
                     return lock
             except BlockingIOError as error:
                 holder = os.pread(lock, 300, 0).decode(errors="replace") or "a process that is just starting"
                 os.close(lock)
+                if not spare:
+                    self._wanted.touch()
                 raise StoreInUse(
                     f"{self.path} is held by {holder}: stop it, or give each process a state folder of its own"
                 ) from error
@@ -59,6 +64,11 @@ class Folder:
                 os.close(lock)
                 raise
             os.close(lock)
+
+    @property
+    def wanted(self) -> bool:
+        """Somebody else has asked for it in vain since it was claimed."""
+        return self._wanted.exists()
 
     def identify(self, table: str, partition: int) -> bool:
         """Check that the rows are of this table and partition, or note it in a new folder.
@@ -104,6 +114,7 @@ class Folder:
         """Give up the lock; with `remove`, take the empty folder away too."""
         if remove:
             with suppress(OSError):  # something else lies in it: then it stays
+                self._wanted.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
         os.utime(self._lock)  # how long it has been left alone is counted from here

@@ -31,7 +31,8 @@ class MemoryStores:
         self._kept: dict[tuple[str, int], _Contents] = {}
         self._open: dict[tuple[str, int], MemoryStore] = {}
 
-    def open(self, table: str, partition: int) -> "MemoryStore":
+    def open(self, table: str, partition: int, *, spare: bool = False) -> "MemoryStore":
+        del spare  # there are no other processes
         place = (table, partition)
         if place in self._open:
             raise StoreInUse("the store is open in this process already").at(table, partition)
@@ -116,6 +117,10 @@ class MemoryStore:
 
     def size_bytes(self) -> int:
         return sum(len(key) + len(value) for key, value in self._contents().rows.items())
+
+    @property
+    def wanted(self) -> bool:
+        return False
 
     def close(self) -> None:
         if self._now is not None:

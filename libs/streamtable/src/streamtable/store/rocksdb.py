@@ -65,13 +65,13 @@ class RocksStores:
         self._open: dict[tuple[str, int], RocksStore] = {}
         self._lock = threading.Lock()
 
-    def open(self, table: str, partition: int) -> "RocksStore":
+    def open(self, table: str, partition: int, *, spare: bool = False) -> "RocksStore":
         path = self._path(table, partition)
         with self._lock:
             if (table, partition) in self._open:
                 raise StoreInUse(f"{path} is open in this process already").at(table, partition)
             try:
-                folder = Folder(path)
+                folder = Folder(path, spare=spare)
                 try:
                     store = RocksStore(self, folder, table, partition)
                 except BaseException:
@@ -91,7 +91,7 @@ class RocksStores:
             if not path.exists():
                 return
             try:
-                folder = Folder(path)
+                folder = Folder(path, spare=True)
                 try:
                     folder.clear()
                 finally:
@@ -241,6 +241,10 @@ class RocksStore:
     def size_bytes(self) -> int:
         with self._named_errors():
             return (self._rows.property_int_value("rocksdb.live-sst-files-size") or 0) + self.memtable_bytes()
+
+    @property
+    def wanted(self) -> bool:
+        return self._folder.wanted
 
     def memtable_bytes(self, *, active: bool = False) -> int:
         """In memory tables: all, or only in the one that is being filled. 0 once closed."""

@@ -1,0 +1,195 @@
+"""What the engine asks of a partition at work, whatever its records become: rows of a local table, or of another store.
+
+`engine.task.Task` is the one with local tables. A package of another kind derives its own and hands the engine `Tasks`.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from streamtable.deadletter import OutputRecord
+from streamtable.engine.deferral import Deferral
+from streamtable.errors import StoreCorrupted
+from streamtable.graph import Group
+from streamtable.ports import Store
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
+
+AT_ONCE = float("-inf")
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a task wants committed: encoded, so that committing it cannot fail halfway for a reason of its own."""
+
+    task: "BaseTask"
+    outputs: list[OutputRecord]
+    changes: list[tuple[bytes, bytes | None]]  # of the group's table
+    next_offsets: Mapping[str, NextOffset]
+    dead_letters: int  # among the outputs
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What a task may ask of the member while it finishes its work.
+
+    Attributes:
+        send_ahead: send records in the coming commit's transaction, and wait until Kafka has them.
+        watermarks: as `ports.Cluster`'s.
+    """
+
+    send_ahead: Callable[[Sequence[OutputRecord]], None]
+    watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]]
+
+
+class BaseTask(ABC):
+    """One partition of a group. What it did since the last commit can be dropped as a whole, and only as a whole.
+
+    Args:
+        group: the graph.
+        partition: its number.
+        stores: by table.
+        changelog_position: where the group's table stands.
+        next_offsets: where each input goes on.
+        uncommitted: its offsets must be committed before its first record.
+
+    Attributes:
+        failure: a local store must be rebuilt.
+        must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
+    """
+
+    failure: StoreCorrupted | None = None
+    must_recover = False
+
+    def __init__(
+        self,
+        group: Group[Any, Any],
+        partition: int,
+        *,
+        stores: Mapping[str, Store],
+        changelog_position: int,
+        next_offsets: Mapping[str, NextOffset],
+        uncommitted: bool,
+    ) -> None:
+        self.group = group
+        self.partition = partition
+        self.stores = dict(stores)
+        self.changelog_position = changelog_position
+        self.committed_offsets = dict(next_offsets)
+        self.uncommitted = uncommitted
+
+    # ---- records in ------------------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def next_offsets(self) -> Mapping[str, NextOffset]:
+        """Where each input goes on, after what was handled."""
+
+    @abstractmethod
+    def process(self, records: RecordBatch) -> None:
+        """Take records of one topic. Raises `RewindNeeded` or `RetryLater`: rewind, and read them again."""
+
+    def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
+        """The index of the first record that has to wait for a joined table; None if there is none."""
+        return None
+
+    def joined_until_ms(self) -> int:
+        """Records up to this time need not wait for joined tables. Only asked of a task that has held a record."""
+        return 0
+
+    # ---- before the commit -----------------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def dirty(self) -> bool:
+        """Has something to commit."""
+
+    @property
+    def due_at(self) -> float:
+        """Monotonic time from which on a dirty task may be committed by itself; a rebalance or a stop does not wait."""
+        return AT_ONCE
+
+    @property
+    def pending_bytes(self) -> int:
+        """About how many bytes the next commit will write."""
+        return 0
+
+    @property
+    def deferred(self) -> int:
+        """So many results are waited for before the next commit."""
+        return 0
+
+    def take_deferred(self) -> list[Deferral]:
+        """Hand out what is to be awaited; each must come back by `finish`, in this order."""
+        return []
+
+    def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
+        """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
+
+    def last_work(self, reach: Reach) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
+        """What is still to be done for the commit; that of several tasks is awaited together. None: nothing.
+
+        It raises `RewindNeeded` when its records are to be read again, and whatever else `Checkpoint.commit` does.
+        """
+        return None
+
+    # ---- commit and rewind -----------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def work(self) -> Work:
+        """What to commit now. Raises `RewindNeeded`: its records must be read again."""
+
+    def write_ahead(self, work: Work) -> None:  # noqa: B027 - not every kind has something to do here
+        """Write what must be there before Kafka commits. Raises as `Checkpoint.commit`."""
+
+    @abstractmethod
+    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
+        """What the group commits for this work: all inputs, with metadata."""
+
+    @abstractmethod
+    def committed(self, work: Work, changelog_position: int) -> None:
+        """Kafka has committed the work. What fails now is noted as `failure` or `must_recover`; the commit stands."""
+
+    @abstractmethod
+    def rewind(self) -> Mapping[str, NextOffset]:
+        """Drop everything since the last commit. Returns where to read on, by topic."""
+
+    def save(self) -> None:  # noqa: B027 - not every kind has something to do here
+        """Note in the local stores that they are current. Only when nothing is dirty."""
+
+    def cache(self, bytes_max: int) -> None:  # noqa: B027 - not every kind has something to do here
+        """About so much memory may be taken by decoded rows."""
+
+    def close(self) -> None:
+        """Close the stores, and drop what was not committed."""
+        self.rewind()
+        for store in self.stores.values():
+            store.close()
+
+
+class Tasks(Protocol):
+    """Makes the tasks of a process."""
+
+    def recover(
+        self, partition: int, committed: Mapping[str, Committed | None]
+    ) -> Mapping[str, Committed | None]:
+        """Bring up to date what is neither in Kafka nor in local stores. In the background thread.
+
+        Args:
+            partition: its number.
+            committed: stable offsets of its inputs.
+
+        Returns:
+            What is to count as committed.
+
+        Raises:
+            RetryLater: ask for the offsets again after a pause, and try again.
+            Fatal: as it says.
+        """
+        ...
+
+    def make(self, recovered: Any) -> BaseTask:
+        """The task of a partition whose recovery is done, an `engine.restore.Restore`. In the main thread."""
+        ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,98 @@
+"""Work that a handler has put off until the commit: awaited together, finished in the order of the records."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from streamtable.errors import GraphError
+from streamtable.graph import OnError
+from streamtable.types import RecordBatch
+
+DEFERRED_MAX = 1_000
+"""So many waiting in one process force a commit."""
+
+_AT_ONCE_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Deferral:
+    """One awaitable, and what is to be done with its result."""
+
+    work: Awaitable[Any]
+    then: Callable[[Any, Any], None]
+    records: RecordBatch
+    index: int
+    raw_key: bytes  # of a visited row it is another one than the record's
+    key: Any
+    on_error: OnError
+
+
+class Deferrals:
+    """Those of a task since the last commit.
+
+    Attributes:
+        on_error: of the edge whose handler is running.
+        finishing: results are being handled: nothing more may be deferred.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: list[Deferral] = []
+        self.on_error = OnError.STOP
+        self.finishing = False
+
+    def add(
+        self,
+        work: Awaitable[Any],
+        then: Callable[[Any, Any], None],
+        records: RecordBatch,
+        index: int,
+        raw_key: bytes,
+        key: Any,
+    ) -> None:
+        """As `context.Defer`."""
+        deferral = Deferral(work, then, records, index, raw_key, key, self.on_error)
+        if self.finishing:
+            _close(deferral)
+            raise GraphError("a deferred result may not defer again: await both in one coroutine")
+        self.waiting.append(deferral)
+
+    def take(self) -> list[Deferral]:
+        """All of them, and forget them."""
+        taken, self.waiting = self.waiting, []
+        return taken
+
+    def forget(self) -> None:
+        """Their records are undone."""
+        for deferral in self.take():
+            _close(deferral)
+
+
+async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
+    """What each has come to, in their order: its result, or the exception. At most 100 run at a time.
+
+    Args:
+        deferrals: those of all tasks.
+        seconds: that each of them may take.
+    """
+    room = asyncio.Semaphore(_AT_ONCE_MAX)
+
+    async def result(deferral: Deferral) -> Any:
+        async with room:
+            try:
+                return await asyncio.wait_for(deferral.work, seconds)
+            except TimeoutError as error:
+                raise TimeoutError(f"what was deferred has taken longer than {seconds:g} s") from error
+
+    return await asyncio.gather(*map(result, deferrals), return_exceptions=True)
+
+
+async def together(works: Sequence[Awaitable[None]]) -> list[BaseException | None]:
+    """Await all; what each has raised, in their order."""
+    return await asyncio.gather(*works, return_exceptions=True)
+
+
+def _close(deferral: Deferral) -> None:
+    if inspect.iscoroutine(deferral.work):
+        deferral.work.close()  # or Python complains that nobody has awaited it

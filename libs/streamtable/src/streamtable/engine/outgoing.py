@@ -1,0 +1,93 @@
+"""What a task has to write beside its rows: outputs and dead letters since the last commit, encoded."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord, dead_letter
+from streamtable.errors import GraphError, StreamtableError
+from streamtable.graph import Group
+from streamtable.partitioner import partition_for
+from streamtable.ports import TopicInfo
+from streamtable.table import refuse_if_larger
+from streamtable.topics import Stream
+from streamtable.types import Headers, RecordBatch
+
+log = structlog.get_logger()
+
+
+class Outgoing:
+    """The records that go out with the next commit.
+
+    Args:
+        group: whose handlers make them.
+        topics: all topics of the group as the broker describes them.
+        clock: for the time in dead letters.
+    """
+
+    def __init__(self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], clock: Clock) -> None:
+        self.records: list[OutputRecord] = []
+        self.bytes = 0
+        self.dead_letters = 0  # among the records
+        self._group = group
+        self._topics = topics
+        self._clock = clock
+        declared = [edge.stream.name for edge in group.outputs]
+        if group.loop is not None:
+            declared.append(group.loop.stream.name)
+        self._bytes_max = {name: topics[name].max_message_bytes - RECORD_OVERHEAD_BYTES for name in declared}
+
+    def emit(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None:
+        """As `context.Emit`."""
+        name = stream.name
+        bytes_max = self._bytes_max.get(name)
+        if bytes_max is None:
+            raise GraphError(
+                f"group {self._group.name!r} emits to {name!r}, which is not declared: add Output(...) to its graph"
+            )
+        raw_key = None if key is None else stream.key.encode(key)
+        partition = -1
+        if stream.partitioner != "murmur2" and raw_key is not None:  # the client knows one partitioner only
+            partition = partition_for(raw_key, self._topics[name].partitions, stream.partitioner)
+        data = None if value is None else stream.value.encode(value)
+        record = OutputRecord(name, raw_key, data, headers, timestamp_ms, partition)
+        size = record.size if headers else len(raw_key or b"") + len(data or b"")
+        if size > bytes_max:  # asked here, as making the text would cost each record
+            refuse_if_larger(size, bytes_max, f"the record for {name!r}")
+        self.records.append(record)
+        self.bytes += size
+
+    def add(self, record: OutputRecord) -> None:
+        """Of the engine's own; nothing is checked."""
+        self.records.append(record)
+        self.bytes += record.size
+
+    def set_aside(self, records: RecordBatch, index: int, error: StreamtableError) -> None:
+        """Send a record to the dead letters."""
+        origin = Origin.of(records, index)
+        if records.topic == self._group.retry:
+            origin = Origin.read(records.headers(index)) or origin
+        error.at(records.topic, records.partition, records.offsets[index])
+        topic = self._topics[self._group.dead_letters]
+        letter = dead_letter(
+            records,
+            index,
+            error,
+            origin=origin,
+            group=self._group.name,
+            topic=topic.name,
+            now=self._clock.now(),
+            bytes_max=topic.max_message_bytes,
+        )
+        log.warning("record goes to the dead letters", group=self._group.name, error=str(error))
+        self.dead_letters += 1
+        self.add(letter)
+
+    def forget(self) -> None:
+        """They are committed, or undone."""
+        self.records = []
+        self.bytes = self.dead_letters = 0

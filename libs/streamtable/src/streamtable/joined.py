@@ -1,0 +1,128 @@
+"""A partition of another group's table, as far as this group has followed it (after the tables of Kafka Streams).
+
+A joined table is an input like the others: its records come through the group's consumer and count as applied when
+the group has committed their offsets. So what a handler has seen of it is repeated exactly after an aborted commit.
+"""
+
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from streamtable.errors import PoisonRecord
+from streamtable.ports import Codec, Store
+from streamtable.types import RecordBatch
+
+J = TypeVar("J")
+log = structlog.get_logger()
+
+# What a dict entry, a bytes key and a decoded row cost in CPython beside the payload itself.
+_ROW_OVERHEAD_BYTES = 250
+
+
+class JoinedTable(Generic[J]):
+    """Rows of one partition by encoded key: what came since the last commit, over a store. One thread.
+
+    Args:
+        name: of the table.
+        store: what came before. The table never writes to it; the commit does, with what `changes` returned.
+        codec: of the rows.
+        cache_bytes: about how much memory decoded rows may take.
+        timed: note the time to which it has come.
+        time_ms: to which the store has come.
+
+    Attributes:
+        time_ms: the highest timestamp that came, if `timed`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        codec: Codec[J],
+        cache_bytes: int,
+        *,
+        timed: bool = False,
+        time_ms: int = -1,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self.cache_bytes = cache_bytes
+        self.time_ms = self._committed_ms = time_ms
+        self._timed = timed
+        self._codec = codec
+        self._new: dict[bytes, bytes | None] = {}
+        self._rows: dict[bytes, J | None] = {}  # decoded; None: known not to exist
+        self._row_bytes = 64.0  # running mean
+
+    def get(self, key: bytes) -> J | None:
+        """The row; None if there is none. Raises `PoisonRecord` if it cannot be decoded."""
+        try:
+            return self._rows[key]
+        except KeyError:
+            return self._load(key)
+
+    def apply(self, records: RecordBatch) -> None:
+        """Take in records of the table's topic; of those with the same key the last one counts."""
+        new = dict(zip(records.keys, records.values, strict=True))
+        if None in new:
+            del new[None]
+            log.warning(
+                "record without a key in a joined table left out",
+                topic=self.name,
+                partition=records.partition,
+            )
+        self._new.update(new)  # type: ignore[arg-type] # None popped
+        for key in new:
+            self._rows.pop(key, None)  # type: ignore[arg-type] # the same
+        if self._timed:
+            self.time_ms = max(self.time_ms, *map(records.timestamp, range(len(records))))
+
+    def put(self, key: bytes, data: bytes | None, row: J | None, timestamp_ms: int) -> None:
+        """Take in one record that is decoded already."""
+        self._new[key] = data
+        self._rows[key] = row
+        self.time_ms = max(self.time_ms, timestamp_ms)
+
+    @property
+    def changed_bytes(self) -> int:
+        """About how many bytes the next commit will write to the store."""
+        return int(len(self._new) * self._row_bytes)
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """What came since the last commit, in the order of the keys."""
+        return sorted(self._new.items())
+
+    def committed(self) -> None:
+        """The changes are in the store now. Drops the oldest decoded rows that memory has no room for."""
+        self._new = {}
+        self._committed_ms = self.time_ms
+        room = int(self.cache_bytes / (self._row_bytes + _ROW_OVERHEAD_BYTES))
+        if len(self._rows) > room:
+            for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):
+                del self._rows[key]
+
+    def forget(self) -> None:
+        """Drop what came since the last commit, and all decoded rows: a handler may have changed values in place."""
+        self._new = {}
+        self._rows = {}
+        self.time_ms = self._committed_ms
+
+    def _load(self, key: bytes) -> J | None:
+        data = self._new[key] if key in self._new else self.store.get(key)
+        row: J | None = None
+        if data is not None:
+            self._row_bytes = 0.99 * self._row_bytes + 0.01 * (len(key) + len(data))
+            try:
+                row = self._codec.decode(data)
+            except PoisonRecord as error:
+                raise PoisonRecord(
+                    f"the row of the joined table {self.name!r} for key {key!r} cannot be decoded: {error.message}"
+                ) from error
+        self._rows[key] = row
+        return row
+
+
+Joined = Mapping[str, JoinedTable[Any]]
+"""By name of the table."""

@@ -1,0 +1,280 @@
+"""What only people ask of a cluster and do to it, by the command line: groups, brokers, offsets by time, a reset."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    ConsumerGroupState,
+    ConsumerGroupType,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+)
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
+
+from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.kafka.cluster import KafkaCluster
+from streamtable.kafka.consumer import offsets_of
+from streamtable.kafka.errors import MIGRATED, cause, describe
+from streamtable.types import Committed, TopicPartition, Watermarks
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerAddress:
+    """Where a broker says that it is reached."""
+
+    number: int
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMember:
+    """A live member of a group, and what it reads."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str
+    partitions: tuple[TopicPartition, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescription:
+    """A group as its coordinator describes it; of one that was only listed, `members` is empty.
+
+    Attributes:
+        state: stable, rebalancing, empty, dead and so on.
+        protocol: consumer or classic.
+        coordinator: `host:port`.
+    """
+
+    name: str
+    state: str
+    protocol: str
+    assignor: str = ""
+    coordinator: str = ""
+    members: tuple[GroupMember, ...] = ()
+
+
+class KafkaAdmin(KafkaCluster):
+    """A cluster with what a person may do to it. All methods raise `RetryLater` when there is no answer."""
+
+    def brokers(self) -> list[BrokerAddress]:
+        """All brokers; answers at once or not at all, so it also tells whether there is anybody."""
+        return [
+            BrokerAddress(each.id, each.host, each.port)
+            for each in sorted(self._metadata().brokers.values(), key=lambda each: each.id)
+        ]
+
+    def topic_partitions(self) -> dict[str, int]:
+        """How many partitions each topic has, internal ones included."""
+        return {name: len(topic.partitions) for name, topic in sorted(self._metadata().topics.items())}
+
+    def watermarks_known(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
+        """As `watermarks`, but partitions without a leader are left out."""
+        asked = list(places)
+        lows = self._offsets(asked, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        highs = self._offsets(asked, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+        return {
+            place: Watermarks(lows[place], highs[place])
+            for place in asked
+            if lows.get(place, -1) >= 0 and highs.get(place, -1) >= 0
+        }
+
+    def stable_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """How far committed records can be read: up to the first open transaction."""
+        return self._all_offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # the client's
+
+    def offsets_at(
+        self, places: Iterable[TopicPartition], milliseconds: int
+    ) -> dict[TopicPartition, int | None]:
+        """The first offset of each with a timestamp not before this one; None if there is none yet."""
+        spec = OffsetSpec.for_timestamp(milliseconds)
+        found = self._all_offsets(places, spec, IsolationLevel.READ_UNCOMMITTED)
+        return {place: offset if offset >= 0 else None for place, offset in found.items()}
+
+    def newest_timestamp(self, topic: str) -> int | None:
+        """The largest timestamp in a topic, in milliseconds since 1970; None if there is none or it may not be asked."""
+        places = [TopicPartition(topic, number) for number in range(self.topic_partitions().get(topic, 0))]
+        newest = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # the client's
+        answers = self._answers(places, newest, IsolationLevel.READ_UNCOMMITTED)
+        return max((each.timestamp for each in answers.values() if each.timestamp >= 0), default=None)
+
+    def groups(self) -> list[GroupDescription]:
+        """All groups, without their members."""
+        listed = self._answer(self._admin.list_consumer_groups(request_timeout=self._timeout))
+        for (
+            error
+        ) in listed.errors:  # of a broker that did not answer: a part of the list would look like all of it
+            raise self._silent(error)
+        return sorted(
+            (
+                GroupDescription(
+                    each.group_id, _name(each.state), _name(each.type or ConsumerGroupType.UNKNOWN)
+                )
+                for each in listed.valid
+            ),
+            key=lambda group: group.name,
+        )
+
+    def describe_groups(self, names: Iterable[str]) -> dict[str, GroupDescription]:
+        """Those among `names` that exist, with their members."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
+        asked = self._admin.describe_consumer_groups(wanted, request_timeout=self._timeout)
+        found = {}
+        for name, future in asked.items():
+            try:
+                answer: Any = self._result(future)
+            except KafkaException as error:
+                if cause(error).code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID):
+                    continue
+                raise self._silent(cause(error)) from error
+            if answer.state is not ConsumerGroupState.DEAD:
+                found[name] = _description(answer)
+        return found
+
+    def set_offsets(self, group: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """Set the committed offsets of a group that has no members.
+
+        Raises:
+            ConfigurationError: the broker refuses, because the group has members.
+        """
+        # By a consumer that never joins, as offsets are asked for, and for the same reason: see `stable_offsets`.
+        with self._asking:
+            if group not in self._outsiders:
+                self._outsiders[group] = self._outsider(group)
+            try:
+                answers = self._outsiders[group].commit(offsets=offsets_of(offsets), asynchronous=False)
+                errors = [(each, each.error) for each in answers if each.error is not None]
+            except KafkaException as exception:
+                errors = [(Partition(group), cause(exception))]
+        for each, error in errors:
+            if error.code() in MIGRATED:
+                raise ConfigurationError(
+                    f"the offsets of group {group!r} were not set: it has members ({describe(error)})"
+                )
+            raise RetryLater(
+                f"setting offsets of group {group!r} was not answered ({describe(error)})", topic=each.topic
+            )
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group with all its offsets; no error if there is none.
+
+        Raises:
+            ConfigurationError: the broker refuses, because the group has members.
+        """
+        (future,) = self._admin.delete_consumer_groups([group], request_timeout=self._timeout).values()
+        try:
+            self._result(future)
+        except KafkaException as exception:
+            error = cause(exception)
+            if error.code() == KafkaError.NON_EMPTY_GROUP:
+                raise ConfigurationError(
+                    f"group {group!r} was not deleted: it has members ({describe(error)})"
+                ) from exception
+            if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise self._silent(error) from exception
+
+    def delete_topic(self, name: str) -> None:
+        """Delete it; no error if there is none."""
+        (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
+        self._existing(future)
+
+    def own_settings(self, topic: str) -> dict[str, str]:
+        """What was set for this topic, as distinct from defaults: what it takes to make it again."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
+        return {
+            name: entry.value
+            for name, entry in self._answer(future).items()
+            if entry.value is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
+        }
+
+    def broker_settings(self, number: int) -> dict[str, str]:
+        """All settings of a broker that are not secret."""
+        resource = ConfigResource(ResourceType.BROKER, str(number))
+        (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
+        return {name: entry.value for name, entry in self._answer(future).items() if entry.value is not None}
+
+    def _metadata(self) -> Any:
+        try:
+            return self._admin.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            raise self._silent(cause(error)) from error
+
+    def _all_offsets(
+        self, places: Iterable[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        asked = list(places)
+        found = self._offsets(asked, spec, isolation)
+        if missing := [place for place in asked if place not in found]:
+            raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*missing[0])
+        return found
+
+    def _offsets(
+        self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, int]:
+        return {place: each.offset for place, each in self._answers(asked, spec, isolation).items()}
+
+    def _answers(
+        self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[TopicPartition, Any]:
+        """Partitions that nobody answers for are left out."""
+        if not asked:
+            return {}
+        futures = self._admin.list_offsets(
+            {Partition(*place): spec for place in asked},
+            isolation_level=isolation,
+            request_timeout=self._timeout,
+        )
+        found = {}
+        for each, future in futures.items():
+            place = TopicPartition(each.topic, each.partition)
+            try:
+                found[place] = self._result(future)
+            except KafkaException as error:
+                if cause(error).code() in _UNREACHED:
+                    raise self._silent(cause(error)) from error
+                continue
+            if found[place].offset == OFFSET_INVALID:  # no answer in time is no error for the client
+                raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*place)
+        return found
+
+
+_UNREACHED = {KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - codes
+
+
+def _name(value: ConsumerGroupState | ConsumerGroupType) -> str:
+    return value.name.lower().replace("_", " ")
+
+
+def _description(answer: Any) -> GroupDescription:
+    return GroupDescription(
+        name=answer.group_id,
+        # The client has no names yet for the states in which KIP-848 moves partitions, and says UNKNOWN.
+        state=_name(answer.state) if answer.state is not ConsumerGroupState.UNKNOWN else "rebalancing",
+        protocol=_name(answer.type),
+        assignor=answer.partition_assignor or "",
+        coordinator=f"{answer.coordinator.host}:{answer.coordinator.port}" if answer.coordinator else "",
+        members=tuple(
+            GroupMember(
+                member_id=each.member_id,
+                client_id=each.client_id,
+                host=each.host.removeprefix("/"),
+                instance_id=each.group_instance_id or "",
+                partitions=tuple(
+                    TopicPartition(place.topic, place.partition)
+                    for place in sorted(
+                        each.assignment.topic_partitions, key=lambda p: (p.topic, p.partition)
+                    )
+                ),
+            )
+            for each in answer.members
+        ),
+    )

@@ -1,0 +1,55 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from streamtable.engine.vitals import Vitals
+from streamtable.errors import StoreCorrupted
+from streamtable.graph import Group
+from streamtable.observe import Metrics, SilentProgress
+from streamtable.store.memory import MemoryStores
+from streamtable.types import TopicPartition, Watermarks
+
+
+def test_a_damaged_store_has_no_size_and_the_lag_is_told_all_the_same(
+    counted: Group[str, int], stores: MemoryStores, make_cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = make_cluster({})
+    cluster.marks = {TopicPartition("events", 0): Watermarks(0, 7)}
+    store = stores.open("counted-table", 0)
+    task = SimpleNamespace(partition=0, next_offsets={"events": 4}, stores={"counted-table": store})
+    registry = CollectorRegistry()
+    vitals = Vitals(counted, Metrics.register(registry), SilentProgress())
+    assignment: Any = SimpleNamespace(tasks={0: task})
+    place = {"group": "counted", "partition": "0"}
+
+    def size() -> float | None:
+        return registry.get_sample_value("streamtable_store_bytes", {**place, "topic": "counted-table"})
+
+    def fail() -> int:
+        raise StoreCorrupted("bit flip")
+
+    vitals.sample(assignment, cluster)
+    assert size() == 0
+    monkeypatch.setattr(store, "size_bytes", fail)
+    vitals.sample(assignment, cluster)
+    assert size() is None
+    assert registry.get_sample_value("streamtable_lag_records", {**place, "topic": "events"}) == 3
+
+
+def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:
+    registry = CollectorRegistry()
+    vitals = Vitals(counted, Metrics.register(registry), SilentProgress())
+
+    def lags() -> list[float | None]:
+        place = {"group": "counted", "topic": "counted-table"}
+        name = "streamtable_standby_lag_records"
+        return [registry.get_sample_value(name, {**place, "partition": str(p)}) for p in (0, 1)]
+
+    vitals.standby({TopicPartition("counted-table", 0): 4, TopicPartition("counted-table", 1): 0})
+    assert lags() == [4, 0]
+    vitals.standby({TopicPartition("counted-table", 1): 2})
+    assert lags() == [None, 2]
+    vitals.close()
+    assert lags() == [None, None]
