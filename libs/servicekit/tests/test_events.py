@@ -9,6 +9,8 @@ import pytest
 from starlette.responses import Response
 
 from servicekit.events import EventStreams, ServerEvent, Source
+from servicekit.guard import Limits
+from servicekit.problems import Problem
 from servicekit.rest import build_app
 from servicekit.server import HttpServer
 from servicekit.streams import Streams
@@ -23,11 +25,16 @@ class Feed:
         self.entered = 0
         self.left = threading.Event()
         self.ready = True
+        self.opening = threading.Event()
+        self.may_open = threading.Event()
+        self.may_open.set()
 
     @contextmanager
     def open(self) -> Iterator[Source]:
         if not self.ready:
             raise NotReady("not yet")
+        self.opening.set()
+        assert self.may_open.wait(30)
         self.entered += 1
         try:
             yield self.next
@@ -49,11 +56,13 @@ class Service:
         self.feed = Feed()
         self.streams = Streams(limit=2)
         self.events = EventStreams(self.streams, heartbeat_seconds=0.2, send_seconds=0.5)
-        app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"")
+        limits = Limits(deadline_seconds=3)
+        app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
         @app.get("/events")
         def events() -> Response:
-            return self.events.response(self.feed.open())
+            self.source = self.feed.open()  # kept, so that it is not left by being thrown away
+            return self.events.response(self.source)
 
         self.server = HttpServer(app, "127.0.0.1", 0, streams=self.streams)
         self.url = self.server.start() + "/events"
@@ -102,6 +111,16 @@ def test_a_source_that_is_not_ready_is_answered_with_503(service: Service) -> No
     assert service.streams.open_count == 0
 
 
+def test_a_source_that_opens_after_its_request_was_given_up_is_left_again(service: Service) -> None:
+    service.feed.may_open.clear()
+    assert httpx.get(service.url, timeout=20).status_code == 503
+    assert service.feed.opening.is_set()
+    assert not service.feed.left.is_set()
+    service.feed.may_open.set()
+    assert service.feed.left.wait(10)
+    wait_until(lambda: service.streams.open_count == 0)
+
+
 def test_more_streams_than_the_limit_are_answered_with_503(service: Service) -> None:
     with httpx.stream("GET", service.url), httpx.stream("GET", service.url):
         response = httpx.get(service.url)
@@ -124,3 +143,17 @@ def test_stopping_the_server_ends_streams_soon(service: Service) -> None:
         assert time.monotonic() - before < 5
         response.read()
     assert service.feed.left.is_set()
+
+
+def test_one_address_cannot_take_all_streams() -> None:
+    events = EventStreams(Streams(limit=4), per_peer=2)
+    with events.admit("a"), events.admit("a"):
+        with pytest.raises(Problem) as refused, events.admit("a"):
+            pass
+        assert refused.value.status == 429
+        assert refused.value.headers["Retry-After"] == "5"
+        with events.admit("b"):
+            assert events.streams.open_count == 3
+    with events.admit("a"):
+        assert events.streams.open_count == 1
+    events.close()

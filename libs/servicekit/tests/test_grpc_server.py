@@ -1,20 +1,23 @@
+import asyncio
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from servicekit.grpc_guard import Refused
-from servicekit.grpc_server import GrpcLimits, GrpcServer
+from servicekit.grpc_errors import Refused
+from servicekit.grpc_guard import GrpcLimits
+from servicekit.grpc_server import GrpcServer
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError, NotReady
 
 SECRET_TEXT = "a secret text of the implementation"
-LIMITS = GrpcLimits(receive_bytes=1000, unary_threads=1, waiting=2)
+LIMITS = GrpcLimits(receive_bytes=1000, threads=1, waiting=2, unread_seconds=1.0, drain_seconds=0.1)
 
 
 class Echo:
@@ -27,14 +30,14 @@ class Echo:
         self.release = threading.Event()
         self.stream_left = threading.Event()
 
-    def register(self, server: grpc.Server) -> None:
+    def register(self, server: Any) -> None:
         handlers = {
             "Unary": grpc.unary_unary_rpc_method_handler(self.unary),
             "Stream": grpc.unary_stream_rpc_method_handler(self.stream),
         }
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
 
-    def unary(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+    def unary(self, request: bytes, context: Any) -> bytes:
         match request:
             case b"crash":
                 raise RuntimeError(SECRET_TEXT)
@@ -47,14 +50,16 @@ class Echo:
                 assert self.release.wait(20)
         return request
 
-    def stream(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+    async def stream(self, request: bytes, context: Any) -> AsyncIterator[bytes]:
         try:
             with self.streams.admit() as alive:
                 yield b"first"
                 if request == b"crash":
                     raise RuntimeError(SECRET_TEXT)
-                while alive() and context.is_active():
-                    time.sleep(0.01)
+                while request == b"flood":
+                    yield bytes(100_000)
+                while alive():  # noqa: ASYNC110 as servicers do: no event says that a stream has become too old
+                    await asyncio.sleep(0.01)
         finally:
             self.stream_left.set()
 
@@ -164,10 +169,49 @@ def test_streams_beyond_the_limit_are_refused(channel: grpc.Channel) -> None:
     method = method_of(channel, "unary_stream", "/test.Echo/Stream")
     streams = [method(b""), method(b"")]
     assert [next(stream) for stream in streams] == [b"first", b"first"]
-    assert code_of(lambda: next(method(b""))) == grpc.StatusCode.UNAVAILABLE
+    assert code_of(lambda: next(method(b""))) == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert call(channel, b"hello") == b"hello", "unary calls have a thread of their own"
     for stream in streams:
         stream.cancel()
+
+
+def test_a_stream_that_its_caller_does_not_read_is_ended(channel: grpc.Channel, echo: Echo) -> None:
+    stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"flood")
+    wait_until(lambda: echo.streams.open_count == 1)
+    wait_until(lambda: echo.streams.open_count == 0)
+    assert call(channel, b"hello") == b"hello"
+    stream.cancel()
+
+
+def test_a_plain_generator_is_served_from_threads(echo: Echo) -> None:
+    def register(server: Any) -> None:
+        handlers = {"Count": grpc.unary_stream_rpc_method_handler(lambda request, _: iter([request] * 3))}
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+
+    server = GrpcServer("127.0.0.1", 0, register, ready=lambda: True, streams=Streams())
+    with grpc.insecure_channel(server.start()) as channel:
+        assert list(method_of(channel, "unary_stream", "/test.Echo/Count")(b"x")) == [b"x"] * 3
+    server.stop()
+
+
+def test_connections_are_bounded_and_silent_ones_closed(echo: Echo) -> None:
+    limits = GrpcLimits(connections=5, handshake_seconds=1.0, drain_seconds=0)
+    server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
+    port = int(server.start().rpartition(":")[2])
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        assert call(channel, b"hello") == b"hello"
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)]
+        for connection in silent:
+            connection.settimeout(10)
+            with suppress(ConnectionError):
+                while connection.recv(1000):
+                    pass
+        # All have been hung up on, and there is room again.
+        assert call(channel, b"hello") == b"hello"
+        other = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
+        assert call(stack.enter_context(other), b"hello") == b"hello"
+    server.stop()
 
 
 def test_more_waiting_calls_than_the_limit_are_refused_at_once(channel: grpc.Channel, echo: Echo) -> None:
@@ -197,6 +241,17 @@ def test_stopping_finishes_unary_calls_and_ends_streams(
     assert not stopping.is_alive()
 
 
+def test_new_calls_are_told_to_go_elsewhere_while_the_server_stops(
+    channel: grpc.Channel, server: GrpcServer, echo: Echo
+) -> None:
+    call(channel, b"hello")
+    stopping = threading.Thread(target=server.stop)
+    stopping.start()
+    wait_until(lambda: echo.streams.stopping)
+    assert code_of(lambda: call(channel, b"hello")) == grpc.StatusCode.UNAVAILABLE
+    stopping.join()
+
+
 def test_health_follows_readiness(channel: grpc.Channel, echo: Echo) -> None:
     stub = health_pb2_grpc.HealthStub(channel)
     request = health_pb2.HealthCheckRequest()
@@ -206,9 +261,21 @@ def test_health_follows_readiness(channel: grpc.Channel, echo: Echo) -> None:
     echo.ready = False
     assert stub.Check(request, timeout=5).status == health_pb2.HealthCheckResponse.NOT_SERVING
     assert next(watch).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    listed = stub.List(health_pb2.HealthListRequest(), timeout=5).statuses
+    assert listed[""].status == health_pb2.HealthCheckResponse.NOT_SERVING
     watch.cancel()
     other = health_pb2.HealthCheckRequest(service="other")
     assert code_of(lambda: stub.Check(other, timeout=5)) == grpc.StatusCode.NOT_FOUND
+
+
+def test_watches_of_health_take_no_places_of_streams(channel: grpc.Channel, echo: Echo) -> None:
+    stub = health_pb2_grpc.HealthStub(channel)
+    watches = [stub.Watch(health_pb2.HealthCheckRequest()) for _ in range(echo.streams.limit)]
+    assert {next(watch).status for watch in watches} == {health_pb2.HealthCheckResponse.SERVING}
+    stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
+    assert next(stream) == b"first"
+    for open_one in (stream, *watches):
+        open_one.cancel()
 
 
 def list_services(channel: grpc.Channel) -> Any:

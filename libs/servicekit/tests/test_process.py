@@ -67,3 +67,29 @@ def test_the_former_handlers_come_back() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
         assert signals.wait() == "SIGTERM"
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+CONNECTIONS = """
+import resource, sys
+from servicekit.process import allow_connections
+soft, hard, wanted = map(int, sys.argv[1:])
+resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+print(allow_connections(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "wanted", "allowed", "files"),
+    [
+        (1024, 5000, 2000, 2000, 2500),
+        (4096, 5000, 2000, 2000, 4096),
+        (1024, 1500, 2000, 1000, 1500),
+        (256, 256, 2000, 1, 256),
+    ],
+)
+def test_as_many_connections_are_allowed_as_the_system_lets_files_be_open(
+    soft: int, hard: int, wanted: int, allowed: int, files: int
+) -> None:
+    command = [sys.executable, "-c", CONNECTIONS, str(soft), str(hard), str(wanted)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(allowed), str(files)]

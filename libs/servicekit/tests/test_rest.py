@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from servicekit.guard import Limits
 from servicekit.problems import MEDIA_TYPE
-from servicekit.rest import Digits, Strict, build_app, only
+from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
 from servicekit.server import HttpServer
 from streamtable.errors import NotReady
 
@@ -31,6 +31,9 @@ class Order(Strict):
 class State:
     def __init__(self) -> None:
         self.ready = True
+        self.at_work = 0
+        self.most_at_work = 0
+        self.lock = threading.Lock()
         self.release = threading.Event()
 
 
@@ -49,7 +52,13 @@ def app(state: State) -> FastAPI:
         ready=lambda: state.ready,
         metrics=lambda: b"up 1\n",
         limits=Limits(
-            body_bytes=1000, path_bytes=200, query_bytes=300, headers=20, requests=8, deadline_seconds=0.3
+            body_bytes=1000,
+            path_bytes=200,
+            query_bytes=300,
+            headers=20,
+            requests=8,
+            queue_seconds=0.5,
+            deadline_seconds=1.5,  # which a busy machine needs for requests that wait for nothing
         ),
     )
 
@@ -58,7 +67,7 @@ def app(state: State) -> FastAPI:
         return order
 
     @app.get("/list", dependencies=[only("limit")])
-    def rows(limit: Annotated[Digits, Query(ge=1, le=100)] = 10) -> int:
+    def rows(limit: Annotated[int, Query(ge=1, le=100), PLAIN_DIGITS] = 10) -> int:
         return limit
 
     @app.get("/items/{name}", dependencies=[only()])
@@ -75,13 +84,18 @@ def app(state: State) -> FastAPI:
 
     @app.get("/slow")
     def slow() -> None:
-        state.release.wait(10)
+        with state.lock:
+            state.at_work += 1
+            state.most_at_work = max(state.most_at_work, state.at_work)
+        state.release.wait(30)
+        with state.lock:
+            state.at_work -= 1
 
     @app.get("/stream")
     async def stream() -> Response:
         async def parts() -> AsyncIterator[bytes]:
             yield b"first"
-            time.sleep(0.5)  # noqa: ASYNC251 longer than the deadline
+            time.sleep(1.8)  # noqa: ASYNC251 longer than the deadline
             yield b" second"
 
         return StreamingResponse(parts())
@@ -124,6 +138,11 @@ def test_a_valid_body_reaches_the_handler(client: httpx.Client) -> None:
     assert post(client, '{"name": "a", "amount": 3}').json() == {"name": "a", "amount": 3, "price": 1.0}
 
 
+@pytest.mark.parametrize("number", ["3", "3.0", "3e0", "0.3e1", "30E-1"])
+def test_a_whole_number_may_be_written_as_json_allows(client: httpx.Client, number: str) -> None:
+    assert post(client, f'{{"name": "a", "amount": {number}}}').json()["amount"] == 3
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -133,7 +152,9 @@ def test_a_valid_body_reaches_the_handler(client: httpx.Client) -> None:
         '{"name": "a", "amount": 1, "price": 1e400}',
         '{"name": "a", "amount": true}',
         '{"name": "a", "amount": "1"}',
-        '{"name": "a", "amount": 1.0}',
+        '{"name": "a", "amount": 1.5}',
+        '{"name": "a", "amount": 1e16}',
+        '{"name": "a", "amount": 0.9999999999999999}',
         '{"name": "a", "amount": 1001}',
         '{"name": "a", "amount": 9223372036854775808}',
         '{"name": 1, "amount": 1}',
@@ -146,6 +167,8 @@ def test_a_valid_body_reaches_the_handler(client: httpx.Client) -> None:
         "null",
         "",
         "{<evil>",
+        '{"name": "a", "amount": 1, "amount": 2}',
+        '{"name": "a", "amount": 1, "\\u0061mount": 2}',
     ],
 )
 def test_an_invalid_body_is_answered_with_422_that_names_fields_but_quotes_nothing(
@@ -163,6 +186,7 @@ def test_an_invalid_body_is_answered_with_422_that_names_fields_but_quotes_nothi
         b"\xff\xfe\xfa",
         b'{"name": "\xff", "amount": 1}',
         b"[" * 900,
+        '{"name": "a", "amount": 1}'.encode("utf-16"),
     ],
 )
 def test_bytes_that_are_hardly_json_are_answered_with_an_error_of_the_caller(
@@ -293,6 +317,19 @@ def test_requests_beyond_those_that_can_be_worked_on_are_refused(client: httpx.C
     wait_until(lambda: client.get("/list").status_code == 200)
 
 
+def test_handlers_that_hang_keep_their_places_after_they_were_given_up(
+    client: httpx.Client, state: State
+) -> None:
+    state.release.clear()
+    for _ in range(2):
+        with ThreadPoolExecutor(10) as pool:
+            assert {each.status_code for each in pool.map(lambda _: client.get("/slow"), range(10))} == {503}
+    assert state.most_at_work == 8
+    state.release.set()
+    wait_until(lambda: state.at_work == 0)
+    wait_until(lambda: client.get("/list").status_code == 200)
+
+
 def test_an_answer_that_has_begun_is_not_cut_by_the_deadline(client: httpx.Client) -> None:
     assert client.get("/stream").text == "first second"
 
@@ -316,12 +353,14 @@ def test_openapi_is_there_and_the_pages_that_show_it_are_not(client: httpx.Clien
     text = json.dumps(document)
     assert "Problem" in document["components"]["schemas"]
     assert "HTTPValidationError" not in text
+    limit = document["paths"]["/list"]["get"]["parameters"][0]["schema"]
+    assert (limit["minimum"], limit["maximum"]) == (1, 100)
     assert_problem(client.get("/docs"), 404)
     assert_problem(client.get("/redoc"), 404)
 
 
 def test_the_documentation_pages_can_be_asked_for() -> None:
-    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", docs=True)
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=Edge(docs=True))
     server = HttpServer(app, "127.0.0.1", 0)
     assert httpx.get(server.start() + "/docs").status_code == 200
     server.stop()

@@ -69,6 +69,16 @@ def test_a_worker_that_does_not_stop_is_killed() -> None:
     assert not alive(pid)
 
 
+def test_all_workers_have_the_same_time_to_stop() -> None:
+    with supervise(STUBBORN, STUBBORN, STUBBORN, stop_seconds=2.0) as supervisor:
+        for _ in range(3):
+            line(supervisor)
+        begun = time.monotonic()
+        supervisor.send_signal(signal.SIGINT)
+        assert supervisor.wait(20) == 128 + signal.SIGKILL
+        assert time.monotonic() - begun < 4.0
+
+
 def test_workers_stop_when_their_supervisor_is_killed() -> None:
     with supervise(GOOD) as supervisor:
         pid = int(line(supervisor))

@@ -6,15 +6,20 @@ thread, and a caller that does not read is cut off.
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Final
 
+from anyio import CancelScope
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from servicekit.problems import Problem
+from servicekit.ratelimit import peer_name
 from servicekit.streams import Streams
 
 WAIT_SECONDS: Final = 0.5
@@ -43,14 +48,22 @@ class EventStreams:
 
     Args:
         streams: admits them.
+        per_peer: how many from one address, so that one cannot take them all.
         heartbeat_seconds: a comment is sent after so long a silence, so that proxies keep the connection.
         send_seconds: a caller who takes nothing for so long is cut off.
     """
 
     def __init__(
-        self, streams: Streams, *, heartbeat_seconds: float = 15.0, send_seconds: float = 10.0
+        self,
+        streams: Streams,
+        *,
+        per_peer: int = 16,
+        heartbeat_seconds: float = 15.0,
+        send_seconds: float = 10.0,
     ) -> None:
         self.streams = streams
+        self._per_peer = per_peer
+        self._of_peer: Counter[str] = Counter()
         self.heartbeat_seconds = heartbeat_seconds
         self.send_seconds = send_seconds
         self.pool = ThreadPoolExecutor(streams.limit, thread_name_prefix="events")
@@ -58,6 +71,24 @@ class EventStreams:
     def response(self, source: AbstractContextManager[Source]) -> Response:
         """Answer with the events of `source`, which is entered when the stream is admitted and always left."""
         return _EventResponse(self, source)
+
+    @contextmanager
+    def admit(self, peer: str) -> Iterator[Callable[[], bool]]:
+        """Count a stream in, as `Streams.admit` does; in the event loop's thread.
+
+        Raises:
+            Problem: this address has as many as it may have.
+            RetryLater: there are too many of all, or the server is stopping.
+        """
+        if self._of_peer[peer] >= self._per_peer:
+            detail = f"one address may have {self._per_peer} streams; close one"
+            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, retry_after=5)
+        with self.streams.admit() as alive:
+            self._of_peer[peer] += 1
+            try:
+                yield alive
+            finally:
+                self._of_peer -= Counter([peer])  # forgets the address with its last stream
 
     def close(self) -> None:
         """End all streams and wait for their threads."""
@@ -75,9 +106,9 @@ class _EventResponse(Response):
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        del scope
-        with self._owner.streams.admit() as alive:
-            next_event = await self._in_thread(self._source.__enter__)
+        with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as alive:
+            with CancelScope(shield=True):  # given up now, it would be entered and never left
+                next_event = await self._in_thread(self._source.__enter__)
             gone = asyncio.ensure_future(_disconnected(receive))
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}

@@ -1,48 +1,29 @@
 """A grpcio server with bounds on everything a caller can use up, and the standard health service."""
 
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from threading import Thread
 from typing import Any, Final
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from servicekit.grpc_guard import CallGuard, Refused
+from servicekit.grpc_errors import Refused
+from servicekit.grpc_guard import CallGuard, Check, GrpcLimits
+from servicekit.grpc_metrics import CallMetrics
 from servicekit.process import say
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError
 
 _HEALTH_WATCH_SECONDS: Final = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class GrpcLimits:
-    """What callers may use.
-
-    Attributes:
-        receive_bytes: of one message.
-        metadata_bytes: of a call's headers.
-        unary_threads: unary calls that are worked on at a time; streams have threads of their own, one each.
-        waiting: calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
-        deadline_seconds_max: the farthest deadline of a unary call.
-        connection_age_seconds: after that the caller connects again (and so finds new replicas).
-        ping_seconds_min: a caller that pings more often is disconnected.
-    """
-
-    receive_bytes: int = 64 * 1024
-    metadata_bytes: int = 16 * 1024
-    unary_threads: int = 16
-    waiting: int = 64
-    deadline_seconds_max: float = 5.0
-    connection_age_seconds: float = 1800.0
-    ping_seconds_min: float = 10.0
+_HEALTH_WATCHES_MAX: Final = 64
 
 
 class GrpcServer:
-    """Serves on one address until stopped.
+    """Serves on one address until stopped, from an event loop in a thread of its own.
+
+    Methods are plain functions and generators, which run in threads, or coroutines and asynchronous generators.
 
     Args:
         host: to listen on.
@@ -51,6 +32,9 @@ class GrpcServer:
         ready: what the health service answers, SERVING or NOT_SERVING.
         streams: that the servicers admit their streams to; ended by `stop`.
         services: full names, told by reflection; empty: no reflection.
+        check: lets each call through, health excepted, or raises `Refused`; None: everybody may call.
+        metrics: told of each call; None: nobody is.
+        credentials: for TLS; None: without, which is for loopback and for networks that encrypt themselves.
         limits: what callers may use; default `GrpcLimits()`.
     """
 
@@ -58,28 +42,30 @@ class GrpcServer:
         self,
         host: str,
         port: int,
-        register: Callable[[grpc.Server], None],
+        register: Callable[[Any], None],
         *,
         ready: Callable[[], bool],
         streams: Streams,
         services: Sequence[str] = (),
+        check: Check | None = None,
+        metrics: CallMetrics | None = None,
+        credentials: grpc.ServerCredentials | None = None,
         limits: GrpcLimits | None = None,
     ) -> None:
-        limits = limits or GrpcLimits()
         self._host = host
         self._port = port
+        self._register = register
         self._streams = streams
-        threads = limits.unary_threads + streams.limit
-        self._server = grpc.server(
-            ThreadPoolExecutor(threads, thread_name_prefix="grpc"),
-            interceptors=[CallGuard(limits.deadline_seconds_max)],
-            options=_options(limits),
-            maximum_concurrent_rpcs=threads + limits.waiting,
-        )
-        register(self._server)
-        health_pb2_grpc.add_HealthServicer_to_server(_Health(ready, streams), self._server)
-        if services:
-            reflection.enable_server_reflection([*services, reflection.SERVICE_NAME], self._server)
+        # Streams of their own: whoever may connect may watch health, and must not take the callers' places with it.
+        self._health_watches = Streams(_HEALTH_WATCHES_MAX)
+        self._health = _Health(lambda: ready() and not streams.stopping, self._health_watches)
+        self._services = services
+        self._credentials = credentials
+        self._limits = limits or GrpcLimits()
+        self._guard = CallGuard(self._limits, check, metrics)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="grpc-loop", daemon=True)
+        self._server: Any = None
 
     def start(self) -> str:
         """Listen. Prints and returns the address, `host:port`.
@@ -88,21 +74,57 @@ class GrpcServer:
             ConfigurationError: the address cannot be listened on.
         """
         name = f"[{self._host}]" if ":" in self._host else self._host
+        self._thread.start()
         try:
-            port = self._server.add_insecure_port(f"{name}:{self._port}")
+            port = self._in_loop(self._start(name)).result()
         except RuntimeError as error:
+            self._end_loop()
             raise ConfigurationError(
                 f"cannot listen on {name}:{self._port}; is it in use by another program?"
             ) from error
-        self._server.start()
         address = f"{name}:{port}"
-        say(f"listening on grpc://{address}")
+        say(f"listening on {'grpc' if self._credentials is None else 'grpcs'}://{address}")
         return address
 
     def stop(self, grace_seconds: float = 10.0) -> None:
         """Take no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
         self._streams.stop()
-        self._server.stop(grace_seconds).wait()
+        self._health_watches.stop()
+        if self._server is not None:
+            self._in_loop(self._stop(grace_seconds)).result()
+            self._end_loop()
+
+    async def _stop(self, grace_seconds: float) -> None:
+        self._guard.stopping = True
+        # gRPC answers a call that arrives while it shuts down with CANCELLED, which no caller takes for "ask again".
+        await asyncio.sleep(self._limits.drain_seconds)
+        await self._server.stop(grace_seconds)
+
+    async def _start(self, name: str) -> int:
+        # The guard bounds the calls: grpcio's own bound refuses in words that say nothing of what to do.
+        server = grpc.aio.server(interceptors=[self._guard], options=_options(self._limits))
+        self._register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self._services:
+            reflection.enable_server_reflection([*self._services, reflection.SERVICE_NAME], server)
+        address = f"{name}:{self._port}"
+        if self._credentials is None:
+            port: int = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, self._credentials)
+        await server.start()
+        self._server = server
+        return port
+
+    def _in_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _end_loop(self) -> None:
+        self._server = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._guard.close()
 
 
 def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
@@ -110,9 +132,12 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
         ("grpc.max_receive_message_length", limits.receive_bytes),
         ("grpc.max_metadata_size", limits.metadata_bytes),
         ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
-        ("grpc.max_concurrent_streams", 100),
+        ("grpc.max_concurrent_streams", limits.connection_streams),
         # Without it a second server on the same port would quietly take half of the connections.
         ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1000)),
         ("grpc.max_connection_age_ms", int(limits.connection_age_seconds * 1000)),
         ("grpc.max_connection_age_grace_ms", 60_000),
         ("grpc.keepalive_time_ms", 30_000),
@@ -130,21 +155,27 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the packa
         self._ready = ready
         self._streams = streams
 
-    def Check(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802 gRPC's name
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
         del context
         _check_service(request)
         return self._status()
 
-    def Watch(self, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:  # noqa: N802 gRPC's name
+    async def List(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
+        del request, context
+        return health_pb2.HealthListResponse(statuses={"": self._status()})
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 gRPC's name
+        del context
         _check_service(request)
         sent = None
         with self._streams.admit() as alive:
-            while alive() and context.is_active():
+            while alive():
                 status = self._status()
                 if status != sent:
                     yield status
                     sent = status
-                time.sleep(_HEALTH_WATCH_SECONDS)
+                await asyncio.sleep(_HEALTH_WATCH_SECONDS)
+        raise self._streams.ended()
 
     def _status(self) -> Any:
         serving = health_pb2.HealthCheckResponse.SERVING

@@ -1,11 +1,13 @@
 """What a service does as a process: it stops at SIGTERM and SIGINT, and writes lines for who started it."""
 
+import resource
 import signal
 import sys
 from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Self
 
+OTHER_FILES: Final = 500  # what a service may have open besides its connections
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -52,6 +54,22 @@ class StopSignals:
             # The default action ends the process even while it waits inside of a C library.
             signal.signal(stop_signal, signal.SIG_DFL)
         self.ask(signal.Signals(number).name)
+
+
+def allow_connections(wanted: int) -> int:
+    """Let the process have so many connections open, as far as the system allows: its usual limit is 1024 files.
+
+    A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
+
+    Returns:
+        How many it may have; fewer than wanted where the hard limit (`ulimit -Hn`) forbids them, and at least 1.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = wanted + OTHER_FILES
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(1, min(wanted, most - OTHER_FILES))
 
 
 def say(text: str) -> None:

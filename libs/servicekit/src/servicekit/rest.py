@@ -1,23 +1,50 @@
 """A FastAPI application with everything a service has in common: limits, errors, health, metrics, OpenAPI."""
 
-from collections.abc import Callable, Sequence
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
+from fastapi.routing import APIRoute
 from pydantic import BaseModel, BeforeValidator, ConfigDict
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
 
-from servicekit import problems
-from servicekit.guard import Guard, Limits, unavailable
+from servicekit import openapi, problems
+from servicekit.admission import Admission, Forbidden, TooOften
+from servicekit.callers import Unauthenticated
+from servicekit.guard import Admit, Guard, Limits, unavailable
+from servicekit.measuring import HttpMetrics, Measure
 from servicekit.problems import Problem
 from streamtable.errors import RetryLater
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What stands between the network and an application.
+
+    Attributes:
+        admission: who may call, and how often; default: everybody.
+        measured: the instruments; None: nothing is measured.
+        metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
+        public: further addresses that ask for no credential: a page's own files.
+        docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
+    """
+
+    admission: Admission = field(default_factory=Admission)
+    measured: HttpMetrics | None = None
+    metrics_public: bool = True
+    docs: bool = False
+    public: frozenset[str] = frozenset()
 
 
 class Strict(BaseModel):
@@ -32,8 +59,39 @@ def _plain_digits(value: Any) -> Any:
     return value
 
 
-Digits = Annotated[int, BeforeValidator(_plain_digits)]
-"""A whole number in a query: ASCII digits only, where pydantic would take "1.0", " 1" and full-width ones too."""
+PLAIN_DIGITS = BeforeValidator(_plain_digits)
+"""Takes ASCII digits only, where pydantic would take "1.0", " 1" and full-width ones too. For a whole number in a query:
+`Annotated[int, Query(ge=1, le=9), PLAIN_DIGITS]`, in this order, or OpenAPI does not name the bounds.
+"""
+
+
+class Check(ABC):
+    """A dependency that is asked by the route itself: what FastAPI does for one takes longer than a short handler.
+
+    Attributes:
+        parameters: what it looks at, as OpenAPI describes them.
+    """
+
+    parameters: Sequence[Mapping[str, Any]] = ()
+
+    @abstractmethod
+    async def __call__(self, request: Request) -> None:
+        """In the event loop, so it must not block. Raises `Problem`."""
+
+
+@dataclass(frozen=True)
+class _Only(Check):
+    names: tuple[str, ...]
+
+    async def __call__(self, request: Request) -> None:
+        if not request.scope["query_string"]:
+            return
+        given = [name for name, _ in request.query_params.multi_items()]
+        if not set(given) <= set(self.names):
+            known = ", ".join(self.names) or "none"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
+        if len(set(given)) != len(given):
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
 
 
 def only(*names: str) -> Any:
@@ -41,16 +99,7 @@ def only(*names: str) -> Any:
 
     A parameter with a typing error would else be ignored in silence, and of two equal ones the last would win.
     """
-    known = ", ".join(names) or "none"
-
-    def check(request: Request) -> None:
-        given = [name for name, _ in request.query_params.multi_items()]
-        if not set(given) <= set(names):
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
-        if len(set(given)) != len(given):
-            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
-
-    return Depends(check)
+    return Depends(_Only(names))
 
 
 def build_app(
@@ -61,13 +110,14 @@ def build_app(
     metrics: Callable[[], bytes],
     description: str = "",
     limits: Limits | None = None,
-    docs: bool = False,
-    middleware: Sequence[Middleware] = (),
+    edge: Edge | None = None,
 ) -> FastAPI:
     """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
     Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
     handler becomes 503 with Retry-After, `Problem` what it says, any other exception 500 with a fixed text.
+
+    GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are.
 
     Args:
         title: of the API, for OpenAPI.
@@ -76,30 +126,131 @@ def build_app(
         metrics: the Prometheus text format; asked by `/metrics`.
         description: for OpenAPI.
         limits: what a request may cost; default `Limits()`.
-        docs: serve the interactive pages `/docs` too (they load scripts from elsewhere).
-        middleware: further layers inside the guard, the first one outermost.
+        edge: who may call, and what is measured; default `Edge()`.
     """
+    edge = edge or Edge()
+    guard = Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))
     app = FastAPI(
         title=title,
         version=version,
         description=description,
-        docs_url="/docs" if docs else None,
+        docs_url=None,
         redoc_url=None,
-        swagger_ui_oauth2_redirect_url=None,
         redirect_slashes=False,
-        middleware=[Middleware(Guard, limits=limits or Limits()), *middleware],
+        generate_unique_id_function=lambda route: route.name,  # what generated clients call it
+        middleware=[guard] if edge.measured is None else [Middleware(Measure, metrics=edge.measured), guard],
     )
     _add_health(app, ready, metrics)
+    if edge.docs:
+        openapi.add_page(app)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RetryLater, _on_retry_later)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
+    app.router.route_class = _StrictRoute
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way to extend it
     return app
 
 
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return _strict_json(await self.body())
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise json.JSONDecodeError("not strict JSON", "", 0) from error
+
+
+def _strict_json(body: bytes) -> Any:
+    """Read JSON as RFC 7493 has it; Python's parser alone takes NaN, UTF-16, repeated names and half characters."""
+    text = body.decode("utf-8")
+    made = json.loads(text, object_pairs_hook=_unique_names, parse_float=_number, parse_constant=_no_number)
+    if b"\\u" in body:
+        json.dumps(made, ensure_ascii=False).encode()  # fails on half a character, written as an escape
+    return made
+
+
+class _StrictRoute(APIRoute):
+    def __init__(
+        self, path: str, endpoint: Callable[..., Any], *, dependencies: Sequence[Any] = (), **more: Any
+    ) -> None:
+        self._checks = [each.dependency for each in dependencies if isinstance(each.dependency, Check)]
+        if parameters := [parameter for check in self._checks for parameter in check.parameters]:
+            more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
+        others = [each for each in dependencies if not isinstance(each.dependency, Check)]
+        super().__init__(path, endpoint, dependencies=others, **more)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, checks = super().get_route_handler(), self._checks
+
+        async def strict(request: Request) -> Response:
+            for check in checks:
+                await check(request)
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _unique_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) < len(members):
+        raise ValueError("a name is repeated")
+    return made
+
+
+def _number(text: str) -> float:
+    """1.0 and 1e0 are the number 1, and for JSON Schema an integer."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("the number is too large")
+    return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _admit(edge: Edge) -> Admit:
+    public = {"/livez", "/readyz"} | edge.public
+    public |= {"/metrics"} if edge.metrics_public else set()
+    public |= {"/docs", "/openapi.json"} if edge.docs else set()
+
+    def admit(scope: Scope) -> Mapping[str, str]:
+        if scope["path"] in public:
+            return {}
+        headers = dict(scope["headers"])  # the guard has refused those that are given twice
+        given, key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        if key is not None:
+            # Which of two counts must not depend on who looks, a proxy for example: none does.
+            given = b"Bearer " + key if given is None else b""
+        peer = scope["client"][0] if scope["client"] else None
+        needed = "read" if scope["method"] in {"GET", "HEAD"} else "write"
+        try:
+            authorization = None if given is None else given.decode("latin-1")
+            return edge.admission.admit(authorization, peer, needed).headers
+        except Unauthenticated as error:
+            challenge = 'Bearer error="invalid_token"' if error.given else "Bearer"
+            headers = {"WWW-Authenticate": challenge}
+            raise Problem(HTTPStatus.UNAUTHORIZED, str(error), headers=headers) from None
+        except Forbidden as error:
+            headers = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
+            raise Problem(HTTPStatus.FORBIDDEN, str(error), headers=headers) from None
+        except TooOften as error:
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                str(error),
+                retry_after=error.retry_after,
+                headers=error.headers,
+            ) from None
+
+    return admit
+
+
 def _add_health(app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
-    def livez() -> Response:
+    async def livez() -> (
+        Response
+    ):  # in the event loop: alive also while all threads wait, for Kafka for example
         return JSONResponse({"status": "alive"})
 
     def readyz() -> Response:
@@ -142,20 +293,6 @@ def _on_http(_: Request, error: Exception) -> Response:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our errors in place of its own."""
     if app.openapi_schema is None:
-        document = get_openapi(
-            title=app.title, version=app.version, description=app.description, routes=app.routes
-        )
-        schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        for name in ("HTTPValidationError", "ValidationError"):
-            schemas.pop(name, None)
-        schemas["Problem"] = problems.SCHEMA
-        content = {problems.MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}
-        for path in document.get("paths", {}).values():
-            for operation in path.values():
-                responses = operation["responses"]
-                responses.pop("422", None)
-                responses["default"] = {"description": "An error", "content": content}
-        app.openapi_schema = document
+        app.openapi_schema = openapi.document(app)
     return app.openapi_schema

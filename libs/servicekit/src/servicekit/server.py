@@ -1,29 +1,32 @@
 """Runs an ASGI application with uvicorn in a thread, so that the main thread is free for signals or other work."""
 
+import asyncio
 import socket
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
+from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp
 
+from servicekit.connections import ConnectionLimits, Connections
 from servicekit.process import say
 from servicekit.streams import Streams
 from streamtable.errors import ConfigurationError
 
 log = structlog.get_logger()
-KEEP_ALIVE_SECONDS: Final = 5
 HEAD_BYTES: Final = 16 * 1024
+_BACKLOG: Final = 1024  # connections that the kernel may hold until they are accepted
+# The event loop takes so many in a row before it reads what they sent. Were they as many as may be open, a flood would
+# push out an honest connection before its request was seen.
+_ACCEPTED_AT_ONCE: Final = 16
 _START_SECONDS: Final = 30.0
 
 
 class HttpServer:
     """Serves on one address until stopped.
-
-    uvicorn has no limit on the time that a request's head may take, and its limit on connections counts idle ones:
-    on an open network a proxy with such limits belongs in front.
 
     Args:
         app: the application.
@@ -31,17 +34,32 @@ class HttpServer:
         port: to listen on; 0: a free one.
         streams: long-lived answers, ended by `stop`; None if the application has none.
         grace_seconds: for requests that are being worked on when `stop` is called.
+        threads: handlers written as plain functions that run at a time. Few where they compute, because the threads
+            share one interpreter with the server; many where they wait.
+        limits: of connections; default `ConnectionLimits()`.
+        dropped: told why, one of `servicekit.connections.REASONS`, whenever a connection is dropped.
     """
 
     def __init__(
-        self, app: ASGIApp, host: str, port: int, *, streams: Streams | None = None, grace_seconds: int = 10
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        streams: Streams | None = None,
+        grace_seconds: int = 10,
+        threads: int = 40,
+        limits: ConnectionLimits | None = None,
+        dropped: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._host = host
         self._port = port
         self._streams = streams
+        self.connections = Connections(limits or ConnectionLimits(), dropped)
+        protocol: Any = self.connections.protocol  # uvicorn calls it like the class that its types ask for
         config = uvicorn.Config(
             app,
-            http="h11",
+            http=protocol,
             ws="none",
             loop="asyncio",
             lifespan="off",
@@ -49,13 +67,17 @@ class HttpServer:
             access_log=False,
             server_header=False,
             proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
+            backlog=_ACCEPTED_AT_ONCE,
+            log_level="error",  # below are its start, its end, and every request that is no HTTP
+            timeout_keep_alive=self.connections.limits.idle_seconds,
             timeout_graceful_shutdown=grace_seconds,
             h11_max_incomplete_event_size=HEAD_BYTES,
         )
+        self._threads = threads
         self._started = Event()
-        self._server = _Uvicorn(config, self._started.set)
+        self._server = _Uvicorn(config, self._on_started)
         self._thread: Thread | None = None
+        self._listener: socket.socket
 
     def start(self) -> str:
         """Listen. Prints, logs and returns the URL.
@@ -63,7 +85,7 @@ class HttpServer:
         Raises:
             ConfigurationError: the address cannot be listened on.
         """
-        listener = _listen(self._host, self._port)
+        listener = self._listener = _listen(self._host, self._port)
         port = listener.getsockname()[1]
         self._thread = Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
         self._thread.start()
@@ -73,6 +95,12 @@ class HttpServer:
         say(f"listening on {url}")
         log.info("listening", url=url)
         return url
+
+    def _on_started(self) -> None:
+        current_default_thread_limiter().total_tokens = self._threads
+        self._listener.listen(_BACKLOG)  # asyncio has set it to what it accepts at once
+        self.connections.start(asyncio.get_running_loop())
+        self._started.set()
 
     def stop(self) -> None:
         """Accept nothing more, end streams, finish what was accepted, and return when that is done."""
@@ -91,7 +119,7 @@ def _listen(host: str, port: int) -> socket.socket:
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
-        listener.listen(128)
+        listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
         raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from error

@@ -8,6 +8,14 @@ from threading import Event, Lock
 from streamtable.errors import RetryLater
 
 
+class TooManyStreams(RetryLater):
+    """As many as there may be are open."""
+
+
+class Stopping(RetryLater):
+    """The server is being stopped: another one, or the next, will answer."""
+
+
 class Streams:
     """Admits streams and ends them. Any thread.
 
@@ -31,16 +39,23 @@ class Streams:
     def open_count(self) -> int:
         return self._open
 
+    @property
+    def stopping(self) -> bool:
+        return self._stopping.is_set()
+
     @contextmanager
     def admit(self) -> Iterator[Callable[[], bool]]:
         """Count a stream in; yields a function that says whether it may go on, to be asked about every second.
 
         Raises:
-            RetryLater: there are too many, or the server is stopping.
+            TooManyStreams: ask again later.
+            Stopping: ask another server.
         """
         with self._lock:
-            if self._open >= self.limit or self._stopping.is_set():
-                raise RetryLater("too many streams are open; ask again later")
+            if self._stopping.is_set():
+                raise Stopping("the server is stopping; ask again")
+            if self._open >= self.limit:
+                raise TooManyStreams("too many streams are open; ask again later")
             self._open += 1
         end = self._clock() + self._seconds_max
         try:
@@ -48,6 +63,12 @@ class Streams:
         finally:
             with self._lock:
                 self._open -= 1
+
+    def ended(self) -> RetryLater:
+        """Why a stream that may not go on has ended, to be raised."""
+        if self.stopping:
+            return Stopping("the server is stopping; ask again")
+        return RetryLater("the stream has reached its greatest age; ask again")
 
     def stop(self) -> None:
         """End all streams soon and admit no more."""

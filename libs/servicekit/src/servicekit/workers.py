@@ -3,6 +3,7 @@
 import os
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -48,7 +49,8 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
         ended = [process for process in running if process.returncode is not None]
         for process in running:
             process.terminate()
-        codes = [_end(process, stop_seconds) for process in [*ended, *running]]
+        end = time.monotonic() + stop_seconds
+        codes = [_end(process, end) for process in [*ended, *running]]
     return next((code for code in codes if code), 0 if reason else 1)
 
 
@@ -72,9 +74,9 @@ def _start(worker: Worker) -> "subprocess.Popen[bytes]":
     )
 
 
-def _end(process: "subprocess.Popen[bytes]", seconds: float) -> int:
+def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
     try:
-        process.wait(seconds)
+        process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         log.warning("worker does not stop and is killed", pid=process.pid)
         process.kill()

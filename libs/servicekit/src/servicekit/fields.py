@@ -1,0 +1,46 @@
+"""Kinds of members that requests have, strict ones, as pydantic checks them and OpenAPI describes them."""
+
+import unicodedata
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import AfterValidator, BeforeValidator, Field
+
+_TIME_MS_MAX: Final = 2**53 - 1  # what JavaScript's numbers hold exactly
+
+
+def _no_control_characters(text: str) -> str:
+    if any(unicodedata.category(character) == "Cc" for character in text):
+        raise ValueError("must not contain control characters")
+    return text
+
+
+LINE: Final = AfterValidator(_no_control_characters)
+"""A text without control characters: `Annotated[str, Field(max_length=9, json_schema_extra=LINE_SCHEMA), LINE]`.
+
+In this order: what is said of lengths after a validator of ours, pydantic words as if for lists.
+"""
+
+LINE_SCHEMA: Final[dict[str, Any]] = {"pattern": r"^[^\u0000-\u001f\u007f-\u009f]*$"}
+"""The same for OpenAPI."""
+
+
+def _canonical_uuid(value: object) -> object:
+    # Strict models take no text for a UUID in parsed JSON, and lenient ones take braces, "urn:uuid:" and bytes.
+    if value is None:
+        return None
+    if isinstance(value, str):
+        try:
+            parsed = UUID(value)
+        except ValueError:
+            raise ValueError("must be a UUID") from None
+        if str(parsed) == value.lower():
+            return parsed
+    raise ValueError("must be a UUID")
+
+
+CANONICAL_UUID: Final = BeforeValidator(_canonical_uuid)
+"""Takes a UUID as text with hyphens, or null, and nothing else: `Annotated[UUID | None, CANONICAL_UUID]`."""
+
+TIME_MS: Final = Field(ge=0, le=_TIME_MS_MAX)
+"""Bounds of a time in milliseconds since 1970."""

@@ -1,0 +1,163 @@
+"""Get, MultiGet, Scan and Watch over a table of rows by user, before they become the messages of a service."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import grpc
+
+from servicekit.feeds import Feed, Feeds
+from servicekit.grpc_errors import RETRY_SECONDS, Refused, invalid
+from servicekit.streams import Streams
+from servicekit.tables import STALE_SECONDS, Answer, Change, UserTable, age_seconds
+from servicekit.user_ids import user_id, user_id_prefix
+from streamtable.errors import StreamtableError
+
+V = TypeVar("V")
+
+KEYS_MAX: Final = 1000
+SCAN_ROWS_DEFAULT: Final = 1000
+SCAN_ROWS_MAX: Final = 100_000
+SCAN_ROWS_IN_MESSAGE: Final = 500
+
+WATCHES_OF_MANY_MAX: Final = 100
+"""Each holds up to 10,000 changes for a caller who reads slowly. One of a single user holds few."""
+
+
+class ScanRequest(Protocol):
+    """What the services' messages of this name have in common."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def start_after(self) -> str: ...
+    @property
+    def limit(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[V]):
+    """Users and their rows, as of one moment."""
+
+    rows: list[tuple[str, V]]
+    age_seconds: float
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What rows are asked for by.
+
+    Attributes:
+        field: of the messages, which is called so, and with an s where there are several.
+        check: returns a key if it can be one, or raises ValueError with the rule.
+        check_prefix: the same of the beginning of one.
+    """
+
+    field: str
+    check: Callable[[str], str]
+    check_prefix: Callable[[str], str]
+
+
+USER_IDS: Final = Keys("user_id", user_id, user_id_prefix)
+
+
+class GrpcTable(Generic[V]):
+    """Answers calls.
+
+    Args:
+        table: the rows.
+        streams: admits scans and watches.
+        missing: what is said where a user has no row.
+        keys: the kind of keys, where it is not users.
+    """
+
+    def __init__(self, table: UserTable[V], streams: Streams, missing: str, keys: Keys = USER_IDS) -> None:
+        self._keys = keys
+        self._table = table
+        self._streams = streams
+        self._missing = missing
+        self._watches_of_many = Streams(WATCHES_OF_MANY_MAX)
+        self._feeds = Feeds()
+
+    def get(self, user: str) -> tuple[Answer[V], V]:
+        """The answer about one user, and its row."""
+        answer = self._table.answer(self._key(user))
+        row = answer.value
+        if row is None:
+            raise Refused(grpc.StatusCode.NOT_FOUND, self._missing)
+        return answer, row
+
+    def get_many(self, users: Iterable[str]) -> Iterator[tuple[str, Answer[V], V]]:
+        """Those of the users that have a row, in their order, each with its answer and the row."""
+        given = list(users)
+        if len(given) > KEYS_MAX:
+            raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
+        age_seconds(self._table)  # not before the copy is complete, even if nobody is asked for
+        for user in [self._key(text, f"s[{n}]") for n, text in enumerate(given)]:
+            answer = self._table.answer(user)
+            if (row := answer.value) is not None:
+                yield user, answer, row
+
+    def scan(self, request: ScanRequest) -> Iterator[Page[V]]:
+        """Users in order, page after page."""
+        prefix = self._prefix(request.prefix)
+        after: str | None = request.start_after or None
+        if not 0 <= request.limit <= SCAN_ROWS_MAX:
+            raise invalid("limit", f"0 to {SCAN_ROWS_MAX}")
+        left = request.limit or SCAN_ROWS_DEFAULT
+        with self._streams.admit() as alive:
+            while left > 0:
+                if not alive():
+                    raise self._streams.ended()
+                # A page at a time: a caller who reads slowly must not hold a snapshot of the store open.
+                size = min(left, SCAN_ROWS_IN_MESSAGE)
+                rows = list(islice(self._table.iterate(prefix, after), size))
+                age = age_seconds(self._table)
+                yield Page(rows, age, age > STALE_SECONDS)
+                if len(rows) < size:
+                    return
+                left -= size
+                after = rows[-1][0]
+
+    async def watch(self, request: Any, context: Any) -> AsyncGenerator[Change[V], None]:
+        """Each change from now on, as the request's `target` says: of one user, or of all with a prefix."""
+        one = request.WhichOneof("target") == self._keys.field
+        key = self._key(getattr(request, self._keys.field)) if one else None
+        prefix = None if one else self._prefix(request.prefix)
+        with (
+            self._streams.admit() as alive,
+            nullcontext() if prefix is None else self._watches_of_many.admit(),
+            self._table.watch(key=key, prefix=prefix) as watch,
+            self._feeds.feed(watch, alive) as feed,
+        ):
+            age_seconds(self._table)  # not before the copy is complete
+            # So that the caller knows from when on it misses nothing, before the first change.
+            await context.send_initial_metadata(())
+            while (change := await _next(feed)) is not None:
+                yield change
+        raise self._streams.ended()
+
+    def _key(self, text: str, place: str = "") -> str:
+        try:
+            return self._keys.check(text)
+        except ValueError as error:
+            raise invalid(f"{self._keys.field}{place}", str(error)) from None
+
+    def _prefix(self, text: str) -> str:
+        try:
+            return self._keys.check_prefix(text)
+        except ValueError as error:
+            raise invalid("prefix", str(error)) from None
+
+
+async def _next(feed: Feed[V]) -> Change[V] | None:
+    try:
+        return await feed.next()
+    except StreamtableError:
+        details = "changes were missed; watch again, then read what may have changed"
+        raise Refused(
+            grpc.StatusCode.UNAVAILABLE, details, reason="MISSED_CHANGES", retry_seconds=RETRY_SECONDS
+        ) from None

@@ -1,0 +1,32 @@
+"""Options that the commands of services have in common."""
+
+import math
+from typing import Annotated
+
+import typer
+
+
+def _finite(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter("must be a finite number")
+    return value
+
+
+FailFast = Annotated[
+    bool,
+    typer.Option("--fail-fast", help="Stop if Kafka does not answer within 3 s, instead of waiting for it."),
+]
+Workers = Annotated[
+    int, typer.Option(min=1, max=64, help="Processes to start; the partitions are spread over them.")
+]
+Parent = Annotated[int | None, typer.Option(hidden=True)]
+Rate = Annotated[
+    float, typer.Option(min=0, callback=_finite, help="Records a second; 0: as fast as it goes.")
+]
+Keys = Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of users.")]
+Skew = Annotated[
+    float, typer.Option(min=0, max=10, callback=_finite, help="Exponent of Zipf's law; 0: all users alike.")
+]
+Count = Annotated[int | None, typer.Option(min=1, help="Stop after so many records.")]
+Seconds = Annotated[float | None, typer.Option(min=0, callback=_finite, help="Stop after so much time.")]
+Seed = Annotated[int, typer.Option(help="Of the random choices: the same seed gives the same records.")]

@@ -1,0 +1,90 @@
+"""What services ask of a table of rows by user: `streamtable.View` is one, a test's dictionary another."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import Final, Protocol, TypeVar
+
+from streamtable.errors import NotReady
+
+V_co = TypeVar("V_co", covariant=True)
+
+STALE_SECONDS: Final = 5.0
+"""Age from which an answer about many users is marked stale; the view does it itself for single ones."""
+
+
+class Answer(Protocol[V_co]):
+    """A row with how current it is."""
+
+    @property
+    def value(self) -> V_co | None: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def age_seconds(self) -> float: ...
+    @property
+    def stale(self) -> bool: ...
+
+
+class Change(Protocol[V_co]):
+    """A user's new row; None: deleted."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def value(self) -> V_co | None: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+
+
+class Watch(Protocol[V_co]):
+    """Changes from the moment it was opened."""
+
+    @property
+    def ended(self) -> bool: ...
+
+    def next(self, timeout: float) -> Change[V_co] | None:
+        """The next change; None after `timeout` seconds, or when it has ended.
+
+        Raises:
+            StreamtableError: changes were missed, because the reader was too slow.
+        """
+        ...
+
+
+class Position(Protocol):
+    """How far one partition has come."""
+
+    @property
+    def age_seconds(self) -> float: ...
+
+
+class UserTable(Protocol[V_co]):
+    """Rows by user. Until the copy is complete, what asks for rows raises `NotReady`."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def get(self, key: str) -> V_co | None: ...
+
+    def answer(self, key: str) -> Answer[V_co]: ...
+
+    def iterate(self, prefix: str | None = None, after: str | None = None) -> Iterator[tuple[str, V_co]]:
+        """Users in the order of their ids' UTF-8 bytes."""
+        ...
+
+    def watch(self, key: str | None = None, prefix: str | None = None) -> AbstractContextManager[Watch[V_co]]:
+        """Changes from now on; also while the copy is not complete."""
+        ...
+
+    def position(self) -> Mapping[int, Position]: ...
+
+
+def age_seconds(table: UserTable[object]) -> float:
+    """The age of the copy: that of its oldest partition. Raises `NotReady`."""
+    if not table.ready:
+        raise NotReady("the table is being loaded")
+    return max(position.age_seconds for position in table.position().values())

@@ -1,0 +1,40 @@
+from pathlib import Path
+
+import pytest
+
+from servicekit.grpc_tls import credentials_of, server_credentials
+from servicekit.settings import EdgeSettings
+from streamtable.errors import ConfigurationError
+
+
+def test_there_are_no_credentials_unless_settings_name_files() -> None:
+    assert credentials_of(EdgeSettings()) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_files_that_are_no_certificate_are_an_error_in_words(tmp_path: Path, content: bytes) -> None:
+    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
+    certificate.write_bytes(content)
+    key.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"server\.crt and .*server\.key are no certificate"):
+        credentials_of(EdgeSettings(grpc_certificate_file=certificate, grpc_key_file=key))
+
+
+def test_a_file_that_is_missing_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"server\.crt"):
+        server_credentials(tmp_path / "server.crt", tmp_path / "server.key")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"SERVICEKIT_GRPC_KEY_FILE"},
+        {"SERVICEKIT_GRPC_CERTIFICATE_FILE"},
+        {"SERVICEKIT_GRPC_CLIENT_AUTHORITIES_FILE"},
+    ],
+)
+def test_files_that_belong_together_are_set_together(given: set[str]) -> None:
+    with pytest.raises(ConfigurationError, match="GRPC_CERTIFICATE_FILE"):
+        EdgeSettings.from_environment(dict.fromkeys(given, __file__))

@@ -1,0 +1,74 @@
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+import pytest
+
+from servicekit.process import StopSignals
+from servicekit.runtime import Reachable, wait_for_topic, wait_to_stop
+from streamtable.errors import RetryLater, TopicMismatch
+from streamtable.ports import TopicInfo
+
+
+class SilentCluster:
+    """A cluster that does not answer until it is told to, and then has one topic."""
+
+    def __init__(self) -> None:
+        self.answers = False
+        self.asked = 0
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        self.asked += 1
+        if not self.answers:
+            raise RetryLater("no answer")
+        there = {"there": TopicInfo("there", 1, "id", False, 0, 0)}
+        return {name: there[name] for name in names if name in there}
+
+
+@pytest.fixture
+def cluster() -> SilentCluster:
+    return SilentCluster()
+
+
+def test_it_waits_until_the_broker_answers(cluster: SilentCluster) -> None:
+    threading.Timer(0.1, setattr, (cluster, "answers", True)).start()
+    with StopSignals() as signals:
+        wait_for_topic(cluster, "there", 30, signals)
+    assert cluster.asked > 1
+
+
+def test_a_missing_topic_is_an_error(cluster: SilentCluster) -> None:
+    cluster.answers = True
+    with StopSignals() as signals, pytest.raises(TopicMismatch, match="no topic 'missing'"):
+        wait_for_topic(cluster, "missing", 30, signals)
+
+
+def test_a_silent_broker_is_an_error_after_the_time(cluster: SilentCluster) -> None:
+    with StopSignals() as signals, pytest.raises(RetryLater):
+        wait_for_topic(cluster, "there", 0.1, signals)
+
+
+def test_a_request_to_stop_ends_the_waiting_and_is_not_lost(cluster: SilentCluster) -> None:
+    with StopSignals() as signals:
+        signals.ask("test")
+        wait_for_topic(cluster, "there", 30, signals)
+        assert signals.wait(0) == "test"
+
+
+def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> None:
+    reachable = Reachable(cluster, "there", seconds=0.1)
+    assert not reachable()
+    cluster.answers = True
+    assert not reachable()
+    assert cluster.asked == 1
+    end = time.monotonic() + 10
+    while not reachable():
+        assert time.monotonic() < end
+
+
+def test_what_the_check_raises_ends_the_waiting() -> None:
+    def check() -> None:
+        raise RetryLater("the view has stopped")
+
+    with StopSignals() as signals, pytest.raises(RetryLater, match="the view has stopped"):
+        wait_to_stop(signals, check)

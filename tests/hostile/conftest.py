@@ -1,0 +1,42 @@
+"""For the hostile tests: the REST services, each started once for all tests of a file."""
+
+from collections.abc import Iterator
+
+import pytest
+from tests.hostile.rest_world import (
+    Service,
+    emitter_service,
+    query_service,
+    statuses_service,
+    users_service,
+)
+
+from localkafka.broker import Broker
+
+
+@pytest.fixture(scope="module")
+def query(broker: Broker) -> Iterator[Service]:
+    """A query service whose table holds `rest_world.ROWS`."""
+    with query_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def emitter(broker: Broker) -> Iterator[Service]:
+    """An emitter service."""
+    with emitter_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def users(broker: Broker) -> Iterator[Service]:
+    """A query service of user statuses whose tables hold `rest_world.STATUSES` and `rest_world.ROWS`."""
+    with users_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def statuses(broker: Broker) -> Iterator[Service]:
+    """An emitter service of user statuses."""
+    with statuses_service(broker) as service:
+        yield service

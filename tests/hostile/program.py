@@ -1,0 +1,103 @@
+"""A service as a process, from its listening to its end."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Thread
+from typing import Final
+
+from localkafka.broker import Broker
+
+OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "SERVICEKIT_")
+_LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.02)
+
+
+@dataclass
+class Program:
+    """A process that runs, and what it has written so far."""
+
+    process: "subprocess.Popen[str]"
+    lines: list[str]
+
+    def memory_mb(self) -> float:
+        found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.process.pid}/status").read_text("ascii"))
+        assert found is not None
+        return int(found[1]) / 1024
+
+    def check_alive(self) -> None:
+        assert self.process.poll() is None, "".join(self.lines)
+
+    def check_log(self) -> None:
+        """Nothing was logged that nobody foresaw."""
+        unforeseen = [line for line in self.lines if "Traceback" in line or '"level": "error"' in line]
+        assert not unforeseen, unforeseen
+
+
+@contextmanager
+def program(
+    broker: Broker,
+    command: str,
+    scheme: str,
+    environment: Mapping[str, str],
+    module: str = "click_count.main",
+) -> Iterator[tuple[Program, str]]:
+    """Start a service, and say where it listens, without the scheme.
+
+    Args:
+        broker: that it uses.
+        command: of the service.
+        scheme: the beginning of that of the address that is asked for.
+        environment: its settings, beyond its usual ones; none comes from this process.
+        module: of the service.
+    """
+    with ExitStack() as stack:
+        own = {
+            "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+            "STREAMTABLE_LOG_FORMAT": "json",
+            "STREAMTABLE_INSTANCE_ID": "hostile",
+            "STREAMTABLE_STATE_DIR": stack.enter_context(TemporaryDirectory(prefix="streamtable-hostile-")),
+        }
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, command],
+            env={**clean, **own, **environment},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        started = Program(process, [])
+        reader = Thread(target=_read, args=(started,))
+        reader.start()
+        stack.callback(reader.join)
+        stack.callback(process.wait, 30)
+        stack.callback(process.kill)
+        addresses: list[str] = []
+
+        def listening() -> bool:
+            matches = (_LISTENING.match(line) for line in started.lines)
+            addresses.extend(match[2] for match in matches if match and match[1].startswith(scheme))
+            started.check_alive()
+            return bool(addresses)
+
+        wait_until(listening, 90)
+        yield started, addresses[0]
+
+
+def _read(started: Program) -> None:
+    assert started.process.stdout is not None
+    started.lines.extend(started.process.stdout)
+    started.process.stdout.close()

@@ -1,0 +1,153 @@
+"""The REST services as processes on a real broker, and raw callers of them."""
+
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import httpx
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from tests.hostile.program import Program, program, wait_until
+
+from click_count import topics as click_topics
+from contracts.records import UserStatus
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from streamtable import Table
+from user_status import topics as status_topics
+
+ROWS: Final = {
+    "alice": 3,
+    "bob": 2,
+    "\u00e9": 7,
+    "e\u0301": 8,
+    **{f"user-{n:04}": n + 1 for n in range(2000)},
+}
+STATUSES: Final = {
+    user: UserStatus(status=f"says {user}", at=n, id=f"0190f6a2-5a7c-7c3e-8f3e-{n:012}", clicks=n)
+    for n, user in enumerate(["alice", "carol", *(f"user-{n:04}" for n in range(1000, 3000))])
+}
+PARTITIONS: Final = 4
+
+
+@dataclass
+class Service(Program):
+    """One running service."""
+
+    url: str
+
+    @property
+    def address(self) -> tuple[str, int]:
+        url = httpx.URL(self.url)
+        return url.host, url.port or 0
+
+    def open_files(self) -> int:
+        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+
+    def raw(self, request: bytes, seconds: float = 10.0) -> bytes:
+        """Send bytes and return all that is answered until the connection ends, or nothing comes for so long."""
+        with socket.create_connection(self.address, timeout=seconds) as connection:
+            return exchange(connection, request)
+
+    def check_sound(self) -> None:
+        """It runs, and nothing was logged that nobody foresaw."""
+        self.check_alive()
+        self.check_log()
+
+
+def exchange(connection: socket.socket, request: bytes) -> bytes:
+    """Send bytes on an open connection and return all that is answered until it ends or falls silent."""
+    answer = b""
+    try:
+        connection.sendall(request)
+        while part := connection.recv(65536):
+            answer += part
+    except (TimeoutError, ConnectionError):
+        pass  # what was answered before is judged
+    return answer
+
+
+@contextmanager
+def running(
+    broker: Broker, command: str, module: str = "click_count.main", **environment: str
+) -> Iterator[Service]:
+    """A service as a process, from its listening to its end."""
+    own = {"STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0", **environment}
+    with program(broker, command, "http", own, module) as (started, address):
+        service = Service(started.process, started.lines, f"http://{address}")
+        wait_until(lambda: httpx.get(f"{service.url}/readyz").status_code == 200, 60)
+        yield service
+
+
+@contextmanager
+def query_service(
+    broker: Broker, headers: Mapping[str, str] | None = None, **environment: str
+) -> Iterator[Service]:
+    """A query service with a table of its own, which holds `ROWS`; `headers` for the question whether it has begun."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        group = topics.name("count")
+        topics.create("count-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        produce(broker, click_topics.by_count(group).table, ROWS)
+        with running(broker, "query", CLICK_COUNT_GROUP=group, **environment) as service:
+            wait_until(lambda: httpx.get(f"{service.url}/top", headers=headers).status_code in {200, 429})
+            yield service
+    finally:
+        topics.delete_all()
+
+
+@contextmanager
+def users_service(broker: Broker) -> Iterator[Service]:
+    """A query service of user statuses, with tables of its own, which hold `STATUSES` and `ROWS`."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        clicks, statuses = topics.name("count"), topics.name("status")
+        for table in ("count-table", "status-table"):
+            topics.create(table, partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        counts = status_topics.click_counts(clicks)
+        produce(broker, counts, ROWS)
+        produce(broker, status_topics.statuses(statuses, clicks).table, STATUSES)
+        names = {"USER_STATUS_GROUP": statuses, "USER_STATUS_CLICKS_GROUP": clicks}
+        with running(broker, "query", "user_status.main", **names) as service:
+            yield service
+    finally:
+        topics.delete_all()
+
+
+@contextmanager
+def emitter_service(broker: Broker, **environment: str) -> Iterator[Service]:
+    """An emitter service, with the topic that it writes to."""
+    with _topic(broker, click_topics.USER_CLICKS.name), running(broker, "emitter", **environment) as service:
+        yield service
+
+
+@contextmanager
+def statuses_service(broker: Broker) -> Iterator[Service]:
+    """An emitter service of user statuses, with the topic that it writes to."""
+    with (
+        _topic(broker, status_topics.UPDATES.name),
+        running(broker, "emitter", "user_status.main") as service,
+    ):
+        yield service
+
+
+@contextmanager
+def _topic(broker: Broker, name: str) -> Iterator[None]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(30)
+    try:
+        yield
+    finally:
+        admin.delete_topics([name])[name].result(30)
+        wait_until(lambda: name not in admin.list_topics(timeout=10).topics)
+
+
+def produce(broker: Broker, table: Table[str, Any], rows: Mapping[str, Any]) -> None:
+    """Write rows of a table, as a processor would."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "partitioner": "murmur2_random"})
+    for key, value in rows.items():
+        producer.produce(table.name, key=table.key.encode(key), value=table.value.encode(value))
+    assert producer.flush(60) == 0

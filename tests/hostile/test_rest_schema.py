@@ -1,0 +1,56 @@
+"""Schemathesis makes requests from the OpenAPI documents, valid and invalid ones, and judges the answers by them.
+
+All its checks are on: no failures of the service, only statuses, content types and bodies that the document names,
+valid requests accepted, invalid ones refused. FAULTS_SECONDS sets how long the long form takes for each service.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.hostile.rest_world import Service
+
+EXAMPLES = 25
+SERVICES = ["query", "emitter", "users", "statuses"]
+SEED = os.environ.get("FAULTS_SEED", "1")
+LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")
+ENDLESS = "watch_.*"  # streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for
+
+
+def examine(service: Service, folder: Path, *options: str) -> None:
+    """Run Schemathesis against a service; its report is shown when it finds something."""
+    hooks = Path(__file__).with_name("schemathesis_hooks.py")
+    program = Path(sys.executable).with_name("schemathesis")
+    config = Path(__file__).with_name("schemathesis.toml")
+    common = ["--checks", "all", "--exclude-operation-id-regex", ENDLESS, "--warnings", "off", "--no-color"]
+    done = subprocess.run(
+        [program, "--config-file", config, "run", f"{service.url}/openapi.json", *common, *options],
+        env={**os.environ, "PYTHONPATH": str(hooks.parent), "SCHEMATHESIS_HOOKS": hooks.stem},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "No issues found" in done.stdout
+    service.check_sound()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_keeps_what_its_document_says(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    options = ["--max-examples", str(EXAMPLES), "--seed", SEED, "--generation-database", "none"]
+    examine(request.getfixturevalue(name), tmp_path, *options)
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_keeps_what_its_document_says_for_long(
+    request: pytest.FixtureRequest, tmp_path: Path, name: str
+) -> None:
+    options = ["--max-time", LONG_SECONDS, "--seed", SEED, "--generation-database", "none"]
+    examine(request.getfixturevalue(name), tmp_path, *options)
