@@ -5,6 +5,320 @@ from typing import TypedDict
 from contracts.schema import RecordSchema
 
 
+class Block(TypedDict):
+    """Somebody's messages are to be dropped, or not any more; the key of the record is the sender's id."""
+
+    by: str | None
+    """The recipient who wants none of them; null: nobody is to get them, as the detector says of a spammer."""
+    blocked: bool
+    """False takes the same block back."""
+
+
+class Blocked(TypedDict):
+    """Who gets no messages of a sender; a row of blocker-table. There is none for senders whom nobody has blocked."""
+
+    everybody: bool
+    """Nobody gets them."""
+    by: list[str]
+    """The recipients who have blocked the sender, in the order of their ids."""
+
+
+class Message(TypedDict):
+    """One user has written to another."""
+
+    id: str
+    """UUID given by the service or its caller, so that a repeated message can be recognised."""
+    sender: str
+    """Who wrote it; the key of the record before it is filtered."""
+    recipient: str
+    """Whom it is for; the key of the record after it was filtered."""
+    text: str
+    """What was written; after the filter, with the words that were replaced."""
+    at: int
+    """When the service took it: milliseconds since 1970 in UTC."""
+
+
+class Feed(TypedDict):
+    """The latest messages that a user was sent; a row of collector-table."""
+
+    messages: list[Message]
+    """In the order in which they came, the oldest first."""
+
+
+class Follow(TypedDict):
+    """Somebody follows an author, or does so no longer."""
+
+    id: str
+    """UUID given by the emitter or its caller, so that the event can be found again."""
+    author: str
+    """Who is followed; also the key of the record."""
+    follower: str
+    """Who follows."""
+    follows: bool
+    """False: no longer."""
+    at: int
+    """When: milliseconds since 1970 in UTC. The latest of an author and a follower counts, in whatever order they come; of two of one time the one that says true."""
+
+
+class MessageCounts(TypedDict):
+    """How much a user has written and was written to; a row of detector-table."""
+
+    sent: int
+    """Messages to others."""
+    received: int
+    """Messages from others, those included that were dropped."""
+    spammer: bool
+    """The counts say so: much was sent, and little received."""
+
+
+class PartitionStatus(TypedDict):
+    """One partition of the group in this process."""
+
+    partition: int
+    state: str
+    """recovering or working."""
+    remaining: int
+    """Changelog offsets still to read."""
+    total: int
+    """The most that there were to read."""
+
+
+class InputStatus(TypedDict):
+    """One partition of a topic that is read."""
+
+    topic: str
+    partition: int
+    lag: int
+    """Offsets to the end; -1: not known yet."""
+    records: int
+    """Read since the start."""
+
+
+class FlowStatus(TypedDict):
+    """All partitions of a topic together, in one direction."""
+
+    topic: str
+    direction: str
+    """in or out."""
+    records: int
+    """Since the start."""
+    rate: float
+    """Records a second, over the last ten seconds."""
+
+
+class CopyStatus(TypedDict):
+    """A copy of a table."""
+
+    table: str
+    partitions: int
+    age_seconds: float
+    """Since its oldest partition was current."""
+
+
+class ProcessStatus(TypedDict):
+    """What a process tells of itself, keyed by group or service, role and instance; the process deletes it when it stops in order."""
+
+    service: str
+    """Whose process it is: the name of its command."""
+    role: str
+    """What it does for the service: processor, view, query, emitter and so on."""
+    group: str
+    """The group it processes; empty if it processes none."""
+    instance: str
+    """Names the process among those of the same role."""
+    host: str
+    """Name of its machine or container."""
+    pid: int
+    """Its number on that machine."""
+    version: str
+    """Of the service."""
+    started_at: int
+    """Milliseconds since 1970 in UTC."""
+    at: int
+    """When this was found so: milliseconds since 1970 in UTC."""
+    state: str
+    """starting, recovering, ready or failed."""
+    error: str
+    """Kind and place of the error that ended it."""
+    graph: str
+    """JSON: what its group reads, keeps and writes."""
+    partitions: list[PartitionStatus]
+    """Of the group, those that are here."""
+    inputs: list[InputStatus]
+    """What it reads."""
+    flows: list[FlowStatus]
+    """How fast records come from topics and go to topics."""
+    copies: list[CopyStatus]
+    """Whole tables that it holds: views and looked-up tables."""
+    emits: list[str]
+    """Topics that it emits to."""
+    commits: int
+    """Since the start."""
+    committed_at: int
+    """When the last one was noticed; 0: never."""
+    commit_ms: float
+    """Mean duration of the latest commits."""
+    dead_letters: int
+    """Since the start."""
+    aborts: int
+    """Transactions given up since the start."""
+    rebalances: int
+    """Callbacks since the start."""
+    requests: int
+    """Over HTTP since the start."""
+    failed_requests: int
+    """Answered with 500 and above since the start."""
+    request_rate: float
+    """Requests a second, over the last ten seconds."""
+    memory_bytes: int
+    """Resident."""
+    store_bytes: int
+    """Of tables, on disk and in memory."""
+    omitted: int
+    """Entries of the lists above that were too many to send."""
+
+
+class ReachAuthor(TypedDict):
+    """How many followers one author brings to a URL."""
+
+    author: str
+    """Id of the author."""
+    followers: int
+    """Those who follow the author, whoever else they follow."""
+
+
+class Reach(TypedDict):
+    """The reach of a URL, which is the key; a row of tweet-reach-table. There is none for URLs that nobody tweets."""
+
+    reach: int
+    """How many distinct users follow somebody who tweeted it."""
+    estimate: float
+    """The same as the sketch has it."""
+    sketch: bytes
+    """Of the users reached: an HLL sketch of Apache DataSketches with 4,096 registers, which others can merge."""
+    tweets: int
+    """How many tweets link to it."""
+    authors: int
+    """How many authors have such a tweet."""
+    top: list[ReachAuthor]
+    """The authors who bring most followers, at most 10, the highest first."""
+
+
+class ReachFact(TypedDict):
+    """What an author brings to a URL, which is the key of the record: as it is now, not by how much it differs, so a repeated fact changes nothing."""
+
+    author: str
+    """Who tweeted the URL."""
+    tweets: int
+    """How many tweets of the author link to the URL; 0: none any more."""
+    added: list[str]
+    """Followers whom the author brings; together with `removed` at most 1,000."""
+    removed: list[str]
+    """Followers whom the author does not bring, or not any more."""
+
+
+class ReachPiece(TypedDict):
+    """A part of a map from names to numbers, in the central store; the key is the map and the beginning of the names' hashes."""
+
+    split: bool
+    """The entries are in sixteen pieces, whose keys have one hexadecimal digit more."""
+    names: list[str]
+    """At most 256, and 16,384 characters together unless there is only one."""
+    numbers: list[int]
+    """As many as names."""
+
+
+class ReachRebuild(TypedDict):
+    """The sketch of a URL, which is the key of the record, is being made anew: by the second stage to itself."""
+
+    cursor: str
+    """Where to go on: hexadecimal digits, the beginning of a follower's hash."""
+
+
+class ReachState(TypedDict):
+    """What is known of a URL beside its pieces, in the central store."""
+
+    url: str
+    """Itself; the key of the row is a hash."""
+    reach: int
+    """How many distinct users follow somebody who tweeted it."""
+    tweets: int
+    """How many tweets link to it."""
+    authors: int
+    """How many authors have such a tweet."""
+    bringing: int
+    """How many authors bring a follower."""
+    listed: list[ReachAuthor]
+    """The authors who bring most, at most 100, the highest first."""
+    floor: int
+    """Nobody who is not listed brings more."""
+    sketch: bytes
+    """Of the users reached: an HLL sketch of Apache DataSketches."""
+    forgotten: int
+    """How many users have ceased to be reached since the sketch was begun; it cannot forget them."""
+    next_sketch: bytes | None
+    """The sketch that is being made anew; null: none is."""
+    next_cursor: str
+    """Where the making of that one goes on."""
+
+
+class ReachWork(TypedDict):
+    """What is left to be told of an author, who is the key of the record, by the first stage to itself."""
+
+    url: str | None
+    """Of which all followers are to be told; null: of all URLs of the author, the `followers` are."""
+    followers: list[str]
+    """At most 1,000; empty where a URL is given."""
+    cursor: str
+    """Where to go on: hexadecimal digits, the beginning of a name's hash; empty: at the first."""
+
+
+class Traffic(TypedDict):
+    """What is to be added to the counts of a user, who is the key of the record, in detector-loop."""
+
+    sent: int
+    """Messages to others."""
+    received: int
+    """Messages from others."""
+
+
+class Translation(TypedDict):
+    """What is to stand in messages for a word, which is the key of the record, in its folded form."""
+
+    replacement: str | None
+    """Null: the word stays as it is from now on."""
+
+
+class Tweet(TypedDict):
+    """An author has tweeted a URL, or has deleted such a tweet."""
+
+    id: str
+    """UUID given by the emitter or its caller. A repeated id of the same author counts once, and never again after it was deleted."""
+    author: str
+    """Who tweeted; also the key of the record."""
+    url: str | None
+    """What the tweet links to, compared character by character; null: the tweet with this id is deleted."""
+    text: str
+    """What the tweet says: at most 280 characters; empty for a deletion."""
+    at: int
+    """When it was tweeted or deleted: milliseconds since 1970 in UTC."""
+
+
+class Tweeted(TypedDict):
+    """A tweet, in the central store; it stays when the tweet is deleted, so that a repeated record does not bring it back."""
+
+    id: str
+    """Of the tweet."""
+    author: str
+    """Who tweeted."""
+    url: str | None
+    """What it links to; null: it is deleted."""
+    text: str
+    """What it says; empty when it is deleted."""
+    at: int
+    """When it was tweeted or deleted: milliseconds since 1970 in UTC."""
+
+
 class UserClick(TypedDict):
     """A user has clicked on a link."""
 
@@ -18,6 +332,234 @@ class UserClick(TypedDict):
     """When: milliseconds since 1970 in UTC. Plain number: the logical type timestamp-millis would make an object of each one read, which nobody here needs."""
 
 
+class UserStatus(TypedDict):
+    """A user's latest status by its own time; a row of user-status-table."""
+
+    status: str
+    """What the user said."""
+    at: int
+    """When: milliseconds since 1970 in UTC."""
+    id: str
+    """UUID of the update that it comes from, which decides between two of the same time."""
+    clicks: int
+    """Clicks of the user that were counted when the update was processed; 0: none."""
+
+
+class UserStatusChange(TypedDict):
+    """A user's status has become another one; the key of the record is the user's id."""
+
+    id: str
+    """UUID of the update that made the change."""
+    old: str | None
+    """The status before; null: there was none."""
+    new: str
+    """The status now."""
+    clicks: int
+    """Clicks of the user that were counted when the update was processed; 0: none."""
+    at: int
+    """When the user said it: milliseconds since 1970 in UTC."""
+
+
+class UserStatusUpdate(TypedDict):
+    """A user has said what they are doing."""
+
+    id: str
+    """UUID given by the emitter or its caller. A repeated update changes nothing, and of two updates of the same time the greater id is the later one. Plain text: the logical type uuid would make an object of each one read, which nobody here needs."""
+    user_id: str
+    """Whose status; also the key of the record."""
+    status: str
+    """What the user says: 1 to 280 characters."""
+    at: int
+    """When the user said it: milliseconds since 1970 in UTC. Records may come in another order."""
+
+
+BLOCK: RecordSchema[Block] = RecordSchema(
+    row=Block,
+    name='streamtable.messaging.Block',
+    schema='{"type":"record","name":"Block","namespace":"streamtable.messaging","fields":[{"name":"by","type":["null","string"],"default":null},{"name":"blocked","type":"boolean"}]}',
+    fingerprint=0x35ae793823429b1f,
+    history=(
+        '{"type":"record","name":"Block","namespace":"streamtable.messaging","fields":[{"name":"by","type":["null","string"],"default":null},{"name":"blocked","type":"boolean"}]}',
+    ),
+)
+
+
+BLOCKED: RecordSchema[Blocked] = RecordSchema(
+    row=Blocked,
+    name='streamtable.messaging.Blocked',
+    schema='{"type":"record","name":"Blocked","namespace":"streamtable.messaging","fields":[{"name":"everybody","type":"boolean"},{"name":"by","type":{"type":"array","items":"string"}}]}',
+    fingerprint=0x9be4010b1003d112,
+    history=(
+        '{"type":"record","name":"Blocked","namespace":"streamtable.messaging","fields":[{"name":"everybody","type":"boolean"},{"name":"by","type":{"type":"array","items":"string"}}]}',
+    ),
+)
+
+
+FEED: RecordSchema[Feed] = RecordSchema(
+    row=Feed,
+    name='streamtable.messaging.Feed',
+    schema='{"type":"record","name":"Feed","namespace":"streamtable.messaging","fields":[{"name":"messages","type":{"type":"array","items":{"type":"record","name":"Message","fields":[{"name":"id","type":"string"},{"name":"sender","type":"string"},{"name":"recipient","type":"string"},{"name":"text","type":"string"},{"name":"at","type":"long"}]}}}]}',
+    fingerprint=0x0b74991c5b17db1d,
+    history=(
+        '{"type":"record","name":"Feed","namespace":"streamtable.messaging","fields":[{"name":"messages","type":{"type":"array","items":{"type":"record","name":"Message","fields":[{"name":"id","type":"string"},{"name":"sender","type":"string"},{"name":"recipient","type":"string"},{"name":"text","type":"string"},{"name":"at","type":"long"}]}}}]}',
+    ),
+)
+
+
+FOLLOW: RecordSchema[Follow] = RecordSchema(
+    row=Follow,
+    name='streamtable.reach.Follow',
+    schema='{"type":"record","name":"Follow","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"follower","type":"string"},{"name":"follows","type":"boolean"},{"name":"at","type":"long"}]}',
+    fingerprint=0xc90bc710d54d13a0,
+    history=(
+        '{"type":"record","name":"Follow","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"follower","type":"string"},{"name":"follows","type":"boolean"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+MESSAGE: RecordSchema[Message] = RecordSchema(
+    row=Message,
+    name='streamtable.messaging.Message',
+    schema='{"type":"record","name":"Message","namespace":"streamtable.messaging","fields":[{"name":"id","type":"string"},{"name":"sender","type":"string"},{"name":"recipient","type":"string"},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    fingerprint=0x09974df87eb8924a,
+    history=(
+        '{"type":"record","name":"Message","namespace":"streamtable.messaging","fields":[{"name":"id","type":"string"},{"name":"sender","type":"string"},{"name":"recipient","type":"string"},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+MESSAGE_COUNTS: RecordSchema[MessageCounts] = RecordSchema(
+    row=MessageCounts,
+    name='streamtable.messaging.MessageCounts',
+    schema='{"type":"record","name":"MessageCounts","namespace":"streamtable.messaging","fields":[{"name":"sent","type":"long"},{"name":"received","type":"long"},{"name":"spammer","type":"boolean"}]}',
+    fingerprint=0x3e386fd7aada625b,
+    history=(
+        '{"type":"record","name":"MessageCounts","namespace":"streamtable.messaging","fields":[{"name":"sent","type":"long"},{"name":"received","type":"long"},{"name":"spammer","type":"boolean"}]}',
+    ),
+)
+
+
+PROCESS_STATUS: RecordSchema[ProcessStatus] = RecordSchema(
+    row=ProcessStatus,
+    name='streamtable.console.ProcessStatus',
+    schema='{"type":"record","name":"ProcessStatus","namespace":"streamtable.console","fields":[{"name":"service","type":"string"},{"name":"role","type":"string"},{"name":"group","type":"string","default":""},{"name":"instance","type":"string"},{"name":"host","type":"string","default":""},{"name":"pid","type":"int","default":0},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"graph","type":"string","default":""},{"name":"partitions","default":[],"type":{"type":"array","items":{"type":"record","name":"PartitionStatus","fields":[{"name":"partition","type":"int"},{"name":"state","type":"string"},{"name":"remaining","type":"long","default":0},{"name":"total","type":"long","default":0}]}}},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"InputStatus","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"lag","type":"long","default":-1},{"name":"records","type":"long","default":0}]}}},{"name":"flows","default":[],"type":{"type":"array","items":{"type":"record","name":"FlowStatus","fields":[{"name":"topic","type":"string"},{"name":"direction","type":"string"},{"name":"records","type":"long","default":0},{"name":"rate","type":"double","default":0}]}}},{"name":"copies","default":[],"type":{"type":"array","items":{"type":"record","name":"CopyStatus","fields":[{"name":"table","type":"string"},{"name":"partitions","type":"int","default":0},{"name":"age_seconds","type":"double","default":0}]}}},{"name":"emits","type":{"type":"array","items":"string"},"default":[]},{"name":"commits","type":"long","default":0},{"name":"committed_at","type":"long","default":0},{"name":"commit_ms","type":"double","default":0},{"name":"dead_letters","type":"long","default":0},{"name":"aborts","type":"long","default":0},{"name":"rebalances","type":"long","default":0},{"name":"requests","type":"long","default":0},{"name":"failed_requests","type":"long","default":0},{"name":"request_rate","type":"double","default":0},{"name":"memory_bytes","type":"long","default":0},{"name":"store_bytes","type":"long","default":0},{"name":"omitted","type":"int","default":0}]}',
+    fingerprint=0xe05749674d21ece5,
+    history=(
+        '{"type":"record","name":"ProcessStatus","namespace":"streamtable.console","fields":[{"name":"service","type":"string"},{"name":"role","type":"string"},{"name":"group","type":"string","default":""},{"name":"instance","type":"string"},{"name":"host","type":"string","default":""},{"name":"pid","type":"int","default":0},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"graph","type":"string","default":""},{"name":"partitions","default":[],"type":{"type":"array","items":{"type":"record","name":"PartitionStatus","fields":[{"name":"partition","type":"int"},{"name":"state","type":"string"},{"name":"remaining","type":"long","default":0},{"name":"total","type":"long","default":0}]}}},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"InputStatus","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"lag","type":"long","default":-1},{"name":"records","type":"long","default":0}]}}},{"name":"flows","default":[],"type":{"type":"array","items":{"type":"record","name":"FlowStatus","fields":[{"name":"topic","type":"string"},{"name":"direction","type":"string"},{"name":"records","type":"long","default":0},{"name":"rate","type":"double","default":0}]}}},{"name":"copies","default":[],"type":{"type":"array","items":{"type":"record","name":"CopyStatus","fields":[{"name":"table","type":"string"},{"name":"partitions","type":"int","default":0},{"name":"age_seconds","type":"double","default":0}]}}},{"name":"emits","type":{"type":"array","items":"string"},"default":[]},{"name":"commits","type":"long","default":0},{"name":"committed_at","type":"long","default":0},{"name":"commit_ms","type":"double","default":0},{"name":"dead_letters","type":"long","default":0},{"name":"aborts","type":"long","default":0},{"name":"rebalances","type":"long","default":0},{"name":"requests","type":"long","default":0},{"name":"failed_requests","type":"long","default":0},{"name":"request_rate","type":"double","default":0},{"name":"memory_bytes","type":"long","default":0},{"name":"store_bytes","type":"long","default":0},{"name":"omitted","type":"int","default":0}]}',
+    ),
+)
+
+
+REACH: RecordSchema[Reach] = RecordSchema(
+    row=Reach,
+    name='streamtable.reach.Reach',
+    schema='{"type":"record","name":"Reach","namespace":"streamtable.reach","fields":[{"name":"reach","type":"long"},{"name":"estimate","type":"double"},{"name":"sketch","type":"bytes"},{"name":"tweets","type":"long"},{"name":"authors","type":"long"},{"name":"top","type":{"type":"array","items":{"type":"record","name":"ReachAuthor","fields":[{"name":"author","type":"string"},{"name":"followers","type":"long"}]}}}]}',
+    fingerprint=0x14732de9139b18d4,
+    history=(
+        '{"type":"record","name":"Reach","namespace":"streamtable.reach","fields":[{"name":"reach","type":"long"},{"name":"estimate","type":"double"},{"name":"sketch","type":"bytes"},{"name":"tweets","type":"long"},{"name":"authors","type":"long"},{"name":"top","type":{"type":"array","items":{"type":"record","name":"ReachAuthor","fields":[{"name":"author","type":"string"},{"name":"followers","type":"long"}]}}}]}',
+    ),
+)
+
+
+REACH_FACT: RecordSchema[ReachFact] = RecordSchema(
+    row=ReachFact,
+    name='streamtable.reach.ReachFact',
+    schema='{"type":"record","name":"ReachFact","namespace":"streamtable.reach","fields":[{"name":"author","type":"string"},{"name":"tweets","type":"long"},{"name":"added","type":{"type":"array","items":"string"}},{"name":"removed","type":{"type":"array","items":"string"}}]}',
+    fingerprint=0xe228803acdbfe6a8,
+    history=(
+        '{"type":"record","name":"ReachFact","namespace":"streamtable.reach","fields":[{"name":"author","type":"string"},{"name":"tweets","type":"long"},{"name":"added","type":{"type":"array","items":"string"}},{"name":"removed","type":{"type":"array","items":"string"}}]}',
+    ),
+)
+
+
+REACH_PIECE: RecordSchema[ReachPiece] = RecordSchema(
+    row=ReachPiece,
+    name='streamtable.reach.ReachPiece',
+    schema='{"type":"record","name":"ReachPiece","namespace":"streamtable.reach","fields":[{"name":"split","type":"boolean"},{"name":"names","type":{"type":"array","items":"string"}},{"name":"numbers","type":{"type":"array","items":"long"}}]}',
+    fingerprint=0x0321926024cd40c9,
+    history=(
+        '{"type":"record","name":"ReachPiece","namespace":"streamtable.reach","fields":[{"name":"split","type":"boolean"},{"name":"names","type":{"type":"array","items":"string"}},{"name":"numbers","type":{"type":"array","items":"long"}}]}',
+    ),
+)
+
+
+REACH_REBUILD: RecordSchema[ReachRebuild] = RecordSchema(
+    row=ReachRebuild,
+    name='streamtable.reach.ReachRebuild',
+    schema='{"type":"record","name":"ReachRebuild","namespace":"streamtable.reach","fields":[{"name":"cursor","type":"string"}]}',
+    fingerprint=0x504d17c52a92347f,
+    history=(
+        '{"type":"record","name":"ReachRebuild","namespace":"streamtable.reach","fields":[{"name":"cursor","type":"string"}]}',
+    ),
+)
+
+
+REACH_STATE: RecordSchema[ReachState] = RecordSchema(
+    row=ReachState,
+    name='streamtable.reach.ReachState',
+    schema='{"type":"record","name":"ReachState","namespace":"streamtable.reach","fields":[{"name":"url","type":"string"},{"name":"reach","type":"long"},{"name":"tweets","type":"long"},{"name":"authors","type":"long"},{"name":"bringing","type":"long"},{"name":"listed","type":{"type":"array","items":{"type":"record","name":"ReachAuthor","fields":[{"name":"author","type":"string"},{"name":"followers","type":"long"}]}}},{"name":"floor","type":"long"},{"name":"sketch","type":"bytes"},{"name":"forgotten","type":"long"},{"name":"next_sketch","type":["null","bytes"]},{"name":"next_cursor","type":"string"}]}',
+    fingerprint=0x0970e112b459af71,
+    history=(
+        '{"type":"record","name":"ReachState","namespace":"streamtable.reach","fields":[{"name":"url","type":"string"},{"name":"reach","type":"long"},{"name":"tweets","type":"long"},{"name":"authors","type":"long"},{"name":"bringing","type":"long"},{"name":"listed","type":{"type":"array","items":{"type":"record","name":"ReachAuthor","fields":[{"name":"author","type":"string"},{"name":"followers","type":"long"}]}}},{"name":"floor","type":"long"},{"name":"sketch","type":"bytes"},{"name":"forgotten","type":"long"},{"name":"next_sketch","type":["null","bytes"]},{"name":"next_cursor","type":"string"}]}',
+    ),
+)
+
+
+REACH_WORK: RecordSchema[ReachWork] = RecordSchema(
+    row=ReachWork,
+    name='streamtable.reach.ReachWork',
+    schema='{"type":"record","name":"ReachWork","namespace":"streamtable.reach","fields":[{"name":"url","type":["null","string"]},{"name":"followers","type":{"type":"array","items":"string"}},{"name":"cursor","type":"string"}]}',
+    fingerprint=0x118c90d5fbcee773,
+    history=(
+        '{"type":"record","name":"ReachWork","namespace":"streamtable.reach","fields":[{"name":"url","type":["null","string"]},{"name":"followers","type":{"type":"array","items":"string"}},{"name":"cursor","type":"string"}]}',
+    ),
+)
+
+
+TRAFFIC: RecordSchema[Traffic] = RecordSchema(
+    row=Traffic,
+    name='streamtable.messaging.Traffic',
+    schema='{"type":"record","name":"Traffic","namespace":"streamtable.messaging","fields":[{"name":"sent","type":"long"},{"name":"received","type":"long"}]}',
+    fingerprint=0x2ee8d6354ee6651d,
+    history=(
+        '{"type":"record","name":"Traffic","namespace":"streamtable.messaging","fields":[{"name":"sent","type":"long"},{"name":"received","type":"long"}]}',
+    ),
+)
+
+
+TRANSLATION: RecordSchema[Translation] = RecordSchema(
+    row=Translation,
+    name='streamtable.messaging.Translation',
+    schema='{"type":"record","name":"Translation","namespace":"streamtable.messaging","fields":[{"name":"replacement","type":["null","string"],"default":null}]}',
+    fingerprint=0xdc3aa013682da1b4,
+    history=(
+        '{"type":"record","name":"Translation","namespace":"streamtable.messaging","fields":[{"name":"replacement","type":["null","string"],"default":null}]}',
+    ),
+)
+
+
+TWEET: RecordSchema[Tweet] = RecordSchema(
+    row=Tweet,
+    name='streamtable.reach.Tweet',
+    schema='{"type":"record","name":"Tweet","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"url","type":["null","string"]},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    fingerprint=0xa0b0792bd73eeb1c,
+    history=(
+        '{"type":"record","name":"Tweet","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"url","type":["null","string"]},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+TWEETED: RecordSchema[Tweeted] = RecordSchema(
+    row=Tweeted,
+    name='streamtable.reach.Tweeted',
+    schema='{"type":"record","name":"Tweeted","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"url","type":["null","string"]},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    fingerprint=0x07ef00cb51d6bbad,
+    history=(
+        '{"type":"record","name":"Tweeted","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"url","type":["null","string"]},{"name":"text","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
 USER_CLICK: RecordSchema[UserClick] = RecordSchema(
     row=UserClick,
     name='streamtable.clicks.UserClick',
@@ -25,5 +567,38 @@ USER_CLICK: RecordSchema[UserClick] = RecordSchema(
     fingerprint=0x7523aefae057b5e4,
     history=(
         '{"type":"record","name":"UserClick","namespace":"streamtable.clicks","fields":[{"name":"id","type":"string"},{"name":"user_id","type":"string"},{"name":"url","type":"string"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+USER_STATUS: RecordSchema[UserStatus] = RecordSchema(
+    row=UserStatus,
+    name='streamtable.status.UserStatus',
+    schema='{"type":"record","name":"UserStatus","namespace":"streamtable.status","fields":[{"name":"status","type":"string"},{"name":"at","type":"long"},{"name":"id","type":"string"},{"name":"clicks","type":"long"}]}',
+    fingerprint=0x09dbcd4ef85e7d09,
+    history=(
+        '{"type":"record","name":"UserStatus","namespace":"streamtable.status","fields":[{"name":"status","type":"string"},{"name":"at","type":"long"},{"name":"id","type":"string"},{"name":"clicks","type":"long"}]}',
+    ),
+)
+
+
+USER_STATUS_CHANGE: RecordSchema[UserStatusChange] = RecordSchema(
+    row=UserStatusChange,
+    name='streamtable.status.UserStatusChange',
+    schema='{"type":"record","name":"UserStatusChange","namespace":"streamtable.status","fields":[{"name":"id","type":"string"},{"name":"old","type":["null","string"],"default":null},{"name":"new","type":"string"},{"name":"clicks","type":"long"},{"name":"at","type":"long"}]}',
+    fingerprint=0x104f20920df0eb6a,
+    history=(
+        '{"type":"record","name":"UserStatusChange","namespace":"streamtable.status","fields":[{"name":"id","type":"string"},{"name":"old","type":["null","string"],"default":null},{"name":"new","type":"string"},{"name":"clicks","type":"long"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+USER_STATUS_UPDATE: RecordSchema[UserStatusUpdate] = RecordSchema(
+    row=UserStatusUpdate,
+    name='streamtable.status.UserStatusUpdate',
+    schema='{"type":"record","name":"UserStatusUpdate","namespace":"streamtable.status","fields":[{"name":"id","type":"string"},{"name":"user_id","type":"string"},{"name":"status","type":"string"},{"name":"at","type":"long"}]}',
+    fingerprint=0x3d73d7410960449c,
+    history=(
+        '{"type":"record","name":"UserStatusUpdate","namespace":"streamtable.status","fields":[{"name":"id","type":"string"},{"name":"user_id","type":"string"},{"name":"status","type":"string"},{"name":"at","type":"long"}]}',
     ),
 )

@@ -30,7 +30,8 @@ class ClickCountsStub:
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
     could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
-    A unary call must have a deadline of at most 5 seconds; a stream may have none.
+    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
+    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
 
     def __init__(self, channel):
@@ -66,7 +67,8 @@ class ClickCountsServicer:
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
     could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
-    A unary call must have a deadline of at most 5 seconds; a stream may have none.
+    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
+    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
 
     def Get(self, request, context):
@@ -134,7 +136,8 @@ class ClickCounts:
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
     could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
-    A unary call must have a deadline of at most 5 seconds; a stream may have none.
+    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
+    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
 
     @staticmethod

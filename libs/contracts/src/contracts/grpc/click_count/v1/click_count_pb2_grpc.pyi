@@ -17,7 +17,8 @@ class ClickCountsStub:
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
     could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
-    A unary call must have a deadline of at most 5 seconds; a stream may have none.
+    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
+    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
 
     def __init__(self, channel: _grpc.Channel) -> None: ...
@@ -38,7 +39,8 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
     could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
-    A unary call must have a deadline of at most 5 seconds; a stream may have none.
+    A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
+    field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
 
     @_abc_1.abstractmethod
