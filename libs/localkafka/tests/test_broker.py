@@ -20,14 +20,14 @@ def names(bootstrap_servers: str) -> set[str]:
 
 
 def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 90
     while name not in names(bootstrap_servers):
-        # Refused while a cluster that lost a member has no controller, or too few brokers for the replicas.
-        with contextlib.suppress(KafkaException):
-            admin.create_topics([NewTopic(name, num_partitions=1, replication_factor=replicas)])[name].result(
-                20
-            )
+        # Refused, or not answered, while a cluster that lost a member has no controller, or too few brokers. A client
+        # that has once taken the dead member for the controller may go on asking it, so each try has a new one.
+        admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        with contextlib.suppress(KafkaException, TimeoutError):
+            new = NewTopic(name, num_partitions=1, replication_factor=replicas)
+            admin.create_topics([new])[name].result(10)
         assert time.monotonic() < deadline, f"{name} could not be created"
 
 
@@ -72,6 +72,12 @@ def test_a_taken_port_is_refused_before_anything_is_started(tmp_path: Path) -> N
 def test_a_broker_that_was_not_started_cannot_be_frozen(tmp_path: Path) -> None:
     with pytest.raises(Fatal, match="start it first"):
         Broker(tmp_path).pause()
+
+
+def test_only_a_brief_broker_does_without_the_compiler_that_pays_later(tmp_path: Path) -> None:
+    first_only = "-XX:TieredStopAtLevel=1"
+    assert first_only in Broker(tmp_path, brief=True)._java_options()
+    assert first_only not in Broker(tmp_path)._java_options()
 
 
 def test_topics_survive_stop_and_kill_on_the_same_port(own_broker: OwnBroker) -> None:

