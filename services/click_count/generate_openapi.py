@@ -1,25 +1,30 @@
-"""Write `openapi/*.json` from the services' code: `python services/click_count/generate_openapi.py`."""
+"""Write `proto/openapi/click-count-*.json` from the services' code, and guard what has been released.
 
-import json
+    python services/click_count/generate_openapi.py             write the documents
+    python services/click_count/generate_openapi.py --check     are they current, and can released clients go on?
+    python services/click_count/generate_openapi.py --release   keep the documents as those of their versions
+
+What it compares, and with what, is in `servicekit.openapi_documents`.
+"""
+
+import sys
 from pathlib import Path
 from typing import Any, cast
 
 from click_count.emitter import build_emitter
 from click_count.query import build_query
+from servicekit.openapi_documents import main
 
-TARGET = Path(__file__).parent / "openapi"
+TARGET = Path(__file__).resolve().parents[2] / "proto" / "openapi"
 
 
 def documents() -> dict[str, dict[str, Any]]:
-    """The documents by service. The applications are only described, so nothing stands behind them."""
+    """The documents by name. The applications are only described, so nothing stands behind them."""
     nothing = cast("Any", None)
     emitter = build_emitter(nothing, ready=nothing, metrics=nothing, new_id=nothing, now_ms=nothing)
     query = build_query(nothing, nothing, nothing, nothing, metrics=nothing)
-    return {"emitter": emitter.openapi(), "query": query.openapi()}
+    return {"click-count-emitter": emitter.openapi(), "click-count-query": query.openapi()}
 
 
 if __name__ == "__main__":
-    TARGET.mkdir(exist_ok=True)
-    for name, document in documents().items():
-        text = json.dumps(document, indent=2, ensure_ascii=False)
-        (TARGET / f"{name}.json").write_text(f"{text}\n", "utf-8")
+    sys.exit(main(documents(), sys.argv[1:], TARGET))

@@ -1,10 +1,20 @@
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+import structlog
 from typer.testing import CliRunner
 
 from click_count.main import app
+from localkafka.process import reserve_port
+
+COMMANDS = ["emitter", "load", "processor", "view", "query"]
 
 
-@pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_explains_itself_and_its_environment(command: str) -> None:
     result = CliRunner().invoke(app, [command, "--help"])
     assert result.exit_code == 0
@@ -31,3 +41,43 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 2
     assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address at which no broker answers, and settings that name it."""
+    with reserve_port() as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
+    monkeypatch.setattr("servicekit.runtime._FAIL_FAST_SECONDS", 0.5)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+    yield address
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, nobody: str) -> None:
+    began = time.monotonic()
+    result = CliRunner().invoke(app, [command, "--fail-fast"])
+    assert result.exit_code == 1
+    assert nobody in result.output
+    assert "Traceback" not in result.output
+    assert time.monotonic() - began < 10
+
+
+def test_otherwise_it_names_the_address_and_goes_on_trying_until_it_is_stopped(nobody: str) -> None:
+    command = [sys.executable, "-m", "click_count.main", "processor"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        waits = []
+        for line in process.stderr:
+            if "waiting for Kafka" in line:
+                waits.append(line)
+            if len(waits) == 2:
+                process.terminate()
+                break
+        assert nobody in waits[0]
+        process.stderr.read()
+        assert process.wait(30) == 0

@@ -1,21 +1,24 @@
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
 from click_count.query import build_query
-from click_count.top import TopList
 from servicekit.events import EventStreams
+from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
 from servicekit.server import HttpServer
 from servicekit.streams import Streams
+from servicekit.testing import MemoryTable
+from servicekit.top import TopList
+from streamtable.types import Ack
 
-OPENAPI = Path(__file__).parents[1] / "openapi" / "query.json"
+WRITE = Ack("user-clicks", 3, 41)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
@@ -26,28 +29,31 @@ def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 @pytest.fixture(scope="module")
-def served(make_counts: Any) -> Iterator[tuple[Any, httpx.Client]]:
-    counts = make_counts()
-    top = TopList(counts)
+def served() -> Iterator[tuple[MemoryTable[int], httpx.Client]]:
+    counts: MemoryTable[int] = MemoryTable()
+    top = TopList(counts, int)
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
-    app = build_query(counts, top, Cursors(b"0123456789abcdef"), events, metrics=lambda: b"up 1\n")
+    writes = OwnWrites({WRITE.topic: counts}, 0.3)
+    cursors = Cursors(b"0123456789abcdef")
+    app = build_query(counts, top, cursors, events, metrics=lambda: b"up 1\n", writes=writes)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     top.start()
     with httpx.Client(base_url=server.start()) as client:
         yield counts, client
     server.stop()
     events.close()
+    writes.close()
     top.close()
 
 
 @pytest.fixture
-def counts(served: tuple[Any, httpx.Client]) -> Any:
+def counts(served: tuple[MemoryTable[int], httpx.Client]) -> MemoryTable[int]:
     served[0].reset()
     return served[0]
 
 
 @pytest.fixture
-def client(counts: Any, served: tuple[Any, httpx.Client]) -> httpx.Client:
+def client(counts: MemoryTable[int], served: tuple[MemoryTable[int], httpx.Client]) -> httpx.Client:
     return served[1]
 
 
@@ -58,7 +64,7 @@ def assert_problem(response: httpx.Response, status: int) -> dict[str, Any]:
     return document
 
 
-def test_a_users_count_comes_with_its_place_and_age(counts: Any, client: httpx.Client) -> None:
+def test_a_users_count_comes_with_its_place_and_age(counts: MemoryTable[int], client: httpx.Client) -> None:
     counts.put("alice", 3)
     assert client.get("/clicks/alice").json() == {
         "user_id": "alice",
@@ -70,7 +76,7 @@ def test_a_users_count_comes_with_its_place_and_age(counts: Any, client: httpx.C
     }
 
 
-def test_ids_beyond_ascii_are_found(counts: Any, client: httpx.Client) -> None:
+def test_ids_beyond_ascii_are_found(counts: MemoryTable[int], client: httpx.Client) -> None:
     counts.put("é 用户%", 3)
     assert client.get("/clicks/%C3%A9%20%E7%94%A8%E6%88%B7%25").json()["user_id"] == "é 用户%"
 
@@ -92,7 +98,9 @@ def test_what_is_no_clean_text_is_refused(client: httpx.Client, user: str) -> No
     assert_problem(client.get(f"/clicks/{user}/events"), 400)
 
 
-def test_nothing_is_sent_again_while_the_count_is_the_same(counts: Any, client: httpx.Client) -> None:
+def test_nothing_is_sent_again_while_the_count_is_the_same(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
     counts.put("alice", 3)
     tag = client.get("/clicks/alice").headers["etag"]
     for given in (tag, f'"other", {tag}', "*", tag.removeprefix("W/")):
@@ -107,6 +115,16 @@ def test_nothing_is_sent_again_while_the_count_is_the_same(counts: Any, client: 
     assert client.get("/clicks/alice", headers={"If-None-Match": tag}).json()["count"] == 4
 
 
+def test_a_question_with_a_token_waits_until_its_click_is_counted(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
+    asked = {"Streamtable-Token": WRITE.token}
+    assert_problem(client.get("/clicks/alice", headers=asked), 504)
+    threading.Timer(0.1, counts.put, ("alice", 1, WRITE)).start()
+    assert client.get("/clicks/alice", headers=asked).json()["count"] == 1
+    assert_problem(client.get("/clicks?limit=1", headers={"Streamtable-Token": "x"}), 422)
+
+
 def all_pages(client: httpx.Client, **query: Any) -> list[list[str]]:
     pages = []
     cursor = None
@@ -119,7 +137,7 @@ def all_pages(client: httpx.Client, **query: Any) -> list[list[str]]:
             return pages
 
 
-def test_pages_go_through_all_users_in_order(counts: Any, client: httpx.Client) -> None:
+def test_pages_go_through_all_users_in_order(counts: MemoryTable[int], client: httpx.Client) -> None:
     users = [f"user-{n:03}" for n in range(25)]
     for user in reversed(users):
         counts.put(user, 1)
@@ -130,7 +148,9 @@ def test_pages_go_through_all_users_in_order(counts: Any, client: httpx.Client) 
     assert all_pages(client, prefix="nobody") == [[]]
 
 
-def test_a_cursor_that_was_not_made_for_the_query_is_refused(counts: Any, client: httpx.Client) -> None:
+def test_a_cursor_that_was_not_made_for_the_query_is_refused(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
     for n in range(3):
         counts.put(f"user-{n}", 1)
     cursor = client.get("/clicks", params={"limit": 1}).json()["next"]
@@ -164,7 +184,7 @@ def test_bad_queries_are_refused(client: httpx.Client, query: str) -> None:
     assert_problem(client.get(f"/clicks?{query}"), 422)
 
 
-def test_the_top_list_is_sorted(counts: Any, client: httpx.Client) -> None:
+def test_the_top_list_is_sorted(counts: MemoryTable[int], client: httpx.Client) -> None:
     for user, count in (("a", 1), ("b", 3), ("c", 2), ("d", 3)):
         counts.put(user, count)
     wait_until(lambda: len(client.get("/top").json().get("items", ())) == 4)
@@ -175,7 +195,9 @@ def test_the_top_list_is_sorted(counts: Any, client: httpx.Client) -> None:
     assert_problem(client.get("/top?limit=1001"), 422)
 
 
-def test_every_endpoint_answers_503_until_the_table_is_ready(counts: Any, client: httpx.Client) -> None:
+def test_every_endpoint_answers_503_until_the_table_is_ready(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
     counts.ready = False
     for path in ("/clicks/alice", "/clicks", "/top", "/clicks/alice/events", "/events", "/readyz"):
         response = client.get(path)
@@ -185,7 +207,7 @@ def test_every_endpoint_answers_503_until_the_table_is_ready(counts: Any, client
 
 
 def test_a_users_events_begin_with_the_count_and_go_on_with_changes(
-    counts: Any, client: httpx.Client
+    counts: MemoryTable[int], client: httpx.Client
 ) -> None:
     counts.put("alice", 3)
     with client.stream("GET", "/clicks/alice/events") as response:
@@ -200,7 +222,7 @@ def test_a_users_events_begin_with_the_count_and_go_on_with_changes(
         )
 
 
-def test_events_of_a_prefix_carry_deletions_too(counts: Any, client: httpx.Client) -> None:
+def test_events_of_a_prefix_carry_deletions_too(counts: MemoryTable[int], client: httpx.Client) -> None:
     with client.stream("GET", "/events?prefix=a") as response:
         lines = response.iter_lines()
         assert next(lines) == "retry: 3000"
@@ -211,7 +233,7 @@ def test_events_of_a_prefix_carry_deletions_too(counts: Any, client: httpx.Clien
         )
 
 
-def test_a_caller_who_missed_changes_is_told_so(counts: Any, client: httpx.Client) -> None:
+def test_a_caller_who_missed_changes_is_told_so(counts: MemoryTable[int], client: httpx.Client) -> None:
     with client.stream("GET", "/events") as response:
         lines = response.iter_lines()
         assert next(lines) == "retry: 3000"
@@ -222,7 +244,3 @@ def test_a_caller_who_missed_changes_is_told_so(counts: Any, client: httpx.Clien
 def test_silent_streams_carry_heartbeats(client: httpx.Client) -> None:
     with client.stream("GET", "/events") as response:
         assert any(line == ": still here" for line in response.iter_lines())
-
-
-def test_the_committed_openapi_document_is_current(client: httpx.Client) -> None:
-    assert json.loads(OPENAPI.read_text("utf-8")) == client.get("/openapi.json").json()

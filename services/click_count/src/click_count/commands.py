@@ -3,133 +3,97 @@
 import secrets
 import time
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import Final
+from typing import Final, TypeAlias
 from uuid import uuid4
 
-import structlog
-
 from click_count import topics
-from click_count.emitter import ACKNOWLEDGED_SECONDS, ClickEmitter, build_emitter
-from click_count.load import Load, progress_bar, send
+from click_count.emitter import build_emitter
+from click_count.load import clicks
 from click_count.query import build_query
-from click_count.runtime import Reachable, Runtime, operations, wait_for_topic, wait_to_stop
-from click_count.top import TopList
+from click_count.settings import ClickSettings
 from click_count.view import SERVICE_NAME, ClickCountsService
+from servicekit import serving
 from servicekit.events import EventStreams
-from servicekit.grpc_server import GrpcServer
+from servicekit.load import Load
+from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
-from servicekit.process import StopSignals, say
-from servicekit.server import HttpServer
+from servicekit.process import StopSignals
+from servicekit.runtime import Runtime, wait_to_stop
+from servicekit.sending import ACKNOWLEDGED_SECONDS
 from servicekit.streams import Streams
-from streamtable import Emitter, View
-from streamtable.errors import StreamtableError
+from servicekit.top import TopList
+from streamtable import View
 
-log = structlog.get_logger()
+ClickRuntime: TypeAlias = Runtime[ClickSettings]
 _STREAMS: Final = 64
-_ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
+_READ_THREADS: Final = 8
 
 
-def serve_emitter(runtime: Runtime) -> int:
+def serve_emitter(runtime: ClickRuntime) -> int:
     """Take clicks until stopped; those that were accepted are sent."""
-    settings = runtime.settings
     with StopSignals() as signals, ExitStack() as opened:
-        cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
-        opened.callback(cluster.close)
-        wait_for_topic(cluster, topics.USER_CLICKS.name, settings.start_timeout, signals)
-        emitter = Emitter(topics.USER_CLICKS, runtime.kafka)
         # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
-        opened.callback(_close, emitter, ACKNOWLEDGED_SECONDS)
+        emitter, ready = opened.enter_context(
+            serving.emitting(runtime, topics.USER_CLICKS, signals, ACKNOWLEDGED_SECONDS)
+        )
         app = build_emitter(
             emitter,
-            ready=Reachable(cluster, topics.USER_CLICKS.name),
+            ready=ready,
             metrics=runtime.metrics,
             new_id=uuid4,
-            now_ms=lambda: time.time_ns() // 1_000_000,
-            docs=runtime.service.docs,
+            now_ms=_now_ms,
+            edge=runtime.rest_edge(),
         )
-        server = HttpServer(app, settings.http_address.host, settings.http_address.port)
+        server = runtime.http_server(app, runtime.settings.http_address)
         server.start()
         opened.callback(server.stop)
         wait_to_stop(signals)
     return 0
 
 
-def serve_view(runtime: Runtime) -> int:
+def serve_view(runtime: ClickRuntime) -> int:
     """Answer gRPC until stopped."""
-    settings = runtime.settings
-    with StopSignals() as signals, ExitStack() as opened:
-        view = opened.enter_context(_view(runtime, "view"))
-        opened.enter_context(operations(runtime, "view", lambda: view.ready))
-        streams = Streams(_STREAMS)
-        service = ClickCountsService(view, streams)
-        server = GrpcServer(
-            settings.grpc_address.host,
-            settings.grpc_address.port,
-            service.register,
-            ready=lambda: view.ready,
-            streams=streams,
-            services=[SERVICE_NAME] if runtime.service.reflection else [],
-        )
-        server.start()
-        opened.callback(server.stop)
-        wait_to_stop(signals, lambda: view.ready)
-    return 0
+    return serving.serve_table(runtime, _view(runtime, "view"), ClickCountsService, SERVICE_NAME)
 
 
-def serve_query(runtime: Runtime) -> int:
+def serve_query(runtime: ClickRuntime) -> int:
     """Answer REST until stopped."""
-    settings = runtime.settings
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
         view = opened.enter_context(_view(runtime, "query"))
-        top = TopList(view)
+        top = TopList(view, int)
         top.start()
         opened.callback(top.close)
-        events = EventStreams(Streams(_STREAMS))
+        events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)
+        writes = OwnWrites({topics.USER_CLICKS.name: view}, runtime.service.wait_seconds)
+        opened.callback(writes.close)
         app = build_query(
             view,
             top,
             Cursors(secret.encode() if secret is not None else secrets.token_bytes(32)),
             events,
             metrics=runtime.metrics,
-            docs=runtime.service.docs,
+            edge=runtime.rest_edge(),
+            writes=writes,
         )
-        server = HttpServer(
-            app, settings.http_address.host, settings.http_address.port, streams=events.streams
-        )
+        server = runtime.http_server(app, runtime.settings.http_address, events.streams, _READ_THREADS)
         server.start()
         opened.callback(server.stop)
         wait_to_stop(signals, lambda: view.ready, top.check)
     return 0
 
 
-def send_load(runtime: Runtime, load: Load) -> int:
-    """Send a load, wait for its acknowledgements and print the report; 1 if some clicks failed."""
-    settings = runtime.settings
-    with StopSignals() as signals, ExitStack() as opened:
-        cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
-        opened.callback(cluster.close)
-        wait_for_topic(cluster, topics.USER_CLICKS.name, settings.start_timeout, signals)
-        emitter = Emitter(topics.USER_CLICKS, runtime.kafka)
-        begun = time.monotonic()
-        with progress_bar(load) as progress:
-            report = send(load, emitter, lambda seconds: signals.wait(seconds) is not None, progress)
-        _close(emitter, settings.shutdown_timeout)
-    say(report.text(time.monotonic() - begun))
-    return 1 if report.errors else 0
+def send_load(runtime: ClickRuntime, load: Load) -> int:
+    """Send a load and print the report; 1 if some clicks failed."""
+    return serving.send_load(runtime, load, topics.USER_CLICKS, clicks(load, _now_ms), "clicks")
 
 
-def _view(runtime: Runtime, name: str) -> View[str, int]:
+def _view(runtime: ClickRuntime, name: str) -> View[str, int]:
     table = topics.by_count(runtime.service.group).table
     state_dir = runtime.settings.state_dir
     return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 
-def _close(emitter: ClickEmitter, seconds: float) -> None:
-    """Wait for what was sent. Failures were answered, or counted, where they happened."""
-    try:
-        emitter.close(seconds)
-    except StreamtableError as error:
-        log.warning("clicks were not acknowledged", reason=str(error))
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,22 +1,26 @@
 """The command line: `click-count emitter|load|processor|view|query`. Settings come from the environment."""
 
-import math
 import sys
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from click_count import commands, processor
-from click_count.load import Load
-from click_count.runtime import run
+from click_count import commands, topics
+from click_count.settings import ClickSettings
+from servicekit import options, serving
+from servicekit.load import Load
+from servicekit.options import FailFast
+from servicekit.runtime import Program, Runtime
 
-ENVIRONMENT = (
+ENVIRONMENT: Final = (
     "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
     "STREAMTABLE_GRPC_ADDRESS, STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and the "
-    "other variables of the library; CLICK_COUNT_GROUP, CLICK_COUNT_CURSOR_SECRET, CLICK_COUNT_DOCS, "
-    "CLICK_COUNT_REFLECTION. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
+    "other variables of the library; CLICK_COUNT_GROUP, CLICK_COUNT_CURSOR_SECRET, "
+    "CLICK_COUNT_WAIT_SECONDS, CLICK_COUNT_DOCS, CLICK_COUNT_REFLECTION; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT "
+    "and the other variables of the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
 )
+PROGRAM: Final = Program("click-count", ClickSettings, topics.USER_CLICKS.name)
 
 app = typer.Typer(
     help="Counts clicks per user on Kafka: four services and a load generator.",
@@ -34,68 +38,62 @@ class Handler(StrEnum):
     RECORD = "record"
 
 
-def _finite(value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise typer.BadParameter("must be a finite number")
-    return value
+_GROUPS: Final = {Handler.COUNT: topics.by_count, Handler.RECORD: topics.by_record}
 
 
 @app.command(epilog=ENVIRONMENT)
-def emitter() -> None:
+def emitter(*, fail_fast: FailFast = False) -> None:
     """Take clicks by REST (POST /clicks) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."""
-    sys.exit(run(commands.serve_emitter))
+    sys.exit(PROGRAM.run(commands.serve_emitter, fail_fast=fail_fast))
 
 
 @app.command(epilog=ENVIRONMENT)
 def load(
-    rate: Annotated[
-        float, typer.Option(min=0, callback=_finite, help="Clicks a second; 0: as fast as it goes.")
-    ] = 1000.0,
-    keys: Annotated[int, typer.Option(min=1, max=10_000_000, help="Number of users.")] = 1000,
-    skew: Annotated[
-        float,
-        typer.Option(min=0, max=10, callback=_finite, help="Exponent of Zipf's law; 0: all users alike."),
-    ] = 0.0,
-    count: Annotated[int | None, typer.Option(min=1, help="Stop after so many clicks.")] = None,
-    seconds: Annotated[
-        float | None, typer.Option(min=0, callback=_finite, help="Stop after so much time.")
-    ] = None,
-    seed: Annotated[
-        int, typer.Option(help="Of the random choices: the same seed gives the same clicks.")
-    ] = 1,
+    rate: options.Rate = 1000.0,
+    keys: options.Keys = 1000,
+    skew: options.Skew = 0.0,
+    count: options.Count = None,
+    seconds: options.Seconds = None,
+    seed: options.Seed = 1,
+    *,
+    fail_fast: FailFast = False,
 ) -> None:
     """Write made-up clicks to Kafka and report the rate that was acknowledged."""
     wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
-    sys.exit(run(lambda runtime: commands.send_load(runtime, wanted)))
+    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, wanted), fail_fast=fail_fast))
 
 
-@app.command(name="processor", epilog=ENVIRONMENT)
-def process(
+@app.command(epilog=ENVIRONMENT)
+def processor(
     handler: Annotated[
         Handler, typer.Option(help="count: built in, in batches; record: called for each click.")
     ] = Handler.COUNT,
-    workers: Annotated[
-        int, typer.Option(min=1, max=64, help="Processes to start; the partitions are spread over them.")
-    ] = 1,
-    parent: Annotated[int | None, typer.Option(hidden=True)] = None,
+    workers: options.Workers = 1,
+    parent: options.Parent = None,
+    *,
+    fail_fast: FailFast = False,
 ) -> None:
     """Count clicks: from user-clicks to the table click-count-table."""
-    if workers == 1:
-        make = processor.HANDLERS[handler.value]
-        sys.exit(run(lambda runtime: processor.process(runtime, make(runtime.service.group), parent)))
-    sys.exit(run(lambda runtime: processor.supervise(runtime.settings, handler.value, workers)))
+
+    def work(runtime: Runtime[ClickSettings]) -> int:
+        if workers > 1:
+            command = ["click_count.main", "processor", "--handler", handler.value]
+            return serving.serve_workers(runtime.settings, command, workers)
+        return serving.serve_group(runtime, _GROUPS[handler](runtime.service.group), parent)
+
+    sys.exit(PROGRAM.run(work, fail_fast=fail_fast))
 
 
 @app.command(epilog=ENVIRONMENT)
-def view() -> None:
+def view(*, fail_fast: FailFast = False) -> None:
     """Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."""
-    sys.exit(run(commands.serve_view))
+    sys.exit(PROGRAM.run(commands.serve_view, fail_fast=fail_fast))
 
 
 @app.command(epilog=ENVIRONMENT)
-def query() -> None:
+def query(*, fail_fast: FailFast = False) -> None:
     """Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS."""
-    sys.exit(run(commands.serve_query))
+    sys.exit(PROGRAM.run(commands.serve_query, fail_fast=fail_fast))
 
 
 def main() -> None:

@@ -3,51 +3,15 @@
 from typing import Annotated
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, Discriminator, Field, Tag
+from pydantic import BaseModel, Discriminator, Field, Tag
 
-from click_count.domain import USER_ID_CHARACTERS_MAX, user_id, user_id_prefix
+from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
 from servicekit.rest import Strict
+from servicekit.sending import Accepted
+from servicekit.user_ids import UserId
 
 CLICKS_MAX = 1000
 URL_CHARACTERS_MAX = 2048
-TIME_MS_MAX = 2**53 - 1  # what JavaScript's numbers hold exactly
-
-
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must not contain control characters")
-    return text
-
-
-def _canonical_uuid(value: object) -> object:
-    # Strict models take no text for a UUID in parsed JSON, and lenient ones take braces, "urn:uuid:" and bytes.
-    if isinstance(value, str):
-        try:
-            parsed = UUID(value)
-        except ValueError:
-            raise ValueError("must be a UUID") from None
-        if str(parsed) == value.lower():
-            return parsed
-    raise ValueError("must be a UUID")
-
-
-UserId = Annotated[
-    str,
-    AfterValidator(user_id),
-    Field(
-        description="1 to 128 characters, without control characters, '/' and U+FFFD",
-        json_schema_extra={"minLength": 1, "maxLength": USER_ID_CHARACTERS_MAX},
-        examples=["alice"],
-    ),
-]
-Prefix = Annotated[
-    str,
-    AfterValidator(user_id_prefix),
-    Field(
-        description="only users whose id begins so",
-        json_schema_extra={"maxLength": USER_ID_CHARACTERS_MAX},
-    ),
-]
 
 
 class Click(Strict):
@@ -56,19 +20,23 @@ class Click(Strict):
     user_id: UserId
     url: Annotated[
         str,
-        AfterValidator(_printable),
-        Field(min_length=1, max_length=URL_CHARACTERS_MAX, examples=["https://example.org/"]),
+        Field(
+            min_length=1,
+            max_length=URL_CHARACTERS_MAX,
+            json_schema_extra=LINE_SCHEMA,
+            examples=["https://example.org/"],
+        ),
+        LINE,
     ]
     id: Annotated[
         UUID | None,
-        BeforeValidator(_canonical_uuid),
+        CANONICAL_UUID,
         Field(
             description="names the click, so that a repeated request can be recognised; default: a new one"
         ),
     ] = None
     at: Annotated[
-        int | None,
-        Field(ge=0, le=TIME_MS_MAX, description="when, in milliseconds since 1970; default: now"),
+        int | None, TIME_MS, Field(description="when, in milliseconds since 1970; default: now")
     ] = None
 
 
@@ -81,14 +49,6 @@ Clicks = Annotated[
     | Annotated[list[Click], Field(min_length=1, max_length=CLICKS_MAX), Tag("many")],
     Discriminator(_one_or_many),
 ]
-
-
-class Accepted(BaseModel):
-    """A click that all in-sync replicas of Kafka have acknowledged."""
-
-    id: UUID
-    partition: int
-    offset: int
 
 
 class AcceptedClicks(BaseModel):

@@ -1,25 +1,28 @@
 """The query service: click counts over REST, from a local copy of the table."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from itertools import islice
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Header, Query, Request
+from fastapi import FastAPI, Header, Query
 from starlette.responses import Response
 
-from click_count.counts import STALE_SECONDS, Counts, age_seconds
-from click_count.domain import user_id
-from click_count.live import Changes
-from click_count.models import Prefix, TopUsers, UserCount, UserCountAnswer, UserCountPage
-from click_count.top import SIZE, TopList
+from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPage
+from servicekit import own_writes
+from servicekit.answers import json_answer, matches, page_after
 from servicekit.events import EventStreams
-from servicekit.pages import BadCursor, Cursors
+from servicekit.live import Changes, Told
+from servicekit.own_writes import OwnWrites
+from servicekit.pages import Cursors
 from servicekit.problems import Problem
-from servicekit.rest import Digits, build_app, only
+from servicekit.rest import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.tables import STALE_SECONDS, UserTable, age_seconds
+from servicekit.top import SIZE, TopList
+from servicekit.user_ids import Prefix, UserPath, user_of_path
 
 PAGE_MAX: Final = 1000
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
     "How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may be; "
     "until the copy is complete the service answers 503."
@@ -27,13 +30,14 @@ DESCRIPTION: Final = (
 
 
 def build_query(
-    counts: Counts,
-    top: TopList,
+    counts: UserTable[int],
+    top: TopList[int],
     cursors: Cursors,
     events: EventStreams,
     *,
     metrics: Callable[[], bytes],
-    docs: bool = False,
+    edge: Edge | None = None,
+    writes: OwnWrites | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -43,7 +47,8 @@ def build_query(
         cursors: for pages.
         events: for server-sent events.
         metrics: what `/metrics` answers.
-        docs: serve `/docs` too.
+        edge: who may call, and what is measured.
+        writes: for questions that name a write; default: none is known.
     """
     app = build_app(
         "click-count query",
@@ -51,25 +56,37 @@ def build_query(
         ready=lambda: counts.ready,
         metrics=metrics,
         description=DESCRIPTION,
-        docs=docs,
+        edge=edge,
     )
-    _add_counts(app, counts, cursors)
+    _add_counts(app, counts, cursors, writes or OwnWrites({}, 0))
     _add_top(app, counts, top)
     _add_events(app, counts, events)
     return app
 
 
-def _add_counts(app: FastAPI, counts: Counts, cursors: Cursors) -> None:
-    @app.get("/clicks/{user}", dependencies=[only()], response_model=UserCountAnswer, tags=["counts"])
-    def get(user: str, if_none_match: Annotated[str | None, Header()] = None) -> Any:
+def _add_counts(app: FastAPI, counts: UserTable[int], cursors: Cursors, writes: OwnWrites) -> None:
+    responses: dict[int | str, dict[str, Any]] = {
+        304: {"description": "It is what If-None-Match names"},
+        404: {"description": "No clicks of this user are known"},
+        **own_writes.RESPONSES,
+    }
+
+    @app.get(
+        "/clicks/{user}",
+        dependencies=[only(), writes.dependency],
+        response_model=UserCountAnswer,
+        responses=responses,
+        tags=["counts"],
+    )
+    def get_count(user: UserPath, if_none_match: Annotated[str | None, Header()] = None) -> Any:
         """The clicks of one user; 404 if there are none. `If-None-Match` saves sending what has not changed."""
-        answer = counts.answer(_user(user))
+        answer = counts.answer(user_of_path(user))
         if answer.value is None:
             raise Problem(HTTPStatus.NOT_FOUND, "no clicks of this user are known")
         # Weak: it stands for the count and whether it is stale, not for the age, which always changes.
         tag = f'W/"{answer.value}-{"stale" if answer.stale else "live"}"'
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
-        if _matches(if_none_match, tag):
+        if matches(if_none_match, tag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         body = UserCountAnswer(
             user_id=user,
@@ -79,40 +96,42 @@ def _add_counts(app: FastAPI, counts: Counts, cursors: Cursors) -> None:
             age_seconds=answer.age_seconds,
             stale=answer.stale,
         )
-        return Response(body.model_dump_json(), headers=headers, media_type="application/json")
+        return json_answer(body, headers)
 
-    @app.get("/clicks", dependencies=[only("prefix", "cursor", "limit")], tags=["counts"])
-    def page(
+    @app.get(
+        "/clicks",
+        dependencies=[only("prefix", "cursor", "limit"), writes.dependency],
+        response_model=UserCountPage,
+        responses={**own_writes.RESPONSES},
+        tags=["counts"],
+    )
+    def list_counts(
         prefix: Annotated[Prefix, Query()] = "",
-        cursor: Annotated[str | None, Query(description="`next` of the page before")] = None,
-        limit: Annotated[Digits, Query(ge=1, le=PAGE_MAX)] = 100,
-    ) -> UserCountPage:
+        cursor: Annotated[str | None, Query(description="`next` of the page before, unchanged")] = None,
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX), PLAIN_DIGITS] = 100,
+    ) -> Any:
         """All users, a page at a time. Clicks go on meanwhile: each page is as of its own moment."""
-        after = None
-        if cursor is not None:
-            try:
-                after = cursors.open(prefix, cursor)
-            except BadCursor as error:
-                raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, str(error)) from None
+        after = page_after(cursors, prefix, cursor)
         rows = list(islice(counts.iterate(prefix, after), limit + 1))
         more = len(rows) > limit
         age = age_seconds(counts)
-        return UserCountPage(
+        body = UserCountPage(
             items=[UserCount(user_id=user, count=count) for user, count in rows[:limit]],
             next=cursors.seal(prefix, rows[limit - 1][0]) if more else None,
             age_seconds=age,
             stale=age > STALE_SECONDS,
         )
+        return json_answer(body)
 
 
-def _add_top(app: FastAPI, counts: Counts, top: TopList) -> None:
-    @app.get("/top", dependencies=[only("limit")], tags=["counts"])
-    def highest(limit: Annotated[Digits, Query(ge=1, le=SIZE)] = 10) -> TopUsers:
+def _add_top(app: FastAPI, counts: UserTable[int], top: TopList[int]) -> None:
+    @app.get("/top", dependencies=[only("limit")], response_model=TopUsers, tags=["counts"])
+    def get_top(limit: Annotated[int, Query(ge=1, le=SIZE), PLAIN_DIGITS] = 10) -> Any:
         """The users with the most clicks; equal counts by id."""
         found = top.top(limit)
         age = age_seconds(counts) + found.behind_seconds
         items = [UserCount(user_id=user, count=count) for user, count in found.rows]
-        return TopUsers(items=items, age_seconds=age, stale=age > STALE_SECONDS)
+        return json_answer(TopUsers(items=items, age_seconds=age, stale=age > STALE_SECONDS))
 
 
 _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
@@ -125,7 +144,11 @@ _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
 }
 
 
-def _add_events(app: FastAPI, counts: Counts, events: EventStreams) -> None:
+def _add_events(app: FastAPI, counts: UserTable[int], events: EventStreams) -> None:
+    def of_count(count: int | None) -> Mapping[str, Any]:
+        return {"count": count}
+
+    told = Told(counts, "count", of_count)
     options: dict[str, Any] = {
         "responses": _EVENT_RESPONSES,
         "response_class": Response,
@@ -133,31 +156,11 @@ def _add_events(app: FastAPI, counts: Counts, events: EventStreams) -> None:
     }
 
     @app.get("/clicks/{user}/events", dependencies=[only()], **options)
-    def of_user(user: str, request: Request) -> Response:
+    def watch_user(user: UserPath) -> Response:
         """The user's count now and each time it changes."""
-        del request
-        return events.response(Changes(counts, key=_user(user)))
+        return events.response(Changes(told, key=user_of_path(user)))
 
     @app.get("/events", dependencies=[only("prefix")], **options)
-    def of_prefix(prefix: Annotated[Prefix, Query()] = "") -> Response:
+    def watch_users(prefix: Annotated[Prefix, Query()] = "") -> Response:
         """Each change of a count from now on."""
-        return events.response(Changes(counts, prefix=prefix))
-
-
-def _user(text: str) -> str:
-    try:
-        return user_id(text)
-    except ValueError as error:
-        raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "the request is not valid; see the list of errors",
-            members={"errors": [{"where": "path.user", "what": str(error)}]},
-        ) from None
-
-
-def _matches(header: str | None, tag: str) -> bool:
-    """Whether one of the tags in If-None-Match is this one, by weak comparison."""
-    if header is None:
-        return False
-    given = {part.strip().removeprefix("W/") for part in header.split(",")}
-    return "*" in given or tag.removeprefix("W/") in given
+        return events.response(Changes(told, prefix=prefix))

@@ -1,0 +1,113 @@
+"""What the roles decide, without any input or output: feeds, blocks, replaced words, who is a spammer."""
+
+import re
+from collections.abc import Callable, Iterator
+from random import Random
+from typing import Final
+
+from contracts.records import Block, Blocked, Feed, Message, MessageCounts, Traffic
+
+FEED_MESSAGES: Final = 50
+BLOCKERS_MAX: Final = 500
+SPAM_SENT_MIN: Final = 20
+SPAM_RATIO: Final = 5
+TEXT_CHARACTERS_MAX: Final = 1000
+WORD_CHARACTERS_MAX: Final = 64
+_WORDS: Final = re.compile(r"\w+")
+_PHRASES: Final = (
+    "see you at lunch",
+    "how is the weather?",
+    "did you see this?",
+    "the build is green",
+    "thanks 🎉",
+)
+_OFFERS: Final = ("buy one, get two!", "you have won a prize", "free coins for you")
+
+
+def with_message(feed: Feed | None, message: Message) -> Feed | None:
+    """The feed with one message more, without the oldest if there are too many. None: it has that message already."""
+    messages = feed["messages"] if feed else []
+    if any(each["id"] == message["id"] for each in messages):
+        return None
+    return Feed(messages=[*messages, message][-FEED_MESSAGES:])
+
+
+def is_blocked(message: Message, blocked: Blocked | None) -> bool:
+    """Whether a message is to be dropped; `blocked` is the row of its sender."""
+    return blocked is not None and (blocked["everybody"] or message["recipient"] in blocked["by"])
+
+
+def after_block(blocked: Blocked | None, block: Block) -> Blocked | None:
+    """The sender's row after somebody has blocked them or taken that back. None: nobody blocks them any more.
+
+    A row must stay small: a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for everybody.
+    """
+    everybody, by = (blocked["everybody"], set(blocked["by"])) if blocked else (False, set())
+    who = block["by"]
+    if who is None:
+        everybody = block["blocked"]
+    elif not block["blocked"]:
+        by.discard(who)
+    elif len(by | {who}) > BLOCKERS_MAX:
+        everybody = True
+    else:
+        by.add(who)
+    return Blocked(everybody=everybody, by=sorted(by)) if everybody or by else None
+
+
+def folded(word: str) -> str:
+    """A word as the key of its replacement: 'Straße' and 'STRASSE' are one.
+
+    Raises:
+        ValueError: it is not one word of letters, digits and underscores; the message does not quote it.
+    """
+    if len(word) > WORD_CHARACTERS_MAX or not _WORDS.fullmatch(word):
+        raise ValueError(f"must be one word of 1 to {WORD_CHARACTERS_MAX} letters, digits and underscores")
+    return word.casefold()
+
+
+def translated(text: str, replacement: Callable[[str], str | None]) -> str:
+    """The text with words replaced, cut to what a text may be; what replaces a word is not looked at again.
+
+    Args:
+        text: of a message.
+        replacement: of a folded word; None: it stays.
+    """
+
+    def replaced(found: re.Match[str]) -> str:
+        new = replacement(found[0].casefold())
+        return found[0] if new is None else new
+
+    made = _WORDS.sub(replaced, text)
+    return made if len(made) <= TEXT_CHARACTERS_MAX else f"{made[: TEXT_CHARACTERS_MAX - 1]}…"
+
+
+def counted(counts: MessageCounts | None, traffic: Traffic) -> MessageCounts:
+    """The counts of a user with what is to be added, and what they say of the user: the same in whatever order."""
+    sent = (counts["sent"] if counts else 0) + traffic["sent"]
+    received = (counts["received"] if counts else 0) + traffic["received"]
+    return MessageCounts(sent=sent, received=received, spammer=is_spammer(sent, received))
+
+
+def is_spammer(sent: int, received: int) -> bool:
+    """Whether somebody writes to others who do not write back: 20 messages or more, over 5 for each one received."""
+    return sent >= SPAM_SENT_MIN and sent > SPAM_RATIO * received
+
+
+def conversations(
+    user_of: Callable[[], str], spammers: int, spam_share: float, seed: int
+) -> Iterator[tuple[str, str, str]]:
+    """Sender, recipient and text of made-up messages without end, the same ones for the same arguments.
+
+    Args:
+        user_of: chooses a user.
+        spammers: how many write besides the users, to any of them, and are never written to: `spammer-1`, ...
+        spam_share: of all messages, from 0 to 1.
+        seed: of the random choices.
+    """
+    random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
+    while True:
+        if spammers and random.random() < spam_share:
+            yield f"spammer-{random.randint(1, spammers)}", user_of(), random.choice(_OFFERS)
+        else:
+            yield user_of(), user_of(), random.choice(_PHRASES)

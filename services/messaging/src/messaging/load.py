@@ -1,0 +1,21 @@
+"""The load generator: made-up messages with a few spammers among the senders, always the same ones for a seed."""
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from contracts.records import Message
+from messaging.domain import conversations
+from servicekit.load import Load, id_choice, key_choice
+
+SPAM_SHARE: Final = 0.2
+"""Of all messages."""
+
+
+def messages(load: Load, spammers: int, now_ms: Callable[[], int]) -> Iterator[tuple[str, Message]]:
+    """The messages of a load with their senders, without end. Everything but their times follows from the seed."""
+    user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
+    for sender, recipient, text in conversations(user_of, spammers, SPAM_SHARE, load.seed):
+        yield (
+            sender,
+            Message(id=str(id_of()), sender=sender, recipient=recipient, text=text, at=now_ms()),
+        )

@@ -1,0 +1,112 @@
+"""The command line: a command for each role, and those around them. Settings come from the environment."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from messaging import commands, groups
+from messaging.settings import MessagingSettings
+from servicekit import options, serving
+from servicekit.load import Load
+from servicekit.options import FailFast
+from servicekit.runtime import Program, Runtime
+from servicekit.user_ids import user_id
+
+ENVIRONMENT: Final = (
+    "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
+    "STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and the other variables of the "
+    "library; MESSAGING_GROUP, MESSAGING_DOCS; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other variables of "
+    "the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
+)
+PROGRAM: Final = Program("messaging", MessagingSettings, groups.MESSAGES.name)
+ROLES: Final = {
+    "filter": "Drop messages whose recipient has blocked the sender, replace words, and pass on the rest.",
+    "collector": "Keep the latest messages of each user.",
+    "blocker": "Keep who has blocked whom.",
+    "translator": "Keep what replaces which word.",
+    "detector": "Count what each user sends and receives, and have spammers blocked.",
+}
+
+app = typer.Typer(
+    help="Users write to each other: five processors, a web page to write and read, and a load generator.",
+    epilog=ENVIRONMENT,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _add_role(role: str, text: str) -> None:
+    @app.command(role, help=text, epilog=ENVIRONMENT)
+    def serve(
+        workers: options.Workers = 1, parent: options.Parent = None, *, fail_fast: FailFast = False
+    ) -> None:
+        def work(runtime: Runtime[MessagingSettings]) -> int:
+            if workers > 1:
+                return serving.serve_workers(runtime.settings, [commands.MODULE, role], workers)
+            return commands.serve_role(runtime, role, parent)
+
+        sys.exit(PROGRAM.run(work, fail_fast=fail_fast))
+
+
+for _role, _text in ROLES.items():
+    _add_role(_role, _text)
+
+
+@app.command(epilog=ENVIRONMENT)
+def web(parent: options.Parent = None, *, fail_fast: FailFast = False) -> None:
+    """Take messages, tell feeds, and serve a page for both, on STREAMTABLE_HTTP_ADDRESS."""
+    sys.exit(PROGRAM.run(lambda runtime: commands.serve_web(runtime, parent), fail_fast=fail_fast))
+
+
+@app.command("all", epilog=ENVIRONMENT)
+def everything(*, fail_fast: FailFast = False) -> None:
+    """Run every role and the web service, each in a process of its own; for a demonstration."""
+    sys.exit(PROGRAM.run(lambda runtime: commands.serve_all(runtime.settings), fail_fast=fail_fast))
+
+
+@app.command(epilog=ENVIRONMENT)
+def load(
+    rate: options.Rate = 100.0,
+    keys: options.Keys = 100,
+    skew: options.Skew = 0.0,
+    count: options.Count = None,
+    seconds: options.Seconds = None,
+    seed: options.Seed = 1,
+    spammers: Annotated[
+        int,
+        typer.Option(min=0, max=1000, help="Senders who write a fifth of all messages and are not answered."),
+    ] = 3,
+    *,
+    fail_fast: FailFast = False,
+) -> None:
+    """Write made-up messages to Kafka and report the rate that was acknowledged."""
+    wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, wanted, spammers), fail_fast=fail_fast))
+
+
+def _user(text: str) -> str:
+    try:
+        return user_id(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command(epilog=ENVIRONMENT)
+def unblock(
+    user: Annotated[str, typer.Argument(callback=_user, help="Whom the detector has reported.")],
+    *,
+    fail_fast: FailFast = False,
+) -> None:
+    """Take back that a user is blocked for everybody, until the detector finds anew that they are a spammer."""
+    sys.exit(PROGRAM.run(lambda runtime: commands.unblock(runtime, user), fail_fast=fail_fast))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

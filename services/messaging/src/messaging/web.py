@@ -1,0 +1,188 @@
+"""The web service: takes messages, blocks and translations, tells feeds, and serves a page to do both.
+
+Senders are who they say they are: without accounts, whoever may write may write as anybody. See `SERVICEKIT_API_KEYS`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+from uuid import UUID
+
+from fastapi import FastAPI
+from starlette.responses import Response
+
+from contracts.records import Block, Feed, Message, Translation
+from messaging import models
+from servicekit.answers import json_answer
+from servicekit.events import EventStreams
+from servicekit.guard import Limits
+from servicekit.live import Changes, Told
+from servicekit.rest import Edge, build_app, only
+from servicekit.sending import (
+    ACKNOWLEDGED_SECONDS,
+    NOT_ALL_CONTENT,
+    Accepted,
+    Outgoing,
+    RecordEmitter,
+    send_all,
+)
+from servicekit.tables import UserTable
+from servicekit.user_ids import UserPath, user_of_path
+
+VERSION: Final = "1.0.0"
+DESCRIPTION: Final = (
+    "Users write to each other. What is taken is stored on all in-sync replicas of Kafka; it shows in the recipient's "
+    "feed a moment later, unless the recipient has blocked the sender, or the sender was found to be a spammer."
+)
+_PAGE: Final = {
+    "/": ("page.html", "text/html"),
+    "/page.js": ("page.js", "text/javascript"),
+    "/page.css": ("page.css", "text/css"),
+}
+_PAGE_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+_EVENTS: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": 'Server-sent events `feed`, with data like `{"user_id": "alice", "messages": [...], "partition": 3, '
+        '"offset": 41}`, messages as in the feed. `missed` comes last when changes were left out: connect again.',
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+@dataclass(frozen=True)
+class Emitters:
+    """What is sent to Kafka."""
+
+    messages: RecordEmitter[Message]
+    blocks: RecordEmitter[Block]
+    translations: RecordEmitter[Translation]
+
+
+def build_web(
+    emitters: Emitters,
+    feeds: UserTable[Feed],
+    events: EventStreams,
+    *,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    new_id: Callable[[], UUID],
+    now_ms: Callable[[], int],
+    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    edge: Edge | None = None,
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        emitters: send what is taken.
+        feeds: the collector's table.
+        events: for server-sent events.
+        ready: whether Kafka can be reached and the feeds are there.
+        metrics: what `/metrics` answers.
+        new_id: makes the id of a message that comes without one.
+        now_ms: the time of a message, in milliseconds since 1970.
+        acknowledged_seconds: how long one request waits for Kafka.
+        edge: who may call, and what is measured.
+    """
+    app = build_app(
+        "messaging web",
+        VERSION,
+        ready=ready,
+        metrics=metrics,
+        description=DESCRIPTION,
+        edge=edge,
+        limits=Limits(deadline_seconds=acknowledged_seconds + 5),
+    )
+    _add_page(app)
+    _add_feeds(app, feeds, events)
+    unknown = {"description": "Not now, or not acknowledged in time: it may be stored or not; send it again"}
+
+    @app.post(
+        "/messages",
+        dependencies=[only()],
+        response_model=Accepted,
+        responses={503: {**unknown, "content": NOT_ALL_CONTENT}},
+    )
+    def send_message(body: models.NewMessage) -> Any:
+        """Write to a user."""
+        message = Message(
+            id=str(body.id or new_id()),
+            sender=body.sender,
+            recipient=body.recipient,
+            text=body.text,
+            at=now_ms(),
+        )
+        outgoing = Outgoing(message["id"], message["sender"], message)
+        return send_all(emitters.messages, [outgoing], acknowledged_seconds)[0]
+
+    @app.post("/blocks", dependencies=[only()], status_code=204, responses={503: unknown})
+    def block(body: models.NewBlock) -> Response:
+        """Get no more messages of a sender, or get them again. Those that are on their way may still come."""
+        record = Block(by=body.recipient, blocked=body.blocked)
+        send_all(emitters.blocks, [Outgoing(body.sender, body.sender, record)], acknowledged_seconds)
+        return Response(status_code=204)
+
+    @app.post("/translations", dependencies=[only()], status_code=204, responses={503: unknown})
+    def translate(body: models.NewTranslation) -> Response:
+        """Have a word replaced in all messages from now on, or leave it as it is again."""
+        record = Translation(replacement=body.replacement)
+        send_all(emitters.translations, [Outgoing(body.word, body.word, record)], acknowledged_seconds)
+        return Response(status_code=204)
+
+    return app
+
+
+def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> None:
+    def told(feed: Feed | None) -> Mapping[str, Any]:
+        return {"messages": [each.model_dump() for each in _messages(feed)]}
+
+    @app.get("/users/{user}/feed", dependencies=[only()], response_model=models.FeedAnswer)
+    def get_feed(user: UserPath) -> Any:
+        """The latest messages that a user was sent; none for a user whom nobody has written to."""
+        user = user_of_path(user)
+        answer = feeds.answer(user)
+        body = models.FeedAnswer(
+            user_id=user,
+            messages=_messages(answer.value),
+            partition=answer.partition,
+            offset=answer.offset,
+            age_seconds=answer.age_seconds,
+            stale=answer.stale,
+        )
+        return json_answer(body, {"Cache-Control": "no-store"})
+
+    @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
+    def watch_feed(user: UserPath) -> Response:
+        """The feed now, and again whenever a message has come."""
+        return events.response(Changes(Told(feeds, "feed", told), key=user_of_path(user)))
+
+
+def _messages(feed: Feed | None) -> list[models.FeedMessage]:
+    messages = feed["messages"] if feed else []
+    return [
+        models.FeedMessage(id=each["id"], sender=each["sender"], text=each["text"], at=each["at"])
+        for each in messages
+    ]
+
+
+def _add_page(app: FastAPI) -> None:
+    for path, (name, media_type) in _PAGE.items():
+        app.add_api_route(
+            path,
+            _sent(files("messaging").joinpath("page", name).read_bytes(), f"{media_type}; charset=utf-8"),
+            methods=["GET"],
+            dependencies=[only()],
+            include_in_schema=False,
+        )
+
+
+def _sent(content: bytes, media_type: str) -> Callable[[], Response]:
+    headers = {"Content-Security-Policy": _PAGE_POLICY, "Cache-Control": "no-cache"}
+
+    def page() -> Response:
+        return Response(content, media_type=media_type, headers=headers)
+
+    return page

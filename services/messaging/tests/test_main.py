@@ -1,0 +1,73 @@
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from localkafka.process import reserve_port
+from messaging.groups import GROUPS
+from messaging.main import ROLES, app
+
+COMMANDS = [*ROLES, "web", "load"]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS, "all", "unblock"])
+def test_each_command_explains_itself_and_its_environment(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "MESSAGING_GROUP" in result.output
+
+
+def test_there_is_a_command_for_each_group() -> None:
+    assert ROLES.keys() == GROUPS.keys()
+
+
+def test_the_tutorial_names_commands_that_there_are() -> None:
+    page = (Path(__file__).parents[3] / "docs/tutorial/messaging.md").read_text()
+    lines = [
+        line.partition("#")[0].split()[1:] for line in page.splitlines() if line.startswith("messaging ")
+    ]
+    assert [line[0] for line in lines] == ["all", "load"]
+    assert all(CliRunner().invoke(app, [*line, "--help"]).exit_code == 0 for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load", "--rate", "nan"],
+        ["load", "--spammers", "-1"],
+        ["filter", "--workers", "0"],
+        ["unblock"],
+        ["unblock", "a/b"],
+        ["reader"],
+    ],
+)
+def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address at which no broker answers, and settings that name it."""
+    with reserve_port() as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
+    monkeypatch.setattr("servicekit.runtime._FAIL_FAST_SECONDS", 0.5)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    yield address
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
+
+
+@pytest.mark.parametrize("arguments", [["filter"], ["web"], ["all"], ["load"], ["unblock", "bob"]])
+def test_fail_fast_stops_with_the_address_that_does_not_answer(arguments: list[str], nobody: str) -> None:
+    began = time.monotonic()
+    result = CliRunner().invoke(app, [*arguments, "--fail-fast"])
+    assert result.exit_code == 1
+    assert nobody in result.output
+    assert "Traceback" not in result.output
+    assert time.monotonic() - began < 10

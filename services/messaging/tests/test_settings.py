@@ -1,0 +1,14 @@
+import pytest
+
+from messaging.settings import MessagingSettings
+from streamtable.errors import ConfigurationError
+
+
+def test_without_variables_the_defaults_hold() -> None:
+    settings = MessagingSettings.from_environment({"PATH": "/bin", "CLICK_COUNT_GROUP": "other"})
+    assert settings == MessagingSettings(group="collector")
+
+
+def test_what_is_wrong_is_told_by_name() -> None:
+    with pytest.raises(ConfigurationError, match="MESSAGING_GROPU: there is no such setting"):
+        MessagingSettings.from_environment({"MESSAGING_GROPU": "a"})

@@ -1,0 +1,31 @@
+"""Write `proto/openapi/user-status-*.json` from the services' code, and guard what has been released.
+
+    python services/user_status/generate_openapi.py             write the documents
+    python services/user_status/generate_openapi.py --check     are they current, and can released clients go on?
+    python services/user_status/generate_openapi.py --release   keep the documents as those of their versions
+
+What it compares, and with what, is in `servicekit.openapi_documents`.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+from servicekit.openapi_documents import main
+from servicekit.own_writes import OwnWrites
+from user_status.emitter import build_emitter
+from user_status.query import Tables, build_query
+
+TARGET = Path(__file__).resolve().parents[2] / "proto" / "openapi"
+
+
+def documents() -> dict[str, dict[str, Any]]:
+    """The documents by name. The applications are only described, so nothing stands behind them."""
+    nothing = cast("Any", None)
+    emitter = build_emitter(nothing, ready=nothing, metrics=nothing, new_id=nothing, now_ms=nothing)
+    query = build_query(Tables(nothing, nothing), nothing, nothing, OwnWrites({}, 0), metrics=nothing)
+    return {"user-status-emitter": emitter.openapi(), "user-status-query": query.openapi()}
+
+
+if __name__ == "__main__":
+    sys.exit(main(documents(), sys.argv[1:], TARGET))

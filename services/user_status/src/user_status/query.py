@@ -1,0 +1,198 @@
+"""The query service: users' statuses with their clicks over REST, from local copies of both tables."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from itertools import islice
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Header, Query
+from starlette.responses import Response
+
+from contracts.records import UserStatus
+from servicekit import own_writes
+from servicekit.answers import json_answer, matches, page_after
+from servicekit.events import EventStreams
+from servicekit.live import Changes, Told
+from servicekit.own_writes import OwnWrites
+from servicekit.pages import Cursors
+from servicekit.problems import Problem
+from servicekit.rest import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.tables import STALE_SECONDS, Answer, UserTable, age_seconds
+from servicekit.user_ids import Prefix, UserPath, user_of_path
+from user_status import models
+from user_status.domain import joined
+
+PAGE_MAX: Final = 1000
+VERSION: Final = "1.0.0"
+DESCRIPTION: Final = (
+    "What users said last, with the clicks that are counted by now, from this replica's own copies of both tables. "
+    "Every answer says how old it may be; until the copies are complete the service answers 503."
+)
+
+
+@dataclass(frozen=True)
+class Tables:
+    """What is joined."""
+
+    statuses: UserTable[UserStatus]
+    clicks: UserTable[int]
+
+    @property
+    def ready(self) -> bool:
+        return self.statuses.ready and self.clicks.ready
+
+
+def build_query(
+    tables: Tables,
+    cursors: Cursors,
+    events: EventStreams,
+    writes: OwnWrites,
+    *,
+    metrics: Callable[[], bytes],
+    edge: Edge | None = None,
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        tables: what is asked.
+        cursors: for pages.
+        events: for server-sent events.
+        writes: for questions that name a write.
+        metrics: what `/metrics` answers.
+        edge: who may call, and what is measured.
+    """
+    app = build_app(
+        "user-status query",
+        VERSION,
+        ready=lambda: tables.ready,
+        metrics=metrics,
+        description=DESCRIPTION,
+        edge=edge,
+    )
+    _add_users(app, tables, cursors, writes)
+    _add_events(app, tables, events)
+    return app
+
+
+def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites) -> None:
+    responses: dict[int | str, dict[str, Any]] = {
+        304: {"description": "It is what If-None-Match names"},
+        404: {"description": "Neither a status nor clicks of this user are known"},
+        **own_writes.RESPONSES,
+    }
+
+    @app.get(
+        "/users/{user}",
+        dependencies=[only(), writes.dependency],
+        response_model=models.UserAnswer,
+        responses=responses,
+        tags=["users"],
+    )
+    def get_user(user: UserPath, if_none_match: Annotated[str | None, Header()] = None) -> Any:
+        """What a user said last, and the clicks by now; 404 if neither is known.
+
+        `If-None-Match` saves sending what has not changed.
+        """
+        user = user_of_path(user)
+        status, clicks = tables.statuses.answer(user), tables.clicks.answer(user)
+        if status.value is None and clicks.value is None:
+            raise Problem(HTTPStatus.NOT_FOUND, "neither a status nor clicks of this user are known")
+        tag = _tag(status, clicks)
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if matches(if_none_match, tag):
+            return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+        body = models.UserAnswer(
+            user_id=user,
+            status=_status(status.value),
+            clicks=clicks.value,
+            tables=models.Places(status=_place(status), clicks=_place(clicks)),
+        )
+        return json_answer(body, headers)
+
+    @app.get(
+        "/users",
+        dependencies=[only("prefix", "cursor", "limit"), writes.dependency],
+        response_model=models.UserPage,
+        responses={**own_writes.RESPONSES},
+        tags=["users"],
+    )
+    def list_users(
+        prefix: Annotated[Prefix, Query()] = "",
+        cursor: Annotated[str | None, Query(description="`next` of the page before, unchanged")] = None,
+        limit: Annotated[int, Query(ge=1, le=PAGE_MAX), PLAIN_DIGITS] = 100,
+    ) -> Any:
+        """All users of either table, a page at a time. They change meanwhile: each page is as of its own moment."""
+        after = page_after(cursors, prefix, cursor)
+        users = joined(tables.statuses.iterate(prefix, after), tables.clicks.iterate(prefix, after))
+        rows = list(islice(users, limit + 1))
+        items = [
+            models.UserRow(user_id=user, status=_status(status), clicks=clicks)
+            for user, status, clicks in rows[:limit]
+        ]
+        body = models.UserPage(
+            items=items,
+            next=cursors.seal(prefix, rows[limit - 1][0]) if len(rows) > limit else None,
+            tables=models.Ages(status=_age(tables.statuses), clicks=_age(tables.clicks)),
+        )
+        return json_answer(body)
+
+
+_EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": 'Server-sent events `status`, with data like `{"user_id": "alice", "status": {"text": "at lunch", '
+        '"at": 1700000000000, "id": "...", "clicks": 3}, "partition": 9, "offset": 41}`, and `clicks`, with data like '
+        '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null stands for what is not known. '
+        "`missed` comes last when changes were left out: connect again.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+
+
+def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
+    def of_status(row: UserStatus | None) -> Mapping[str, Any]:
+        status = _status(row)
+        return {"status": None if status is None else status.model_dump()}
+
+    def of_clicks(count: int | None) -> Mapping[str, Any]:
+        return {"clicks": count}
+
+    told = (Told(tables.statuses, "status", of_status), Told(tables.clicks, "clicks", of_clicks))
+
+    @app.get(
+        "/users/{user}/events",
+        dependencies=[only()],
+        responses=_EVENT_RESPONSES,
+        response_class=Response,
+        tags=["live"],
+    )
+    def watch_user(user: UserPath) -> Response:
+        """The user's status and clicks now, and each of them when it changes."""
+        return events.response(Changes(*told, key=user_of_path(user)))
+
+
+def _status(row: UserStatus | None) -> models.Status | None:
+    if row is None:
+        return None
+    return models.Status(text=row["status"], at=row["at"], id=row["id"], clicks=row["clicks"])
+
+
+def _place(answer: Answer[object]) -> models.Place:
+    return models.Place(
+        partition=answer.partition,
+        offset=answer.offset,
+        age_seconds=answer.age_seconds,
+        stale=answer.stale,
+    )
+
+
+def _age(table: UserTable[object]) -> models.Age:
+    age = age_seconds(table)
+    return models.Age(age_seconds=age, stale=age > STALE_SECONDS)
+
+
+def _tag(status: Answer[UserStatus], clicks: Answer[int]) -> str:
+    """Weak: it stands for what is known and whether that is stale, not for the ages, which always change."""
+    known = repr((status.value, status.stale, clicks.value, clicks.stale))
+    return f'W/"{blake2b(known.encode(), digest_size=8).hexdigest()}"'

@@ -1,0 +1,55 @@
+"""The streams and tables of user statuses, the group that keeps them, and the table of clicks that it joins."""
+
+from typing import Final
+
+from contracts.records import (
+    USER_STATUS,
+    USER_STATUS_CHANGE,
+    USER_STATUS_UPDATE,
+    UserStatus,
+    UserStatusChange,
+    UserStatusUpdate,
+)
+from streamtable import Avro, Context, Group, Input, Join, Output, Persist, Stream, String, Table
+from user_status.domain import change_of, is_later, row_of
+
+UPDATES: Final[Stream[str, UserStatusUpdate]] = Stream(
+    "user-status-updates", key=String(), value=Avro(USER_STATUS_UPDATE)
+)
+"""One record a status, keyed by the user's id."""
+
+CHANGES: Final[Stream[str, UserStatusChange]] = Stream(
+    "user-status-changes", key=String(), value=Avro(USER_STATUS_CHANGE)
+)
+"""One record a change, keyed by the user's id, in the order in which they were noticed."""
+
+
+USER_CLICKS: Final = "user-clicks"
+"""The topic whose events the table of clicks is made from."""
+
+
+def click_counts(group: str) -> Table[str, int]:
+    """The clicks by user that a group of click counting keeps: a contract between the two scenarios."""
+    return Table(f"{group}-table", key=String(), value=Avro("long"), group=group)
+
+
+def statuses(name: str, clicks_group: str = "click-count") -> Group[str, UserStatus]:
+    """The group; its table is `<name>-table`.
+
+    Args:
+        name: of the group.
+        clicks_group: of click counting, whose table each status is joined with.
+    """
+    clicks = click_counts(clicks_group)
+
+    def keep(ctx: Context[str, UserStatus], update: UserStatusUpdate) -> None:
+        old = ctx.value
+        if not is_later(update, old):
+            return
+        new = row_of(update, ctx.join(clicks))
+        ctx.set(new)
+        change = change_of(old, new)
+        if change is not None:
+            ctx.emit(CHANGES, ctx.key, change)
+
+    return Group(name, Input(UPDATES, keep), Join(clicks), Persist(Avro(USER_STATUS)), Output(CHANGES))

@@ -1,0 +1,11 @@
+"""Tables in memory, for tests of what stands in front of them."""
+
+import pytest
+
+from contracts.records import UserStatus
+from servicekit.testing import MemoryTable
+
+
+@pytest.fixture
+def statuses() -> MemoryTable[UserStatus]:
+    return MemoryTable()
