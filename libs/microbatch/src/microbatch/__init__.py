@@ -1,0 +1,21 @@
+"""Micro-batches over a central store, on streamtable's engine."""
+
+from microbatch.batch import Batch, Record, Send
+from microbatch.graph import Limits, MicroBatch
+from microbatch.metrics import BatchMetrics
+from microbatch.processor import BatchProcessor
+from microbatch.rehearsal import Rehearsal
+from microbatch.rows import BatchRows, Rows
+
+__all__ = [
+    "Batch",
+    "BatchMetrics",
+    "BatchProcessor",
+    "BatchRows",
+    "Limits",
+    "MicroBatch",
+    "Record",
+    "Rehearsal",
+    "Rows",
+    "Send",
+]

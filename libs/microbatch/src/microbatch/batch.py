@@ -1,0 +1,198 @@
+"""What user code sees of a batch: its records, its rows in the central store, and how it sends."""
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from microbatch.columns import columns
+from microbatch.rows import BatchRows, Rows, StoredRows
+from streamtable.errors import GraphError
+from streamtable.topics import Stream
+from streamtable.types import Headers, RecordBatch, TopicPartition, Watermarks
+
+K = TypeVar("K")
+E = TypeVar("E")
+V = TypeVar("V")
+R = TypeVar("R")
+
+_AT_ONCE_MAX = 100
+
+
+@dataclass(slots=True, eq=False)
+class Record(Generic[K, E]):
+    """A decoded record of a batch.
+
+    Attributes:
+        key: as the stream's codec reads it.
+        value: the same.
+        stream: name of the input; of a dead letter that was sent again, that of its origin.
+        raw: the records that it came with.
+        index: among these.
+    """
+
+    key: K
+    value: E
+    stream: str
+    raw: RecordBatch
+    index: int
+
+    @property
+    def topic(self) -> str:
+        """Where it stands: of a dead letter that was sent again, the retry topic."""
+        return self.raw.topic
+
+    @property
+    def partition(self) -> int:
+        return self.raw.partition
+
+    @property
+    def offset(self) -> int:
+        return self.raw.offsets[self.index]
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Milliseconds since 1970."""
+        return self.raw.timestamp(self.index)
+
+    @property
+    def headers(self) -> Headers:
+        return self.raw.headers(self.index)
+
+
+class Emit(Protocol):
+    def __call__(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None: ...
+
+
+class Send:
+    """Sends records to the outputs. They are visible with the batch's commit, or never."""
+
+    def __init__(self, emit: Emit, flush: Callable[[], None]) -> None:
+        self._emit = emit
+        self._flush = flush
+
+    def __call__(
+        self,
+        stream: Stream[K, V],
+        key: K,
+        value: V | None,
+        *,
+        headers: Headers = (),
+        timestamp_ms: int | None = None,
+    ) -> None:
+        """Send a record.
+
+        Args:
+            stream: one of the outputs.
+            key: decides its partition.
+            value: None: a tombstone.
+            headers: names and bytes.
+            timestamp_ms: milliseconds since 1970; None: now.
+
+        Raises:
+            GraphError: the stream is no output of this `MicroBatch`.
+            Unencodable: it does not fit its schema, or is larger than the topic accepts.
+        """
+        self._emit(stream, key, value, headers, timestamp_ms or 0)
+
+    def flush(self) -> None:
+        """Return when Kafka has all that was sent, in the open transaction: so it takes no more memory here.
+
+        From then on the batch has to end within seconds: the broker gives up a transaction that stays open (10 s).
+        """
+        self._flush()
+
+
+class Batch:
+    """Some records of one partition of all inputs, decoded. Keep no reference to it.
+
+    Attributes:
+        partition: its number.
+        records: of all inputs, in the order in which they came; of one input that is the order of offsets.
+    """
+
+    def __init__(
+        self,
+        partition: int,
+        records: Sequence[Record[Any, Any]],
+        next_offsets: Mapping[str, int],
+        kinds: Mapping[str, Rows[Any]],
+        stored: StoredRows,
+        reject: Callable[[Record[Any, Any], str], None],
+        watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]],
+    ) -> None:
+        self.partition = partition
+        self.records = records
+        self._next_offsets = next_offsets
+        self._kinds = kinds
+        self._stored = stored
+        self._reject = reject
+        self._watermarks = watermarks
+        self._rows: dict[str, BatchRows[Any]] = {}
+
+    def of(self, stream: Stream[K, E]) -> list[Record[K, E]]:
+        """The records of one input, in the order of their offsets."""
+        return [record for record in self.records if record.stream == stream.name]
+
+    def columns(self, stream: Stream[Any, Any]) -> Any:
+        """The records of one input as a `pyarrow.RecordBatch`; see `columns.columns`. Needs the extra `arrow`."""
+        return columns(self.of(stream))
+
+    def rows(self, rows: Rows[V]) -> BatchRows[V]:
+        """Rows of the central store. Raises `GraphError` for those that the `MicroBatch` does not name."""
+        found = self._rows.get(rows.name)
+        if found is None:
+            if self._kinds.get(rows.name) != rows:
+                raise GraphError(
+                    f"rows {rows.name!r} are not declared: add them to the rows of the MicroBatch"
+                )
+            found = self._rows[rows.name] = BatchRows(rows, self._stored)
+        return found
+
+    def reject(self, record: Record[Any, Any], reason: str) -> None:
+        """Send a record to the dead letters. What else the batch does stands."""
+        self._reject(record, reason)
+
+    def has_caught_up(self) -> bool:
+        """After this batch nothing is left in this partition of the inputs. It asks the broker.
+
+        The last offset of a topic may be a transaction's marker, which nobody reads: so a difference of one counts as
+        none, and there may be one record more.
+
+        Raises:
+            RetryLater: no answer. Let it pass: the batch comes again.
+        """
+        places = [TopicPartition(topic, self.partition) for topic in self._next_offsets]
+        marks = self._watermarks(places)
+        return all(marks[place].high - self._next_offsets[place.topic] <= 1 for place in places)
+
+    async def gather(self, work: Iterable[Awaitable[R]], *, at_once: int = _AT_ONCE_MAX) -> list[R]:
+        """What each has come to, in their order; at most so many are awaited at a time. The first error ends it."""
+        room = asyncio.Semaphore(at_once)
+        all_work = list(work)
+
+        async def one(each: Awaitable[R]) -> R:
+            async with room:
+                return await each
+
+        running = [asyncio.ensure_future(one(each)) for each in all_work]
+        try:
+            return await asyncio.gather(*running)
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+            for each in all_work:
+                if inspect.iscoroutine(each):
+                    each.close()  # or Python complains of those that nobody has awaited
+
+    @property
+    def used_rows(self) -> Iterable[BatchRows[Any]]:
+        """Of all kinds that were asked for."""
+        return self._rows.values()
+
+    def __len__(self) -> int:
+        return len(self.records)

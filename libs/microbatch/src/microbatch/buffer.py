@@ -1,0 +1,149 @@
+"""The records of a partition that wait for their batch, and where the next batch ends."""
+
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+
+from microbatch.graph import Limits
+from streamtable.errors import HandlerFailed
+from streamtable.types import NextOffset, RecordBatch
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Records that came together. `arrived` is monotonic time, in seconds."""
+
+    records: RecordBatch
+    arrived: float
+    bytes: int
+
+
+class Buffer:
+    """Chunks in the order in which they came, to be cut into batches.
+
+    Args:
+        limits: of a batch.
+        next_offsets: where each topic goes on; records below are known already.
+
+    Attributes:
+        next_offsets: after what is buffered.
+    """
+
+    def __init__(self, limits: Limits, next_offsets: Mapping[str, NextOffset]) -> None:
+        self.next_offsets = dict(next_offsets)
+        self._limits = limits
+        self._chunks: deque[Chunk] = deque()
+        self._records = self._bytes = 0
+
+    def __len__(self) -> int:
+        return self._records
+
+    def add(self, records: RecordBatch, now: float) -> None:
+        """Take records of one topic; those that are here already are dropped."""
+        expected = self.next_offsets[records.topic]
+        if records.first_offset < expected:
+            records = records.part(bisect_left(records.offsets, expected), len(records))
+        if records:
+            size = sum(sizes(records))
+            self._chunks.append(Chunk(records, now, size))
+            self._records += len(records)
+            self._bytes += size
+            self.next_offsets[records.topic] = NextOffset(records.last_offset + 1)
+
+    @property
+    def full(self) -> bool:
+        return self._records >= self._limits.records or self._bytes >= self._limits.bytes
+
+    @property
+    def first_arrival(self) -> float:
+        """Of what is buffered; there must be something."""
+        return self._chunks[0].arrived
+
+    def cut(self, records_max: int | None = None) -> list[Chunk]:
+        """Take out the next batch: one record at least, and no more than the limits, or `records_max`, allow."""
+        records_left = min(self._limits.records, records_max or self._limits.records)
+        bytes_left = self._limits.bytes
+        taken: list[Chunk] = []
+        while self._chunks and records_left > 0:
+            chunk = self._chunks.popleft()
+            part = self._part(chunk, records_left, bytes_left, at_least=0 if taken else 1)
+            if part is None:
+                self._chunks.appendleft(chunk)
+                break
+            taken.append(part)
+            records_left -= len(part.records)
+            bytes_left -= part.bytes
+            if len(part.records) < len(chunk.records):
+                rest = chunk.records.part(len(part.records), len(chunk.records))
+                self._chunks.appendleft(Chunk(rest, chunk.arrived, chunk.bytes - part.bytes))
+                break
+        self._records -= sum(len(chunk.records) for chunk in taken)
+        self._bytes -= sum(chunk.bytes for chunk in taken)
+        return taken
+
+    def clear(self, next_offsets: Mapping[str, NextOffset]) -> None:
+        """Forget all: reading goes on here."""
+        self._chunks.clear()
+        self._records = self._bytes = 0
+        self.next_offsets = dict(next_offsets)
+
+    @staticmethod
+    def _part(chunk: Chunk, records_left: int, bytes_left: int, *, at_least: int) -> Chunk | None:
+        """As much of a chunk as there is room for; None if nothing of it."""
+        if len(chunk.records) <= records_left and chunk.bytes <= bytes_left:
+            return chunk
+        count = 0
+        for ends in accumulate(sizes(chunk.records)):
+            if count == records_left or ends > bytes_left:
+                break
+            count += 1
+        count = max(count, at_least)
+        if not count:
+            return None
+        part = chunk.records.part(0, count)
+        return Chunk(part, chunk.arrived, sum(sizes(part)))
+
+
+def sizes(records: RecordBatch) -> list[int]:
+    """Bytes of key and value of each."""
+    return [
+        len(key or b"") + len(value or b"") for key, value in zip(records.keys, records.values, strict=True)
+    ]
+
+
+@dataclass
+class Suspects:
+    """Which record made `process` fail, of a partition: found by halving the batch until one is left.
+
+    It outlives the task, which may have to recover in between.
+
+    Attributes:
+        records_max: of the next batch; None: as many as allowed.
+        until: by topic, where the batch ended that has failed: beyond, nobody is suspected.
+        found: what the records that are to be left out have raised, by topic and offset.
+    """
+
+    records_max: int | None = None
+    until: dict[str, int] = field(default_factory=dict)
+    found: dict[tuple[str, int], HandlerFailed] = field(default_factory=dict)
+
+    def halve(self, records: int, next_offsets: Mapping[str, int]) -> None:
+        """A batch of so many records, more than one, has failed; it ended here."""
+        self.records_max = max(1, records // 2)
+        for topic, offset in next_offsets.items():
+            self.until[topic] = max(offset, self.until.get(topic, 0))
+
+    def condemn(self, topic: str, offset: int, error: HandlerFailed) -> None:
+        """This record it was."""
+        self.found[topic, offset] = error
+        self.records_max = None
+        self.until.clear()
+
+    def passed(self, next_offsets: Mapping[str, int]) -> None:
+        """All up to here is committed."""
+        if all(next_offsets[topic] >= offset for topic, offset in self.until.items()):
+            self.records_max = None
+            self.until.clear()
+        self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}

@@ -1,0 +1,34 @@
+"""A batch's records as Arrow columns. The only module here that knows Arrow, which comes with the extra `arrow`."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from streamtable.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from microbatch.batch import Record
+
+
+def columns(records: "Sequence[Record[Any, Any]]") -> Any:
+    """A `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, of as many rows.
+
+    A record of Avro is a struct, whose fields are taken from the values. `value` is left out if these have no common
+    type in Arrow.
+
+    Raises:
+        ConfigurationError: pyarrow is not installed.
+    """
+    try:
+        import pyarrow as pa  # noqa: PLC0415 - 40 MB, for those who ask for columns
+    except ImportError as error:
+        raise ConfigurationError(
+            "columns need pyarrow: install streamtable-microbatch with its extra [arrow]"
+        ) from error
+    found = {"key": pa.array([record.key for record in records])}
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):  # text and numbers, say
+        found["value"] = pa.array([record.value for record in records])
+    found["offset"] = pa.array([record.offset for record in records], pa.int64())
+    found["timestamp_ms"] = pa.array([record.timestamp_ms for record in records], pa.timestamp("ms", "UTC"))
+    return pa.RecordBatch.from_pydict(found)

@@ -1,0 +1,124 @@
+"""`streamtable store`: make a central store, see whether it keeps what it acknowledges, sweep deleted rows out of it.
+
+The command line loads this as its entry point `store` in the group `streamtable.commands`.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+from rich.text import Text
+
+from microbatch.store_settings import StoreSettings
+from microbatch.stores.port import Admin, Level, SweepDriver
+from microbatch.stores.store import RemoteStore
+from microbatch.stores.sweep import SHORTEST_WAIT, sweep
+from streamtable.errors import ConfigurationError
+from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
+
+Url = Annotated[
+    str,
+    typer.Argument(
+        metavar="URL",
+        envvar="STREAMTABLE_STORE",
+        show_default=False,
+        help="Of the store: redis://, elasticsearch+https://, cassandra://. A password in it is seen by who may list "
+        "processes: the variable is the better place.",
+    ),
+]
+Tenant = Annotated[str, typer.Option(metavar="TENANT", help="Whose rows: the prefix of the group.")]
+_COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
+
+app = typer.Typer(no_args_is_help=True, help="Central stores of micro-batches: make, check and sweep them.")
+
+
+@app.command()
+def create(
+    url: Url,
+    *,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make the index, or keyspace and table, with explicit settings; first it shows what it will make.
+
+    What is there is left as it is. Redis has nothing to be made.
+    """
+    with _admin(url, "streamtable-create") as admin:
+        steps = list(admin.plan())
+        if as_json:
+            show_json([each._asdict() for each in steps])
+        elif steps:
+            show_table(("to make", "name", "settings"), steps)
+        else:
+            note("everything is there")
+        if not dry_run:
+            admin.create()
+
+
+@app.command()
+def check(url: Url, tenant: Tenant = "streamtable-check", *, as_json: AsJson = False) -> None:
+    """Say whether the store is right: mapping, eviction, replicas, what survives a crash. It changes nothing.
+
+    Exit code 1 if there is a problem. With the group's tenant it is seen whether its rows may be read.
+    """
+    with _admin(url, tenant) as admin:
+        findings = list(admin.examine())
+    if as_json:
+        show_json([each._asdict() for each in findings])
+    else:
+        show_table(
+            ("", "what", "found", "what to do"),
+            (
+                (Text(each.level, _COLOURS[each.level]), each.subject, each.fact, each.advice)
+                for each in findings
+            ),
+        )
+    if any(each.level is Level.PROBLEM for each in findings):
+        raise typer.Exit(1)
+
+
+@app.command("sweep")
+def sweep_command(
+    url: Url,
+    tenant: Tenant,
+    *,
+    after: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS",
+            min=SHORTEST_WAIT,
+            help="Longer than any process can stall and any write be on its way.",
+        ),
+    ] = 86_400,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Remove deleted rows that nobody can need any more, while the group goes on.
+
+    The first sweep only notes what is deleted; a later one, --after so many seconds, removes it. Run it once a day.
+    """
+    with _admin(url, tenant) as admin:
+        driver = admin.driver
+        if not isinstance(driver, SweepDriver):
+            raise ConfigurationError("Cassandra is not swept: give its rows a ttl, or leave deleted ones")
+        swept = sweep(driver, RemoteStore(driver), after=after, now=time.time(), keep=dry_run)
+    if as_json:
+        show_json(swept._asdict())
+        return
+    done = f"{swept.may_go} may be removed" if dry_run else f"{swept.removed} removed"
+    show_table(("deleted rows", "of them"), [(swept.deletions, done)])
+    if swept.waits_for:
+        note(
+            f"{count(swept.deletions, 'deletion')} noted: the first can be removed in {duration(swept.waits_for)}"
+        )
+
+
+@contextmanager
+def _admin(url: str, tenant: str) -> Iterator[Admin]:
+    admin = StoreSettings.parse(url).admin(tenant)
+    try:
+        yield admin
+    finally:
+        admin.driver.close()

@@ -1,0 +1,154 @@
+"""What micro-batches tell of themselves, beside what every processor does: batches, and what they ask of the store."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Self, TypeVar
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+from microbatch.stores.port import Driver, Fields, Found, SearchDriver, Written
+
+T = TypeVar("T")
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
+_RECORDS = (1, 10, 100, 1_000, 5_000, 10_000, 20_000, 50_000)
+
+
+@dataclass(frozen=True)
+class BatchMetrics:
+    """The instruments of one process. All have the label `group`; those of the store also `operation`: read or write.
+
+    Attributes:
+        records: records of a batch.
+        age_seconds: from the arrival of a batch's first record to its end.
+        seconds: that `process` has taken, with what it has read and awaited.
+        failures: batches that were undone, with `reason`: the error's name.
+        store_operations: round trips, those that failed among them.
+        store_keys: keys that these were about.
+        store_bytes: of the rows that were read or written.
+        store_seconds: of round trips.
+        store_retries: keys that were not answered, and are asked for again.
+        store_refused: writes refused because a later owner has written.
+    """
+
+    records: Histogram
+    age_seconds: Histogram
+    seconds: Histogram
+    failures: Counter
+    store_operations: Counter
+    store_keys: Counter
+    store_bytes: Counter
+    store_seconds: Histogram
+    store_retries: Counter
+    store_refused: Counter
+
+    @classmethod
+    def register(cls, registry: CollectorRegistry) -> Self:
+        """Make the instruments in a registry; once for each registry."""
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"streamtable_{name}", text, ("group", *labels), registry=registry)
+
+        def histogram(name: str, text: str, buckets: Sequence[float], *labels: str) -> Histogram:
+            found = ("group", *labels)
+            return Histogram(f"streamtable_{name}", text, found, buckets=buckets, registry=registry)
+
+        return cls(
+            records=histogram("microbatch_records", "Records of a batch", _RECORDS),
+            age_seconds=histogram(
+                "microbatch_age_seconds", "From the first record of a batch to its end", _SECONDS
+            ),
+            seconds=histogram("microbatch_seconds", "Duration of process(batch, send)", _SECONDS),
+            failures=counter("microbatch_failures", "Batches that were undone", "reason"),
+            store_operations=counter(
+                "central_store_operations", "Round trips to the central store", "operation"
+            ),
+            store_keys=counter("central_store_keys", "Keys read or written", "operation"),
+            store_bytes=counter("central_store_bytes", "Bytes of rows read or written", "operation"),
+            store_seconds=histogram(
+                "central_store_seconds", "Duration of round trips", _SECONDS, "operation"
+            ),
+            store_retries=counter("central_store_retries", "Keys that were not answered", "operation"),
+            store_refused=counter("central_store_refused", "Writes refused as out of date"),
+        )
+
+
+class MeteredDriver:
+    """A driver whose calls are counted, and made one at a time: recoveries ask from a thread of their own.
+
+    Args:
+        driver: what it asks.
+        metrics: where the numbers go.
+        group: for their label.
+    """
+
+    def __init__(self, driver: Driver, metrics: BatchMetrics, group: str) -> None:
+        self._driver = driver
+        self._metrics = metrics
+        self._group = group
+        self._lock = threading.Lock()
+
+    def read(self, keys: Sequence[bytes], timeout: float) -> Found:
+        found = self._timed("read", keys, lambda: self._driver.read(keys, timeout))
+        size = sum(len(row.data) for row in found.rows.values())
+        self._metrics.store_bytes.labels(self._group, "read").inc(size)
+        self._metrics.store_retries.labels(self._group, "read").inc(len(found.failed))
+        return found
+
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        return self._written(rows, lambda: self._driver.write(rows, number, timeout))
+
+    def flush(self, timeout: float) -> None:
+        with self._lock:
+            self._driver.flush(timeout)
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def _written(self, rows: Mapping[bytes, bytes | None], write: Callable[[], Written]) -> Written:
+        written = self._timed("write", list(rows), write)
+        size = sum(len(data or b"") for data in rows.values())
+        self._metrics.store_bytes.labels(self._group, "write").inc(size)
+        self._metrics.store_retries.labels(self._group, "write").inc(len(written.failed))
+        self._metrics.store_refused.labels(self._group).inc(len(written.refused))
+        return written
+
+    def _timed(self, operation: str, keys: Sequence[bytes], ask: Callable[[], T]) -> T:
+        labels = self._group, operation
+        self._metrics.store_operations.labels(*labels).inc()
+        self._metrics.store_keys.labels(*labels).inc(len(keys))
+        with self._lock:
+            began = time.perf_counter()
+            try:
+                return ask()
+            except Exception:
+                self._metrics.store_retries.labels(*labels).inc(len(keys))
+                raise
+            finally:
+                self._metrics.store_seconds.labels(*labels).observe(time.perf_counter() - began)
+
+
+class MeteredSearchDriver(MeteredDriver):
+    """The same of a driver whose server can search."""
+
+    def __init__(self, driver: SearchDriver, metrics: BatchMetrics, group: str) -> None:
+        super().__init__(driver, metrics, group)
+        self._searches = driver
+
+    def write_found_by(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        number: int | None,
+        timeout: float,
+        fields: Mapping[bytes, Fields],
+    ) -> Written:
+        return self._written(rows, lambda: self._searches.write_found_by(rows, number, timeout, fields))
+
+
+def metered(driver: Driver, metrics: BatchMetrics, group: str) -> MeteredDriver:
+    """The driver, with its calls counted."""
+    if isinstance(driver, SearchDriver):
+        return MeteredSearchDriver(driver, metrics, group)
+    return MeteredDriver(driver, metrics, group)

@@ -1,0 +1,162 @@
+"""One process of a micro-batch, on Kafka and a central store."""
+
+import socket
+import sys
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry
+
+from microbatch.graph import MicroBatch
+from microbatch.metrics import BatchMetrics
+from microbatch.stores.port import Driver
+from microbatch.tasks import BatchTasks
+from streamtable import Guarantee, Settings, kafka_from, stop_on_signals
+from streamtable.app import fewer_collections
+from streamtable.clock import SystemClock
+from streamtable.engine.failpoint import failpoint_at, no_failpoint
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import ConfigurationError, StoreBroken
+from streamtable.observe import Metrics, progress_on
+from streamtable.ports import Log, Store
+
+_DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they are due
+
+
+class BatchProcessor(GroupProcessor):
+    """One process of a `MicroBatch`.
+
+        BatchProcessor(AUTHORS, kafka, store=RedisDriver(url, tenant="authors")).run()
+
+    Rows that a batch leaves, its output and its input offsets count together or not at all. With `plain_writes` rows
+    are written as they are, without versions: for state that comes out the same when a batch is applied twice.
+
+    Args:
+        group: the graph.
+        kafka: the cluster.
+        store: of the group's tenant; closed at the end.
+        instance_id: names this process among the group's; the host name unless given.
+        guarantee: of offsets and output. Rows with versions need exactly once.
+        plain_writes: rows without versions.
+        start_over: each partition begins at the start of its inputs, whatever was committed, and sends again what it
+            has sent: for a store in memory, with one process. Without it, such a process is refused once anything has
+            been committed.
+        store_deadline: seconds for a call of the store, with all its attempts; then the batch is undone, and comes again.
+        store_attempt: seconds for one of them.
+        start_timeout: seconds to wait for the broker; None waits for ever.
+        metrics: where numbers go; a registry of its own unless given.
+        batch_metrics: those of batches and store; the same.
+        failpoint: where the process kills or freezes itself, for tests; see `streamtable.engine.failpoint`.
+
+    Raises:
+        ConfigurationError: the arguments contradict each other.
+    """
+
+    def __init__(
+        self,
+        group: MicroBatch,
+        kafka: Log,
+        *,
+        store: Driver,
+        instance_id: str | None = None,
+        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
+        plain_writes: bool = False,
+        start_over: bool = False,
+        store_deadline: float = 10.0,
+        store_attempt: float = 3.0,
+        start_timeout: float | None = None,
+        metrics: Metrics | None = None,
+        batch_metrics: BatchMetrics | None = None,
+        failpoint: str | None = None,
+    ) -> None:
+        if guarantee is not Guarantee.EXACTLY_ONCE and not plain_writes:
+            raise ConfigurationError(
+                "rows with versions count by Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for "
+                "state that comes out the same when a batch is applied twice"
+            )
+        if not 0 < store_attempt <= store_deadline:
+            raise ConfigurationError(
+                f"store_attempt={store_attempt!r}: more than 0 and at most store_deadline, {store_deadline!r}"
+            )
+        clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
+        tasks = BatchTasks(
+            group,
+            store,
+            clock,
+            batch_metrics or BatchMetrics.register(CollectorRegistry()),
+            reached,
+            plain=plain_writes,
+            start_over=start_over,
+            deadline=store_deadline,
+            attempt=store_attempt,
+        )
+        settings = ProcessorSettings(
+            instance_id=instance_id or socket.gethostname(),
+            guarantee=guarantee,
+            commit_interval=_DUE_IS_DUE_S,
+            poll_records=group.limits.records,
+            start_timeout=start_timeout,
+        )
+        super().__init__(
+            group,
+            kafka,
+            NoStores(),
+            settings,
+            clock,
+            metrics or Metrics.register(CollectorRegistry()),
+            progress_on(sys.stderr),
+            reached,
+            tasks=tasks,
+        )
+
+    @classmethod
+    def from_settings(
+        cls,
+        group: MicroBatch,
+        settings: Settings,
+        *,
+        store: Driver,
+        plain_writes: bool = False,
+        start_over: bool = False,
+        metrics: Metrics | None = None,
+        batch_metrics: BatchMetrics | None = None,
+    ) -> "BatchProcessor":
+        """A processor as the environment's settings say."""
+        return cls(
+            group,
+            kafka_from(settings),
+            store=store,
+            instance_id=settings.instance_id,
+            guarantee=Guarantee(settings.guarantee),
+            plain_writes=plain_writes,
+            start_over=start_over,
+            start_timeout=settings.start_timeout,
+            metrics=metrics,
+            batch_metrics=batch_metrics,
+            failpoint=settings.failpoint,
+        )
+
+    def run(self) -> None:
+        """As `GroupProcessor.run`; in the main thread, SIGTERM and SIGINT stop it in order, a second one at once.
+
+        What has been read by then is processed as a last batch.
+        """
+        with stop_on_signals(self.stop), fewer_collections():
+            super().run()
+
+
+class NoStores:
+    """Where the local tables of a group without any live; a `ports.Stores`."""
+
+    def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
+        del spare
+        raise StoreBroken("a micro-batch has no local tables", topic=table, partition=partition)
+
+    def destroy(self, table: str, partition: int) -> None:
+        """There is nothing to destroy."""
+
+    def present(self) -> Mapping[tuple[str, int], float]:
+        return {}
+
+    def close(self) -> None:
+        """There is nothing to close."""

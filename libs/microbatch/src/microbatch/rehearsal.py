@@ -1,0 +1,93 @@
+"""Micro-batches in tests without servers: over a store in memory that outlives the processes of the group."""
+
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from prometheus_client import CollectorRegistry
+
+from microbatch.graph import MicroBatch
+from microbatch.metrics import BatchMetrics
+from microbatch.rows import Rows
+from microbatch.standing import standing_of
+from microbatch.stores.memory import MemoryDriver, MemoryServer
+from microbatch.stores.port import Driver, Row
+from microbatch.stores.versions import Cell, Ledger, ledger_key
+from microbatch.tasks import BatchTasks
+from streamtable.clock import Clock
+from streamtable.engine.failpoint import Failpoint
+from streamtable.types import Committed, TopicPartition
+
+V = TypeVar("V")
+
+
+class Rehearsal:
+    """Makes the tasks of a micro-batch for the `Tester`, which does so by itself; make one to look at its rows.
+
+        store = Rehearsal(AUTHORS)
+        tester.run(AUTHORS, tasks=store)
+        tester.emit(TWEETS, "alice", tweet)
+        assert store.rows(PIECES, tester.kafka.committed(AUTHORS.name)) == {...}
+
+    Args:
+        group: the graph.
+        plain: as `BatchProcessor`'s `plain_writes`.
+        start_over: as `BatchProcessor`'s.
+        driver: makes the driver of each process; over `server` unless given.
+    """
+
+    def __init__(
+        self,
+        group: MicroBatch,
+        *,
+        plain: bool = False,
+        start_over: bool = False,
+        driver: Callable[[], Driver] | None = None,
+    ) -> None:
+        self.server = MemoryServer()
+        self._group = group
+        self._plain = plain
+        self._start_over = start_over
+        self._driver = driver or (lambda: MemoryDriver(self.server, tenant=group.name))
+
+    def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
+        """The tasks of a process that begins."""
+        metrics = BatchMetrics.register(CollectorRegistry())
+        return BatchTasks(
+            self._group,
+            self._driver(),
+            clock,
+            metrics,
+            failpoint,
+            plain=self._plain,
+            start_over=self._start_over,
+        )
+
+    def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
+        """The rows of a kind that count, by key.
+
+        Args:
+            rows: the kind.
+            committed: offsets of the group.
+        """
+        driver, prefix = MemoryDriver(self.server, tenant=self._group.name), rows.key("")
+        keys = [key for _, key in self.server.rows if key.startswith(prefix)]
+        stored = driver.read(keys, 0).rows
+        values = {
+            key: row.data if self._plain else self._counting(driver, row, committed)
+            for key, row in stored.items()
+        }
+        return {
+            key[len(prefix) :].decode(): rows.value.decode(value)
+            for key, value in values.items()
+            if value is not None
+        }
+
+    def _counting(
+        self, driver: Driver, row: Row, committed: Mapping[TopicPartition, Committed]
+    ) -> bytes | None:
+        partition = Cell.decode(row).partition
+        offsets = {place.topic: each for place, each in committed.items() if place.partition == partition}
+        own = ledger_key(partition)
+        return (
+            Ledger.open(standing_of(partition, offsets), driver.read([own], 0).rows.get(own)).read(row).value
+        )

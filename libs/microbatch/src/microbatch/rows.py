@@ -1,0 +1,219 @@
+"""Rows of a central store as a batch sees them: read at once, changed in memory, written when the batch ends."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from microbatch.stores.port import LONGEST_KEY, Fields, FieldValue
+from microbatch.stores.store import RemoteStore
+from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
+from streamtable.errors import GraphError, PoisonRecord, StateLost, StreamtableError, Unencodable
+from streamtable.ports import Codec
+from streamtable.topics import legal_name
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Rows(Generic[V]):
+    """A kind of rows in the central store, by text keys.
+
+    A key belongs to the partition whose batch has written it first: let the keys of rows follow from the key of the
+    record (`author`, `author/3`), or two partitions will meet in a row, which is refused.
+
+    Args:
+        name: of the kind; it is part of the keys in the store.
+        value: codec of the rows.
+        fields: what searches find a row by, beside its opaque data, where the store can search.
+    """
+
+    name: str
+    value: Codec[V]
+    fields: Callable[[V], Mapping[str, FieldValue]] | None = None
+
+    def __post_init__(self) -> None:
+        legal_name(self.name, "kind of rows")
+
+    def key(self, key: str) -> bytes:
+        """As the store has it. Raises `Unencodable`: too long, or no text."""
+        try:
+            found = f"{self.name}/{key}".encode()
+        except UnicodeEncodeError as error:
+            raise Unencodable(f"the key {key!r} of rows {self.name!r} is no Unicode text") from error
+        if len(found) > LONGEST_KEY:
+            raise Unencodable(
+                f"a key of rows {self.name!r} has {len(found)} bytes, {LONGEST_KEY} are allowed: {key[:40]!r}..."
+            )
+        return found
+
+
+class StoredRows:
+    """What one batch knows of the store.
+
+    Args:
+        store: the tenant's.
+        partition: the batch's.
+        ledger: tells which versions count; None: rows are plain, without versions.
+
+    Attributes:
+        failure: what the store has raised; whoever catches it in `process` does not get rid of it.
+    """
+
+    def __init__(self, store: RemoteStore, partition: int, ledger: Ledger | None) -> None:
+        self.partition = partition
+        self.failure: StreamtableError | None = None
+        self._store = store
+        self._ledger = ledger
+        self._known: dict[bytes, Version] = {}
+
+    def read(self, keys: Iterable[bytes]) -> None:
+        """Make these known. One round trip for those that are not."""
+        missing = [key for key in keys if key not in self._known]
+        if not missing:
+            return
+        try:
+            found = self._store.get_many(missing)
+            for key in missing:
+                row = found.get(key)
+                if self._ledger is None:
+                    self._known[key] = Version(NOTHING, row.data) if row else ABSENT
+                else:
+                    head = Head.of(row.data) if row is not None else None
+                    if head is not None and head.partition != self.partition:
+                        raise GraphError(
+                            f"row {key[:100]!r} belongs to partition {head.partition}, and a batch of partition "
+                            f"{self.partition} asks for it: the keys of rows must follow from the keys of records"
+                        )
+                    self._known[key] = self._ledger.read(row)
+        except StreamtableError as error:
+            self.failure = error
+            raise
+
+    def known(self, key: bytes) -> Version:
+        return self._known[key]
+
+
+class BatchRows(Generic[V]):
+    """The rows of one kind, within a batch. What was changed is seen by later reads, and written when the batch ends."""
+
+    def __init__(self, rows: Rows[V], stored: StoredRows) -> None:
+        self._rows = rows
+        self._stored = stored
+        self._values: dict[str, V | None] = {}
+        self._changed: dict[str, None] = {}
+        self._raw: dict[str, bytes] = {}  # keys as the store has them
+
+    def get(self, key: str) -> V | None:
+        """One row; None if there is none. A round trip, unless it is known: ask for many with `get_many` before."""
+        return self.get_many((key,)).get(key)
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, V]:
+        """The rows of those keys that have one. One round trip for what this batch has not read yet.
+
+        A value that is changed in place is written only if it is put again.
+
+        Raises:
+            RetryLater: the store has not answered in time. Let it pass: the batch is undone, and comes again.
+        """
+        wanted = list(dict.fromkeys(keys))
+        unknown = [key for key in wanted if key not in self._values]
+        if unknown:
+            self._stored.read([self._key(key) for key in unknown])
+            for key in unknown:
+                self._values[key] = self._decoded(self._stored.known(self._raw[key]).value)
+        values = ((key, self._values[key]) for key in wanted)
+        return {key: value for key, value in values if value is not None}
+
+    def put(self, key: str, value: V) -> None:
+        self.put_many({key: value})
+
+    def put_many(self, rows: Mapping[str, V]) -> None:
+        """Raises `Unencodable` for a key that is too long; a value that does not fit is found when the batch ends."""
+        for key in rows:
+            self._key(key)
+        self._values.update(rows)
+        self._changed.update(dict.fromkeys(rows))
+
+    def delete(self, key: str) -> None:
+        self.delete_many((key,))
+
+    def delete_many(self, keys: Iterable[str]) -> None:
+        gone = list(keys)
+        for key in gone:
+            self._key(key)
+        self._values.update(dict.fromkeys(gone))
+        self._changed.update(dict.fromkeys(gone))
+
+    def changes(self) -> dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]]:
+        """What was changed, encoded, by the store's keys, with what it is found by. Raises `Unencodable`."""
+        found: dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]] = {}
+        for key in self._changed:
+            value, fields = self._values[key], self._rows.fields
+            if value is None:
+                found[self._raw[key]] = None, None
+            else:
+                found[self._raw[key]] = self._rows.value.encode(value), fields(value) if fields else None
+        return found
+
+    def found_by(self, data: bytes | None) -> Mapping[str, FieldValue] | None:
+        """The fields of an encoded value."""
+        value = self._decoded(data)
+        return None if value is None or self._rows.fields is None else self._rows.fields(value)
+
+    @property
+    def searched(self) -> bool:
+        return self._rows.fields is not None
+
+    def _key(self, key: str) -> bytes:
+        raw = self._raw.get(key)
+        if raw is None:
+            raw = self._raw[key] = self._rows.key(key)
+        return raw
+
+    def _decoded(self, data: bytes | None) -> V | None:
+        if data is None:
+            return None
+        try:
+            return self._rows.value.decode(data)
+        except PoisonRecord as error:
+            raise StateLost(
+                f"a row of {self._rows.name!r} in the central store cannot be decoded: {error.message}. Something else "
+                "has written it, or the codec reads older rows no more"
+            ) from error
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a batch leaves in the store. `number` None: plain rows."""
+
+    rows: Mapping[bytes, bytes | None]
+    number: int | None
+    fields: Mapping[bytes, Fields]
+
+
+def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> Written:
+    """What is to be written for these changes. Rows that were put without being read are read first, in one round trip.
+
+    Raises:
+        Unencodable: a value does not fit its schema.
+        RetryLater: the store does not answer.
+    """
+    found: dict[bytes, bytes | None] = {}
+    fields: dict[bytes, Fields] = {}
+    changes = [(kind, kind.changes()) for kind in kinds]
+    if ledger is not None:
+        stored.read([key for _, changed in changes for key in changed])
+    mark = ledger.next_mark if ledger is not None else NOTHING
+    for kind, changed in changes:
+        for key, (data, found_by) in changed.items():
+            if ledger is None:
+                found[key], before = data, None
+            else:
+                was = stored.known(key)
+                cell = None if was.value == data else replace(was, mark, data, stored.partition)
+                if cell is None:
+                    continue
+                found[key], before = cell.encode(), was.value
+            if kind.searched:
+                fields[key] = Fields(found_by, kind.found_by(before))
+    return Written(found, None if ledger is None else mark.number, fields)

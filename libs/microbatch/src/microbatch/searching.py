@@ -1,0 +1,118 @@
+"""Finding a micro-batch's rows by their fields, from any process: what a query service asks."""
+
+import threading
+from collections.abc import Mapping
+from typing import Generic, NamedTuple, TypeVar
+
+from microbatch.graph import MicroBatch
+from microbatch.rows import Rows
+from microbatch.standing import decode
+from microbatch.stores.elasticsearch import Query
+from microbatch.stores.port import Driver
+from microbatch.stores.search import ledgers_from, search
+from microbatch.stores.store import RemoteStore
+from microbatch.stores.versions import UNOWNED, Standing
+from streamtable.clock import Clock, SystemClock
+from streamtable.errors import RetryLater
+from streamtable.ports import Cluster
+from streamtable.types import TopicPartition
+
+V = TypeVar("V")
+_AGAIN_S = 0.02
+
+
+class Match(NamedTuple, Generic[V]):
+    """A row that was found.
+
+    Attributes:
+        score: the higher, the better it fits.
+    """
+
+    key: str
+    value: V
+    score: float
+
+
+class Searcher(Generic[V]):
+    """Searches the committed rows of one kind. Any thread; they wait for each other.
+
+    Args:
+        group: whose rows.
+        rows: the kind, with `fields`. Another kind of the group should not have fields of the same names.
+        cluster: of the group's Kafka; closed with this.
+        driver: of the group's store and tenant, an Elasticsearch; closed with this.
+        clock: monotonic time, and pauses.
+    """
+
+    def __init__(
+        self,
+        group: MicroBatch,
+        rows: Rows[V],
+        cluster: Cluster,
+        driver: Driver,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        self._group = group
+        self._rows = rows
+        self._cluster = cluster
+        self._driver = driver
+        self._clock = clock or SystemClock()
+        self._one = threading.Lock()
+
+    def search(self, fields: Query, *, limit: int = 20, timeout: float = 2.0) -> list[Match[V]]:
+        """Rows whose committed version has all of these fields, the best first.
+
+        Args:
+            fields: by name. Texts are searched for all of their words, all else must be equal.
+            limit: of rows, 1 to 100.
+            timeout: seconds for each of three questions: to the index, to Kafka, for the ledgers.
+
+        Raises:
+            RetryLater: the store or Kafka did not answer in time, or others are searching for longer than that.
+            ConfigurationError: the store cannot search.
+            Unencodable: a text is longer than 1,000 characters.
+        """
+        if not self._one.acquire(timeout=timeout):
+            raise RetryLater(f"other searches have taken longer than {timeout:g} s: ask again")
+        try:
+            store = RemoteStore(self._driver, deadline=timeout, attempt=timeout, clock=self._clock)
+            until = self._clock.monotonic() + 2 * timeout
+            ledgers = ledgers_from(store, lambda: self._standings(until))
+            found = search(self._driver, fields, ledgers, limit=limit, timeout=timeout)
+        finally:
+            self._one.release()
+        prefix = self._rows.key("")
+        return [
+            Match(hit.key.removeprefix(prefix).decode(), self._rows.value.decode(hit.value), hit.score)
+            for hit in found
+            if hit.key.startswith(prefix)
+        ]
+
+    def close(self) -> None:
+        self._driver.close()
+        self._cluster.close()
+
+    def _standings(self, until: float) -> Mapping[int, Standing]:
+        """Of each partition, as of now; a commit on its way is waited for."""
+        while True:
+            try:
+                topics = self._cluster.topics(self._group.input_topics)
+                places = [
+                    TopicPartition(name, number)
+                    for name, info in topics.items()
+                    for number in range(info.partitions)
+                ]
+                committed = self._cluster.stable_offsets(self._group.name, places)
+                break
+            except RetryLater:
+                if self._clock.monotonic() > until:
+                    raise
+                self._clock.sleep(_AGAIN_S)
+        found = {place.partition: UNOWNED for place in places}
+        for place, offset in committed.items():
+            ours = decode(offset.metadata) if offset is not None else None
+            if ours is not None:
+                newest = max(found[place.partition], ours[0], key=lambda each: (each.token, each.end))
+                found[place.partition] = newest
+        return found

@@ -1,0 +1,64 @@
+"""A partition's standing in the metadata of its committed offsets, and whether these offsets belong together."""
+
+from collections.abc import Iterable, Mapping
+
+import orjson
+
+from microbatch.stores.versions import UNOWNED, Mark, Standing
+from streamtable.errors import InputLost, StateLost
+from streamtable.types import Committed
+
+
+def encode(standing: Standing, inputs: Iterable[str]) -> str:
+    """The metadata of each committed offset. `inputs`: all topics that are committed with it."""
+    return orjson.dumps(
+        {"token": standing.token, "end": list(standing.end), "inputs": sorted(inputs)}
+    ).decode()
+
+
+def decode(metadata: str) -> tuple[Standing, frozenset[str]] | None:
+    """Standing and inputs; None for metadata that are not ours."""
+    try:
+        match orjson.loads(metadata):
+            case {"token": int(token), "end": [int(of), int(batch)], "inputs": [*inputs]}:
+                return Standing(token, Mark(of, batch)), frozenset(map(str, inputs))
+    except orjson.JSONDecodeError:
+        return None
+    return None
+
+
+def last_token(committed: Mapping[str, Committed | None]) -> int:
+    """The highest token under which anything is committed; 0 if there is none."""
+    found = [decode(each.metadata) for each in committed.values() if each is not None]
+    return max((standing.token for standing, _ in filter(None, found)), default=0)
+
+
+def standing_of(partition: int, committed: Mapping[str, Committed | None]) -> Standing:
+    """What the committed offsets of a partition's inputs say; `UNOWNED` if nothing is committed, or by others only.
+
+    Raises:
+        StateLost: an offset was set by another tool, and the others were not.
+        InputLost: an offset that was committed is gone, and the others are not.
+    """
+    found = {topic: decode(each.metadata) for topic, each in committed.items() if each is not None}
+    ours = {topic: each for topic, each in found.items() if each is not None}
+    if not ours:
+        return UNOWNED
+    standing, inputs = max(ours.values(), key=lambda each: (each[0].token, each[0].end))
+    for topic in inputs & committed.keys():
+        if topic not in found:
+            raise InputLost(
+                "the group has no committed offset for this input, but has read it before: the topic was deleted and "
+                "created again, or the offset was deleted. Starting over could count twice what the central store "
+                "holds. Set the group's offset to where it is to go on, or clear the tenant and start from the beginning",
+                topic=topic,
+                partition=partition,
+            )
+        if ours.get(topic) != (standing, inputs):
+            raise StateLost(
+                "the offset of this input was set by another tool, those of the others were not: what the central store "
+                "holds does not fit. Clear the tenant and set all offsets of the group, or give it another tenant",
+                topic=topic,
+                partition=partition,
+            )
+    return standing

@@ -1,0 +1,1 @@
+"""Central stores for micro-batches: Redis, Elasticsearch, Cassandra, and one in memory."""

@@ -1,0 +1,144 @@
+"""Keyspace and table of rows in Cassandra: made with explicit settings, and looked after."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from microbatch.stores.cassandra import CassandraDriver
+from microbatch.stores.port import Finding, Level, Step
+from streamtable.errors import ConfigurationError
+
+_DAY = 86_400
+_COLUMNS = {
+    "tenant": ("text", "partition_key"),
+    "key": ("blob", "partition_key"),
+    "data": ("blob", "regular"),
+}
+_SAFE_REPLICAS = 3
+
+
+class CassandraAdmin:
+    """Makes and examines one table.
+
+    Args:
+        driver: of it; closed by its owner.
+        replicas: how many in which datacenter; needed to make a keyspace.
+        forgets_after: seconds for which a deleted row keeps lower numbers out, when the table is made.
+    """
+
+    def __init__(
+        self, driver: CassandraDriver, *, replicas: Mapping[str, int] | None, forgets_after: int
+    ) -> None:
+        self.driver = driver
+        self._replicas = replicas
+        self._forgets_after = forgets_after
+
+    def plan(self) -> Sequence[Step]:
+        keyspace, table = self.driver.place
+        steps = []
+        if not self._keyspace():
+            if self._replicas is None:
+                known = ", ".join(sorted(self._datacenters()))
+                raise ConfigurationError(
+                    f"the keyspace {keyspace} is to be made: name the parameter replicas, how many in which "
+                    f"datacenter; there is {known}"
+                )
+            unknown = self._replicas.keys() - self._datacenters()
+            if unknown:
+                raise ConfigurationError(
+                    f"there is no datacenter {', '.join(sorted(unknown))}, but {', '.join(sorted(self._datacenters()))}"
+                )
+            counts = ", ".join(f"{count} replicas in {name}" for name, count in self._replicas.items())
+            steps.append(Step("keyspace", keyspace, counts))
+        if not self._table():
+            columns = ", ".join(f"{name} {kind}" for name, (kind, _) in _COLUMNS.items())
+            steps.append(Step("table", table, f"{columns}; deletions are kept for {self._forgets_after} s"))
+        return steps
+
+    def create(self) -> None:
+        if self.plan():
+            self.driver.create(self._replicas or {}, forgets_after=self._forgets_after)
+
+    def examine(self) -> Iterator[Finding]:
+        """Keyspace, table, copies, and whether an acknowledged write is on disk."""
+        ((version,),) = self.driver.ask("SELECT release_version FROM system.local")
+        yield Finding(Level.OK, "server", f"Cassandra {version}")
+        keyspace, table = self.driver.place
+        found, options = self._keyspace(), self._table()
+        if not found or not options:
+            what = f"there is no {'table' if found else 'keyspace'} {keyspace}{'.' + table if found else ''}"
+            yield Finding(Level.PROBLEM, "table", what, "make it: streamtable store create")
+            return
+        yield self._copies(found[0])
+        if not found[0][1]:
+            advice = f"ALTER KEYSPACE {keyspace} WITH durable_writes = true"
+            yield Finding(Level.PROBLEM, "disk", "writes go by the log: a crash loses them", advice)
+        else:
+            yield self._disk()
+        yield self._columns()
+        yield from self._options(options[0])
+        self.driver.read([b"check"], 10)
+        yield Finding(Level.OK, "rows", "may be read")
+
+    def _keyspace(self) -> list[Any]:
+        return self.driver.ask(
+            "SELECT replication, durable_writes FROM system_schema.keyspaces WHERE keyspace_name = %s",
+            self.driver.place[:1],
+        )
+
+    def _table(self) -> list[Any]:
+        return self.driver.ask(
+            "SELECT gc_grace_seconds, default_time_to_live FROM system_schema.tables "
+            "WHERE keyspace_name = %s AND table_name = %s",
+            self.driver.place,
+        )
+
+    def _datacenters(self) -> set[str]:
+        rows = self.driver.ask("SELECT data_center FROM system.local")
+        return {name for (name,) in [*rows, *self.driver.ask("SELECT data_center FROM system.peers")]}
+
+    def _copies(self, row: Any) -> Finding:
+        replication = dict(row[0])
+        strategy = replication.pop("class", "").rpartition(".")[2]
+        shown = f"{strategy}, {', '.join(f'{name}: {count}' for name, count in replication.items())}"
+        wanted = self._replicas or {}
+        less = [name for name, count in wanted.items() if int(replication.get(name, 0)) < count]
+        if less:
+            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than wanted", "alter the keyspace")
+        if strategy != "NetworkTopologyStrategy":
+            return Finding(Level.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
+        if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
+            advice = "have 3, so that a quorum survives the loss of one"
+            return Finding(Level.WARNING, "replicas", shown, advice)
+        return Finding(Level.OK, "replicas", shown)
+
+    def _disk(self) -> Finding:
+        rows = self.driver.ask("SELECT value FROM system_views.settings WHERE name = 'commitlog_sync'")
+        policy = rows[0][0] if rows else "unknown"
+        if policy in {"batch", "group"}:
+            return Finding(Level.OK, "disk", "each write is on it before it is acknowledged")
+        return Finding(
+            Level.WARNING,
+            "disk",
+            f"commitlog_sync is {policy}: all replicas losing power at once lose acknowledged writes of seconds",
+            "set commitlog_sync to batch or group, or place replicas apart",
+        )
+
+    def _columns(self) -> Finding:
+        rows = self.driver.ask(
+            "SELECT column_name, type, kind FROM system_schema.columns "
+            "WHERE keyspace_name = %s AND table_name = %s",
+            self.driver.place,
+        )
+        if {name: (kind, role) for name, kind, role in rows} == _COLUMNS:
+            return Finding(Level.OK, "table", "as wanted")
+        return Finding(Level.PROBLEM, "table", "its columns are others than wanted", "use another table")
+
+    @staticmethod
+    def _options(row: Any) -> Iterator[Finding]:
+        grace, ttl = row
+        if grace < _DAY:
+            advice = f"have {_DAY} s, longer than any process can stall"
+            yield Finding(Level.WARNING, "deletions", f"are forgotten after {grace} s", advice)
+        if ttl:
+            fact = f"are gone after {ttl} s, whatever the URL says"
+            yield Finding(Level.PROBLEM, "rows", fact, "alter the table: default_time_to_live = 0")

@@ -1,0 +1,174 @@
+"""The index of rows in Elasticsearch: made with explicit settings, and looked after."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from microbatch.stores.elasticsearch import ElasticsearchDriver, mapping
+from microbatch.stores.port import Fields, Finding, Level, Step
+
+_SECONDS = 10.0
+
+
+class ElasticsearchAdmin:
+    """Makes and examines one index behind its alias.
+
+    Args:
+        driver: of it; closed by its owner.
+        shards: of the index when it is made.
+        replicas: of each shard.
+        refresh: seconds until a search sees a write.
+        fields: name and type of what searches find rows by.
+    """
+
+    def __init__(
+        self,
+        driver: ElasticsearchDriver,
+        *,
+        shards: int,
+        replicas: int,
+        refresh: float,
+        fields: Mapping[str, str],
+    ) -> None:
+        self.driver = driver
+        self._shards = shards
+        self._replicas = replicas
+        self._refresh = refresh
+        self._fields = fields
+
+    def plan(self) -> Sequence[Step]:
+        alias = self.driver.alias
+        found = self._index()
+        if found is None:
+            fields = "".join(f", {name} {kind}" for name, kind in self._fields.items())
+            details = (
+                f"behind the alias {alias}; {self._shards} shards, {self._replicas} replicas, refreshed every "
+                f"{self._refresh:g} s, strict mapping: tenant, data, key, deleted{fields}"
+            )
+            return [Step("index", f"{alias}-1", details)]
+        missing = self._missing(found[1])
+        if not missing:
+            return ()
+        details = ", ".join(f"{name} {self._fields[name]}" for name in missing)
+        return [
+            Step(
+                "fields",
+                found[0],
+                f"{details}; rows that are there are found by them once they are written anew",
+            )
+        ]
+
+    def create(self) -> None:
+        found = self._index()
+        if found is None:
+            self.driver.create(
+                shards=self._shards,
+                replicas=self._replicas,
+                refresh_seconds=self._refresh,
+                fields=self._fields,
+            )
+        elif self._missing(found[1]):
+            properties = mapping(self._fields)["properties"]
+            new = {name: properties[name] for name in Fields._fields}
+            self.driver.ask(
+                lambda client: client.indices.put_mapping(index=self.driver.alias, properties=new)
+            )
+
+    def examine(self) -> Iterator[Finding]:
+        """Alias, mapping, copies, and whether an acknowledged write is on disk."""
+        nodes = self.driver.ask(lambda client: client.nodes.info(metric="_none"), _SECONDS)["nodes"].values()
+        versions = ", ".join(sorted({node["version"] for node in nodes}))
+        yield Finding(Level.OK, "server", f"Elasticsearch {versions}, {len(nodes)} nodes")
+        found = self._index()
+        if found is None:
+            yield Finding(
+                Level.PROBLEM,
+                "index",
+                f"there is no alias {self.driver.alias}, or not of one index",
+                "make it: streamtable store create",
+            )
+            return
+        name, index = found
+        yield from self._mapping(index)
+        yield from self._settings(index["settings"]["index"])
+        health = self.driver.ask(lambda client: client.cluster.health(index=name), _SECONDS)
+        if health["status"] == "red":
+            yield Finding(Level.PROBLEM, "shards", f"some of {name} are nowhere", "see the cluster's health")
+        elif health["status"] == "yellow":
+            yield Finding(Level.WARNING, "shards", f"some copies of {name} are nowhere", "add nodes")
+        else:
+            yield Finding(Level.OK, "shards", f"all copies of {name} are there")
+        self.driver.read([b"check"], _SECONDS)
+        yield Finding(Level.OK, "rows", "may be read")
+
+    def _index(self) -> tuple[str, Mapping[str, Any]] | None:
+        """Name, mappings and settings, if the alias leads to exactly one index."""
+        alias = self.driver.alias
+        if not self.driver.ask(lambda client: client.indices.exists_alias(name=alias), _SECONDS):
+            return None
+        answer = self.driver.ask(lambda client: client.indices.get(index=alias), _SECONDS)
+        indices = list(answer.body.items())
+        return indices[0] if len(indices) == 1 else None
+
+    def _missing(self, index: Mapping[str, Any]) -> list[str]:
+        there = _properties(index)
+        return [
+            name
+            for name in self._fields
+            if any(name not in there.get(version, {}).get("properties", {}) for version in Fields._fields)
+        ]
+
+    def _mapping(self, index: Mapping[str, Any]) -> Iterator[Finding]:
+        wanted, there = mapping(self._fields)["properties"], _properties(index)
+        differing = []
+        for name, expected in _leaves(wanted):
+            kind = dict(_leaves(there)).get(name)
+            if kind != expected:
+                differing.append(f"{name} is {kind or 'missing'}, wanted is {expected}")
+        if index["mappings"].get("dynamic") != "strict":
+            differing.append("fields that nobody declared are taken")
+        if not differing:
+            yield Finding(Level.OK, "mapping", "strict, as wanted")
+            return
+        advice = "missing fields: streamtable store create; else: a new index under another alias"
+        yield Finding(Level.PROBLEM, "mapping", "; ".join(differing), advice)
+
+    def _settings(self, found: Mapping[str, Any]) -> Iterator[Finding]:
+        if found.get("translog", {}).get("durability", "request") == "request":
+            yield Finding(
+                Level.OK, "disk", "each write is in the log of all copies before it is acknowledged"
+            )
+        else:
+            yield Finding(
+                Level.PROBLEM,
+                "disk",
+                "a crash loses acknowledged writes of seconds",
+                "set index.translog.durability to request",
+            )
+        replicas = int(found.get("number_of_replicas", 0))
+        if replicas < self._replicas:
+            advice = "set index.number_of_replicas, or lower the parameter replicas"
+            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, wanted are {self._replicas}", advice)
+        elif replicas == 0:
+            yield Finding(Level.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1")
+        else:
+            yield Finding(Level.OK, "replicas", str(replicas))
+        blocks = [name for name, on in found.get("blocks", {}).items() if str(on) == "true"]
+        if blocks:
+            yield Finding(
+                Level.PROBLEM, "writes", f"blocked: {', '.join(blocks)}", "make room, and take it away"
+            )
+        if found.get("refresh_interval") == "-1" and self._fields:
+            yield Finding(Level.WARNING, "searches", "see nothing new", "set index.refresh_interval to 1s")
+
+
+def _properties(index: Mapping[str, Any]) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = index["mappings"].get("properties", {})
+    return found
+
+
+def _leaves(properties: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    for name, each in properties.items():
+        if "properties" in each:
+            yield from _leaves(each["properties"], f"{prefix}{name}.")
+        else:
+            yield prefix + name, each.get("type", "object")

@@ -1,0 +1,211 @@
+"""What a central store is asked for: rows of bytes, each with the number of the write that made it.
+
+Below is a `Driver`, one for each kind of server: a single attempt, in one round trip. Above is `RemoteStore`, which
+repeats what failed until a deadline. The meaning of the numbers is given by `microbatch.stores.versions`.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, Protocol, runtime_checkable
+
+from streamtable.errors import ConfigurationError
+
+LARGEST_NUMBER = (1 << 63) - 1
+LONGEST_KEY = 4096
+_TENANT = re.compile(r"[A-Za-z0-9._-]{1,100}")
+
+
+FieldValue = str | int | float | bool | Sequence[str]
+
+
+class Row(NamedTuple):
+    """What a store holds for a key.
+
+    Attributes:
+        number: of the write that made it; 0 where rows are written without numbers.
+        data: opaque to the store.
+    """
+
+    number: int
+    data: bytes
+
+
+class Fields(NamedTuple):
+    """What searches find a row by, beside its opaque data. None: a version without a value.
+
+    Both versions of a cell are given, as either may be the one that counts when somebody searches.
+
+    Attributes:
+        now: fields of the version that is written.
+        before: fields of the version that it replaces.
+    """
+
+    now: Mapping[str, FieldValue] | None
+    before: Mapping[str, FieldValue] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The answer to one attempt to read.
+
+    Attributes:
+        rows: the keys that have one. A key in neither has none.
+        failed: keys that were not answered, and why.
+    """
+
+    rows: Mapping[bytes, Row]
+    failed: Mapping[bytes, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The answer to one attempt to write; a key in neither is written, on as many servers as was asked for.
+
+    Attributes:
+        failed: keys of which it is not known that they are written, and why.
+        refused: keys whose row has a higher number. Stores that silently keep the newer row never say so.
+    """
+
+    failed: Mapping[bytes, str] = field(default_factory=dict)
+    refused: frozenset[bytes] = frozenset()
+
+
+class Driver(Protocol):
+    """One attempt at one server. Never called from two threads at once, nor with more than a batch.
+
+    All methods raise `RetryLater` when the server as a whole did not answer: then nothing is known of any key. They
+    raise `ConfigurationError` when asking again cannot help: no index, no right, a row of another kind.
+    """
+
+    def read(self, keys: Sequence[bytes], timeout: float) -> Found:
+        """Rows of distinct keys, as of after every write that has been answered. One round trip."""
+        ...
+
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        """Set rows; None deletes. One round trip, but not atomic over the keys.
+
+        A row of a higher number stays. One of the same number is replaced: it is the same write once more. A deleted
+        key keeps refusing (or ignoring) lower numbers for as long as `forgets_after` says.
+
+        Args:
+            rows: data by key.
+            number: 1 to 2**63 - 1; None: without condition, the last one to arrive wins.
+            timeout: in seconds, for the attempt.
+        """
+        ...
+
+    def flush(self, timeout: float) -> None:
+        """Make what is written visible to searches, where a store has such a thing."""
+        ...
+
+    def close(self) -> None: ...
+
+
+@runtime_checkable
+class SearchDriver(Driver, Protocol):
+    """A driver whose server can find rows by their fields. All others are written without them."""
+
+    def write_found_by(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        number: int | None,
+        timeout: float,
+        fields: Mapping[bytes, Fields],
+    ) -> Written:
+        """As `write`; those rows that `fields` names are found by them after the next refresh."""
+        ...
+
+
+class Level(StrEnum):
+    """How bad a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+class Finding(NamedTuple):
+    """What an examination of a store has found.
+
+    Attributes:
+        subject: what was looked at.
+        fact: what was found.
+        advice: what to do; empty if nothing.
+    """
+
+    level: Level
+    subject: str
+    fact: str
+    advice: str = ""
+
+
+class Step(NamedTuple):
+    """Something that `create` makes.
+
+    Attributes:
+        what: an index, a keyspace, a table.
+        name: and
+        settings: with which it is made.
+    """
+
+    what: str
+    name: str
+    settings: str
+
+
+class Deletion(NamedTuple):
+    """A row whose last written version is a deletion.
+
+    Attributes:
+        number: of the write.
+        partition: of its key.
+    """
+
+    key: bytes
+    number: int
+    partition: int
+
+
+class Admin(Protocol):
+    """Makes what rows are kept in, and looks after it. Methods raise what those of `Driver` do."""
+
+    driver: Driver
+
+    def plan(self) -> Sequence[Step]:
+        """What `create` would make; empty when everything is there."""
+        ...
+
+    def create(self) -> None:
+        """Make what is missing. What is there is left as it is."""
+        ...
+
+    def examine(self) -> Iterator[Finding]:
+        """Whether acknowledged rows are safe there. It changes nothing."""
+        ...
+
+
+@runtime_checkable
+class SweepDriver(Driver, Protocol):
+    """A driver of a store in which deleted rows stay until somebody sweeps them."""
+
+    def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
+        """All of the tenant's, in pages of about 1,000; some may come twice. `timeout` is for each page."""
+        ...
+
+    def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
+        """Remove those rows whose number is still the same, each in one step; returns how many."""
+        ...
+
+
+def tenant_name(name: str) -> str:
+    """The name, if it can be one: 1 to 100 letters, digits, dots, hyphens and underscores.
+
+    Rows of different tenants never meet, so none of them may hold what separates it from the key.
+    """
+    if not _TENANT.fullmatch(name):
+        raise ConfigurationError(
+            f"tenant {name[:200]!r}: 1 to 100 letters, digits, dots, hyphens and underscores are wanted"
+        )
+    return name

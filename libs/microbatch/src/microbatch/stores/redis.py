@@ -1,0 +1,254 @@
+"""Rows in Redis or Valkey: one string for each, whose first 19 characters are the number of its write.
+
+The commands of a batch go out together, and then the answers are read: one round trip. Numbers are compared where the
+rows are, by a script, as texts of fixed width: Lua has only floating-point numbers, which lose the low bits.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha1
+from typing import Any
+
+from redis import ConnectionPool, RedisError
+from redis.backoff import NoBackoff
+from redis.exceptions import (
+    AuthenticationError,
+    ClusterDownError,
+    MasterDownError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    ResponseError,
+    TryAgainError,
+)
+from redis.retry import Retry
+
+from microbatch.stores.port import Deletion, Found, Row, Written, tenant_name
+from microbatch.stores.versions import HEAD_BYTES, Head
+from streamtable.errors import ConfigurationError, RetryLater, StateLost
+
+# KEYS: rows. ARGV: the number (zero: no condition), milliseconds to live (0: for ever), then for each row what follows
+# its number. Returns the places of the rows that are refused. An error ends it: what it has written by then stays.
+_SCRIPT = b"""
+local refused = {}
+local plain = ARGV[1] == string.rep('0', 19)
+for place, key in ipairs(KEYS) do
+  local data = ARGV[place + 2]
+  local done
+  if not plain and redis.call('GETRANGE', key, 0, 18) > ARGV[1] then
+    refused[#refused + 1] = place
+  elseif plain and data == '-' then
+    redis.call('DEL', key)
+  elseif ARGV[2] == '0' then
+    done = redis.pcall('SET', key, ARGV[1] .. data)
+  else
+    done = redis.pcall('SET', key, ARGV[1] .. data, 'PX', ARGV[2])
+  end
+  if done and done.err then return done end
+end
+return refused
+"""
+# KEYS: rows. ARGV: the number of each. Removes those that have it still, and returns how many.
+_FORGET = b"""
+local gone = 0
+for place, key in ipairs(KEYS) do
+  if redis.call('GETRANGE', key, 0, 18) == ARGV[place] then
+    gone = gone + redis.call('DEL', key)
+  end
+end
+return gone
+"""
+_SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name that Redis gives it
+_DIGITS = 19
+_ROW, _DELETED = b"+", b"-"
+_PAGE = 1000
+_CHUNK = 200  # rows a script writes at once: nobody else is served meanwhile, some 200 microseconds
+# Errors that pass: a full memory, a replica that was a master or is going to be one, a disk that refuses, start-up.
+_PASSING = (OutOfMemoryError, ReadOnlyError, MasterDownError, TryAgainError, ClusterDownError)
+# Within a script Redis 6 puts the place in front of them: "@user_script: 12: -READONLY You can't write ...".
+_PASSING_CODES = re.compile(
+    "(?:^|: -)(?:BUSY|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|UNKILLABLE) "
+)
+
+
+class RedisDriver:
+    """A tenant's rows in one Redis or Valkey, which is not a cluster.
+
+    Args:
+        url: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///path`.
+        tenant: whose rows; the keys in Redis are `<tenant>:<key>`.
+        ttl: seconds that a row lives after it was last written; None: for ever.
+        replicas: how many replicas must have a write before it is answered. 0: a failover can lose it.
+    """
+
+    def __init__(self, url: str, *, tenant: str, ttl: float | None = None, replicas: int = 0) -> None:
+        if ttl is not None and ttl < 1:
+            raise ConfigurationError(f"a row cannot live for {ttl} s: a second at least")
+        self._prefix = tenant_name(tenant).encode() + b":"
+        self._ttl_ms = b"%d" % int((ttl or 0) * 1000)
+        self._replicas = replicas
+        try:
+            # One attempt is one attempt: who repeats, and for how long, is decided above.
+            self._pool = ConnectionPool.from_url(
+                url,
+                socket_connect_timeout=3.0,
+                socket_timeout=3.0,
+                retry=Retry(NoBackoff(), 0),
+                protocol=2,
+                max_connections=2,
+            )
+        except ValueError as error:
+            raise ConfigurationError(f"not the address of a Redis: {error}") from error
+
+    def check(self, timeout: float = 3.0) -> None:
+        """Refuse a server that throws rows away when its memory is full."""
+        (info,) = self.ask([(b"INFO", b"memory")], timeout)
+        if isinstance(info, ResponseError):
+            raise RetryLater(f"Redis: {self.passing(info)}")
+        lines = dict(line.split(":", 1) for line in bytes(info).decode().splitlines() if ":" in line)
+        policy = lines.get("maxmemory_policy", "unknown")
+        if policy != "noeviction" and lines.get("maxmemory") != "0":
+            raise ConfigurationError(
+                f"this Redis throws rows away when its memory is full (maxmemory-policy is {policy}): set noeviction"
+            )
+
+    def read(self, keys: Sequence[bytes], timeout: float) -> Found:
+        (answer,) = self.ask([(b"MGET", *(self._prefix + key for key in keys))], timeout)
+        if isinstance(answer, ResponseError):
+            return Found({}, dict.fromkeys(keys, self.passing(answer)))
+        rows = {}
+        for key, text in zip(keys, answer, strict=True):
+            if text is None or text[_DIGITS : _DIGITS + 1] == _DELETED:
+                continue
+            if text[_DIGITS : _DIGITS + 1] != _ROW or not text[:_DIGITS].isdigit():
+                raise StateLost(
+                    f"{(self._prefix + key)!r} in Redis is not a row of this library: something else wrote it"
+                )
+            rows[key] = Row(int(text[:_DIGITS]), text[_DIGITS + 1 :])
+        return Found(rows)
+
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        keys = list(rows)
+        chunks = [keys[at : at + _CHUNK] for at in range(0, len(keys), _CHUNK)]
+        commands = [self._command({key: rows[key] for key in chunk}, number) for chunk in chunks]
+        answers, replicas = self._write(commands, timeout)
+        if any(isinstance(answer, NoScriptError) for answer in answers):
+            # After a restart, a failover, or a flush of the scripts. Chunks that are written twice do no harm.
+            answers, replicas = self._write([(b"SCRIPT", b"LOAD", _SCRIPT), *commands], timeout)
+            del answers[0]
+        failed: dict[bytes, str] = {}
+        refused: set[bytes] = set()
+        for chunk, answer in zip(chunks, answers, strict=True):
+            if isinstance(answer, ResponseError):
+                failed.update(dict.fromkeys(chunk, self.passing(answer)))
+            else:
+                refused.update(chunk[place - 1] for place in answer)
+        if replicas < self._replicas and not failed:
+            failed = dict.fromkeys(rows, f"{replicas} of {self._replicas} replicas have it")
+        return Written(failed, frozenset(refused))
+
+    def flush(self, timeout: float) -> None:
+        """Redis has nothing that sees writes later."""
+
+    def close(self) -> None:
+        self._pool.disconnect()
+
+    def _command(self, rows: Mapping[bytes, bytes | None], number: int | None) -> Sequence[bytes]:
+        names = (self._prefix + key for key in rows)
+        data = (_DELETED if each is None else _ROW + each for each in rows.values())
+        digits = b"%0*d" % (_DIGITS, number or 0)
+        return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, self._ttl_ms, *data)
+
+    def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
+        """The answers, and how many replicas have all of it (as far as anybody wants to know)."""
+        if not self._replicas:
+            return self.ask(commands, timeout), 0
+        # Half of the time, so that the answer "one of two" arrives before we stop waiting for it.
+        wait = (b"WAIT", b"%d" % self._replicas, b"%d" % max(1, int(timeout * 500)))
+        *answers, replicas = self.ask([*commands, wait], timeout)
+        if isinstance(replicas, ResponseError):
+            raise RetryLater(f"Redis: {self.passing(replicas)}")
+        return answers, replicas
+
+    def ask(self, commands: Sequence[Sequence[bytes]], timeout: float) -> list[Any]:
+        """Send all, then read the answers; an error that Redis answers takes the place of its answer.
+
+        Raises:
+            RetryLater: no answer.
+            ConfigurationError: it does not let us in.
+        """
+        try:
+            connection: Any = self._pool.get_connection()  # half of its methods have no types
+        except ResponseError as error:  # of the greeting: password, database, or it is still loading
+            raise RetryLater(f"Redis: {self.passing(error)}") from error
+        except AuthenticationError as error:
+            raise ConfigurationError(f"Redis refuses: {error}") from error
+        except (RedisError, OSError) as error:
+            raise RetryLater(f"Redis: {error}") from error
+        try:
+            connection.send_packed_command([b"".join(map(_packed, commands))])
+            answers: list[Any] = []
+            for _ in commands:
+                try:
+                    answers.append(connection.read_response(timeout=timeout))
+                except ResponseError as error:
+                    answers.append(error)
+            if any(isinstance(answer, ResponseError) for answer in answers):
+                connection.disconnect()  # if it is a replica now, the name may lead to the new master
+        except AuthenticationError as error:
+            connection.disconnect()
+            raise ConfigurationError(f"Redis refuses: {error}") from error
+        except (RedisError, OSError) as error:
+            connection.disconnect()
+            raise RetryLater(f"Redis: {error}") from error
+        except BaseException:
+            connection.disconnect()  # answers that nobody has read are on their way
+            raise
+        finally:
+            self._pool.release(connection)
+        return answers
+
+    def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
+        """Rows whose cell says so. All keys of the database are gone through, other tenants' and others' too."""
+        cursor = b"0"
+        pattern = self._prefix + b"*"
+        while True:
+            (answer,) = self.ask([(b"SCAN", cursor, b"MATCH", pattern, b"COUNT", b"%d" % _PAGE)], timeout)
+            if isinstance(answer, ResponseError):
+                raise RetryLater(f"Redis: {self.passing(answer)}")
+            cursor, keys = answer
+            ranges = [(b"GETRANGE", key, b"0", b"%d" % (_DIGITS + HEAD_BYTES)) for key in keys]
+            starts = self.ask(ranges, timeout) if ranges else []
+            found = []
+            for key, start in zip(keys, starts, strict=True):
+                if isinstance(start, ResponseError) or start[_DIGITS : _DIGITS + 1] != _ROW:
+                    continue  # not a string, or gone, or not a cell: not ours to judge
+                head = Head.of(start[_DIGITS + 1 :])
+                if head and head.deleted:
+                    found.append(Deletion(key[len(self._prefix) :], int(start[:_DIGITS]), head.partition))
+            yield found
+            if cursor == b"0":
+                return
+
+    def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
+        if not deletions:
+            return 0
+        keys = [self._prefix + each.key for each in deletions]
+        numbers = [b"%0*d" % (_DIGITS, each.number) for each in deletions]
+        (answer,) = self.ask([(b"EVAL", _FORGET, b"%d" % len(keys), *keys, *numbers)], timeout)
+        if isinstance(answer, ResponseError):
+            raise RetryLater(f"Redis: {self.passing(answer)}")
+        return int(answer)
+
+    @staticmethod
+    def passing(error: Exception) -> str:
+        """The reason, if it makes sense to ask again; else it is raised."""
+        if isinstance(error, _PASSING) or _PASSING_CODES.search(str(error)):
+            return str(error)
+        raise ConfigurationError(f"Redis refuses: {error}") from error
+
+
+def _packed(command: Sequence[bytes]) -> bytes:
+    """As the protocol has it. The client's own way looks at the type of each argument, which takes three times as long."""
+    arguments = b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in command])
+    return b"*%d\r\n%b" % (len(command), arguments)

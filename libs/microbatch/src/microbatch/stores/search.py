@@ -1,0 +1,103 @@
+"""Rows found by their fields, and of each the version that counts.
+
+A store is written before Kafka's commit, so what it finds may never be committed. Both versions of a row are found by,
+and who counts is decided by ledgers that are read *after* the rows: one of the two versions counts by then, and a row
+is a hit only if that one has the fields. So an answer never shows what is not committed, nor hides what is; it lacks
+what was written since the store's last refresh.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from microbatch.stores.elasticsearch import ElasticsearchDriver, Query
+from microbatch.stores.port import Driver
+from microbatch.stores.store import RemoteStore
+from microbatch.stores.versions import Cell, Ledger, Standing, ledger_key
+from streamtable.errors import ConfigurationError, Unencodable
+
+LIMIT_MAX = 100
+_CHARACTERS_MAX = 1_000
+_SPARE = 2  # rows asked for, for each that is wanted: some are no hits
+Ledgers = Callable[[], Mapping[int, Ledger]]
+
+
+class Hit(NamedTuple):
+    """A row whose committed version has the fields.
+
+    Attributes:
+        key: of the row.
+        value: of the version that counts.
+        score: the higher, the better it fits.
+    """
+
+    key: bytes
+    value: bytes
+    score: float
+
+
+def search(
+    driver: Driver, fields: Query, ledgers: Ledgers, *, limit: int = 20, timeout: float = 2.0
+) -> list[Hit]:
+    """Rows whose committed version has all of these fields, the best first.
+
+    Where many of the best rows are being rewritten at the moment, there may be fewer than `limit` although there are
+    more.
+
+    Args:
+        driver: of an Elasticsearch; not shared with another thread.
+        fields: by name. Texts are searched for all of their words, all else must be equal. A field that the index does
+            not have finds nothing.
+        ledgers: by partition, as of now; it is asked after the rows were found. `ledgers_from` makes one.
+        limit: of hits, 1 to 100.
+        timeout: seconds for the search; an answer that is not whole by then is an error.
+
+    Raises:
+        RetryLater: the store did not answer in time.
+        ConfigurationError: the store cannot search.
+        Unencodable: a text is longer than 1,000 characters.
+        StateLost: neither version of a row counts.
+    """
+    if not 1 <= limit <= LIMIT_MAX:
+        raise ConfigurationError(f"a search has a limit of 1 to {LIMIT_MAX}, not {limit}")
+    if not fields:
+        raise ConfigurationError("a search names a field at least")
+    for name, value in fields.items():
+        if isinstance(value, str) and len(value) > _CHARACTERS_MAX:
+            raise Unencodable(
+                f"a search for {name} has {len(value)} characters, {_CHARACTERS_MAX} are allowed: {value[:40]!r}..."
+            )
+    if not isinstance(driver, ElasticsearchDriver):
+        raise ConfigurationError(
+            "only Elasticsearch can search: name one as the store, elasticsearch+https://..."
+        )
+    found = driver.find(fields, limit * _SPARE, timeout)
+    if not found:
+        return []
+    known = ledgers()
+    hits = []
+    for key, row, score, versions in found:
+        cell = Cell.decode(row)
+        version = known[cell.partition].counting(cell)
+        which = "now" if version is cell.current else "before"
+        if version.value is not None and which in versions:
+            hits.append(Hit(key, version.value, score))
+    return hits[:limit]
+
+
+def ledgers_from(store: RemoteStore, standings: Callable[[], Mapping[int, Standing]]) -> Ledgers:
+    """Ledgers as somebody sees them who does not own the partitions.
+
+    Args:
+        store: where the ledgers' rows are.
+        standings: what the metadata of the group's stable committed offsets say now, by partition.
+    """
+
+    def ledgers() -> dict[int, Ledger]:
+        committed = standings()  # before the rows: what is missing in the one is in the other
+        rows = store.get_many([ledger_key(partition) for partition in committed])
+        return {
+            partition: Ledger.seen(standing, rows.get(ledger_key(partition)))
+            for partition, standing in committed.items()
+        }
+
+    return ledgers

@@ -1,0 +1,154 @@
+"""A central store: batches of rows, repeated until they are done or their time is up."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from microbatch.stores.port import LARGEST_NUMBER, LONGEST_KEY, Driver, Fields, Row, SearchDriver
+from streamtable.clock import Clock, SystemClock
+from streamtable.errors import Migrated, RetryKeys, RetryLater, Unencodable
+
+R = TypeVar("R")
+log = structlog.get_logger()
+
+_FIRST_PAUSE_S = 0.02
+_LONGEST_PAUSE_S = 1.0
+
+
+class RemoteStore:
+    """Rows of one tenant. Of a batch, only the keys that failed are asked for or written again.
+
+    Every method raises, apart from what it says:
+        RetryLater: no answer within the deadline. `RetryKeys`, which is one, says which keys are not done.
+        ConfigurationError: asking again cannot help: no index or table, no right to write, a row of another kind.
+
+    Args:
+        driver: of the server; closed with this.
+        deadline: seconds for a call, all its attempts together.
+        attempt: seconds for one of them.
+        clock: monotonic time, and pauses between attempts.
+    """
+
+    def __init__(
+        self, driver: Driver, *, deadline: float = 10.0, attempt: float = 3.0, clock: Clock | None = None
+    ) -> None:
+        self._driver = driver
+        self._deadline = deadline
+        self._attempt = attempt
+        self._clock = clock or SystemClock()
+
+    def get(self, key: bytes) -> Row | None:
+        return self.get_many([key]).get(key)
+
+    def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
+        """The rows of those keys that have one. One round trip, if all goes well."""
+        wanted = list(dict.fromkeys(keys))
+        self._check_keys(wanted)
+        found: dict[bytes, Row] = {}
+
+        def attempt(left: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
+            answer = self._driver.read(left, timeout)
+            found.update(answer.rows)
+            return answer.failed
+
+        self._repeat("reading", wanted, attempt)
+        return found
+
+    def put_many(
+        self,
+        rows: Mapping[bytes, bytes | None],
+        number: int | None,
+        fields: Mapping[bytes, Fields] | None = None,
+    ) -> None:
+        """Write rows; None deletes. One round trip, if all goes well. When it returns, the store has all of them.
+
+        A row that has a higher number stays. The same number is the same write once more: repeating a call after
+        any error is safe, with the same rows.
+
+        Args:
+            rows: data by key.
+            number: of this write, 1 to 2**63 - 1. None: plain writes, without any condition.
+            fields: what searches find these rows by, for those that are to be found. Stores that cannot search
+                (all but Elasticsearch) do without.
+
+        Raises:
+            Migrated: a row has a higher number, and the store is one that says so. Others of the batch may be
+                written.
+            Unencodable: a key is longer than 4,096 bytes, or a row larger than the store accepts.
+        """
+        assert number is None or 0 < number <= LARGEST_NUMBER
+        self._check_keys(rows)
+
+        def attempt(left: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
+            part = rows if len(left) == len(rows) else {key: rows[key] for key in left}
+            if fields and isinstance(self._driver, SearchDriver):
+                answer = self._driver.write_found_by(part, number, timeout, fields)
+            else:
+                answer = self._driver.write(part, number, timeout)
+            if answer.refused:
+                raise Migrated(
+                    f"{len(answer.refused)} rows have a higher number than {number}, {shown(answer.refused)} among "
+                    "them: a later owner of the partition has written"
+                )
+            return answer.failed
+
+        self._repeat("writing", list(rows), attempt)
+
+    def delete_many(self, keys: Iterable[bytes], number: int | None) -> None:
+        """As `put_many` with None for each."""
+        self.put_many(dict.fromkeys(keys), number)
+
+    def flush(self) -> None:
+        """Make what is written visible to searches, where the store has such a thing. Reads by key need it never."""
+
+        def attempt(_: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
+            self._driver.flush(timeout)
+            return {}
+
+        self._repeat("flushing", [b""], attempt)
+
+    def close(self) -> None:
+        self._driver.close()
+
+    def _repeat(
+        self, what: str, keys: list[bytes], attempt: Callable[[Sequence[bytes], float], Mapping[bytes, str]]
+    ) -> None:
+        until = self._clock.monotonic() + self._deadline
+        pause = _FIRST_PAUSE_S
+        left = keys
+        while left:
+            failed: Mapping[bytes, str]
+            try:
+                failed = attempt(left, min(self._attempt, max(0.001, until - self._clock.monotonic())))
+            except RetryLater as error:
+                failed = dict.fromkeys(left, error.message)
+            if not failed:
+                return
+            left = [key for key in left if key in failed]
+            reason = failed[left[0]]
+            now = self._clock.monotonic()
+            # An attempt that has hardly any time would only replace the reason by "timeout".
+            if until - (now + pause) < min(self._attempt, self._deadline) / 4:
+                raise RetryKeys(
+                    f"{what} {len(left)} of {len(keys)} rows failed for {self._deadline:g} s, {shown(left)} among "
+                    f"them: {reason}",
+                    keys=left,
+                )
+            log.warning("central store: asking again", doing=what, rows=len(left), reason=reason, pause=pause)
+            self._clock.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    @staticmethod
+    def _check_keys(keys: Iterable[bytes]) -> None:
+        for key in keys:
+            if len(key) > LONGEST_KEY:
+                raise Unencodable(
+                    f"a key of a central store has {len(key)} bytes, {LONGEST_KEY} are allowed: {key[:40]!r}..."
+                )
+
+
+def shown(keys: Iterable[bytes]) -> str:
+    """A few of them, for a message."""
+    few = list(keys)[:3]
+    return ", ".join(repr(key[:40]) for key in few)

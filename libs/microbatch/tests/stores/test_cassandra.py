@@ -1,0 +1,111 @@
+"""Cassandra when it is frozen, killed, not set up, or gets writes late."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from localstores.cassandra import CassandraServer
+from microbatch.stores.cassandra import CassandraDriver
+from microbatch.stores.port import Row
+from microbatch.stores.store import RemoteStore
+from streamtable.errors import ConfigurationError, RetryKeys, RetryLater
+
+pytestmark = pytest.mark.broker
+Connect = Callable[..., RemoteStore]
+
+
+@pytest.fixture
+def server(server_of: Callable[[str], Any]) -> CassandraServer:
+    found = server_of("cassandra")
+    assert isinstance(found, CassandraServer)
+    return found
+
+
+@pytest.fixture
+def connect(server: CassandraServer, tenant: str) -> Iterator[Connect]:
+    made = []
+
+    def store(
+        *, deadline: float = 60, attempt: float = 3, table: str = "rows", ttl: int | None = None
+    ) -> RemoteStore:
+        driver = CassandraDriver(
+            ["127.0.0.1"], port=server.port, keyspace="streamtable", table=table, tenant=tenant, ttl=ttl
+        )
+        made.append(RemoteStore(driver, deadline=deadline, attempt=attempt))
+        return made[-1]
+
+    yield store
+    for each in made:
+        each.close()
+
+
+def test_a_table_that_was_not_made_is_an_error_that_is_not_repeated(connect: Connect) -> None:
+    with pytest.raises(ConfigurationError, match=r"nowhere.*made by `create`"):
+        connect(table="nowhere").get(b"a")
+
+
+def test_a_frozen_server_is_waited_for_until_the_deadline_and_the_write_stands_or_not(
+    server: CassandraServer, connect: Connect
+) -> None:
+    store = connect(deadline=2, attempt=0.7)
+    store.put_many({b"a": b"1"}, 1)
+    server.pause()
+    try:
+        with pytest.raises(RetryKeys, match="writing 2 of 2 rows failed") as failed:
+            store.put_many({b"a": b"2", b"b": b"2"}, 2)
+        assert set(failed.value.keys) == {b"a", b"b"}
+    finally:
+        server.resume()
+    patient = connect()
+    patient.put_many({b"a": b"3"}, 3)  # what was written late, if it was, is older
+    assert patient.get(b"a") == Row(3, b"3")
+
+
+def test_a_write_goes_on_when_a_killed_server_is_back(server: CassandraServer, connect: Connect) -> None:
+    store = connect()
+    store.put_many({b"a": b"1"}, 1)
+    server.kill()
+    back = threading.Thread(target=server.start)
+    back.start()
+    store.put_many({b"b": b"2"}, 2)
+    back.join()
+    assert store.get(b"b") == Row(2, b"2")
+
+
+def test_nobody_there_is_an_error_that_says_where() -> None:
+    driver = CassandraDriver(["127.0.0.1"], port=1, keyspace="k", table="t", tenant="t")
+    with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
+        RemoteStore(driver, deadline=0.3).get(b"a")
+    driver.close()
+
+
+def test_a_row_is_gone_when_its_time_is_over(connect: Connect) -> None:
+    store = connect(ttl=1)
+    store.put_many({b"a": b"1"}, 1)
+    # The server's clock has whole seconds; nothing is said about how long it takes at least.
+    gone = threading.Event()
+    for _ in range(200):
+        if store.get(b"a") is None:
+            break
+        gone.wait(0.05)
+    assert store.get(b"a") is None
+
+
+@pytest.mark.parametrize("name", ["", "Upper", "a-b", "x; DROP", "1a", "a" * 49])
+def test_a_name_that_would_need_quotes_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="lower-case letters"):
+        CassandraDriver(["127.0.0.1"], keyspace=name, table="t", tenant="t")
+
+
+def test_create_leaves_what_is_there_as_it_is(server: CassandraServer, connect: Connect) -> None:
+    table = f"t{uuid.uuid4().hex[:8]}"
+    driver = CassandraDriver(["127.0.0.1"], port=server.port, keyspace="streamtable", table=table, tenant="t")
+    driver.create({"datacenter1": 1})
+    store = RemoteStore(driver)
+    store.put_many({b"a": b"1"}, 1)
+    driver.create({"datacenter1": 1})
+    assert store.get(b"a") == Row(1, b"1")
+    store.close()

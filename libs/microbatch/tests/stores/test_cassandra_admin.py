@@ -1,0 +1,81 @@
+"""Keyspace and table as they are made, and what an examination says of those that are otherwise."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from microbatch.stores.cassandra import CassandraDriver
+from microbatch.stores.cassandra_admin import CassandraAdmin
+from microbatch.stores.port import Finding, Level
+from streamtable.errors import ConfigurationError
+
+pytestmark = pytest.mark.broker
+
+
+class Keyspace:
+    """One of this test alone."""
+
+    def __init__(self, port: int) -> None:
+        self.name = f"k{uuid.uuid4().hex[:8]}"
+        self.driver = CassandraDriver(["127.0.0.1"], port=port, keyspace=self.name, table="rows", tenant="t")
+
+    def admin(self, replicas: Mapping[str, int] | None = None) -> CassandraAdmin:
+        return CassandraAdmin(self.driver, replicas=replicas, forgets_after=100_000)
+
+    def found(self, replicas: Mapping[str, int] | None = None) -> dict[str, Finding]:
+        return {each.subject: each for each in self.admin(replicas).examine()}
+
+
+@pytest.fixture
+def keyspace(server_of: Callable[[str], Any]) -> Iterator[Keyspace]:
+    made = Keyspace(server_of("cassandra").port)
+    yield made
+    made.driver.ask(f"DROP KEYSPACE IF EXISTS {made.name}", timeout=60)
+    made.driver.close()
+
+
+def test_it_says_what_it_will_make_and_makes_that(keyspace: Keyspace) -> None:
+    admin = keyspace.admin({"datacenter1": 1})
+    steps = admin.plan()
+    assert [(step.what, step.name) for step in steps] == [("keyspace", keyspace.name), ("table", "rows")]
+    assert steps[0].settings == "1 replicas in datacenter1"
+    assert "100000 s" in steps[1].settings
+    admin.create()
+    assert admin.plan() == []
+    admin.create()
+    found = keyspace.found({"datacenter1": 1})
+    assert {name for name, each in found.items() if each.level is not Level.OK} == {"replicas", "disk"}
+    assert found["replicas"].level is Level.WARNING
+    assert "commitlog_sync is periodic" in found["disk"].fact
+    assert keyspace.found({"datacenter1": 3})["replicas"].level is Level.PROBLEM
+
+
+def test_without_replicas_or_with_a_datacenter_that_there_is_not_nothing_is_made(keyspace: Keyspace) -> None:
+    with pytest.raises(ConfigurationError, match="there is datacenter1"):
+        keyspace.admin().create()
+    with pytest.raises(ConfigurationError, match="no datacenter dc9, but datacenter1"):
+        keyspace.admin({"dc9": 3}).create()
+    assert keyspace.found()["table"].level is Level.PROBLEM
+
+
+def test_a_table_of_something_else_is_a_problem(keyspace: Keyspace) -> None:
+    place = "{'class': 'SimpleStrategy', 'replication_factor': 1}"
+    keyspace.driver.ask(
+        f"CREATE KEYSPACE {keyspace.name} WITH replication = {place} AND durable_writes = false", timeout=60
+    )
+    keyspace.driver.ask(
+        f"CREATE TABLE {keyspace.name}.rows (tenant text, key blob, data blob, more text, PRIMARY KEY ((tenant, key))) "
+        "WITH gc_grace_seconds = 60 AND default_time_to_live = 5",
+        timeout=60,
+    )
+    found = list(keyspace.admin().examine())
+    levels = {(each.subject, each.level) for each in found}
+    assert {
+        ("disk", Level.PROBLEM),
+        ("table", Level.PROBLEM),
+        ("deletions", Level.WARNING),
+        ("rows", Level.PROBLEM),
+        ("replicas", Level.WARNING),
+    } <= levels

@@ -1,0 +1,152 @@
+"""Elasticsearch when its index is missing, read-only, frozen, killed, or not there at all."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from threading import Thread, Timer
+from typing import Any
+
+import pytest
+from elasticsearch import BadRequestError, Elasticsearch
+
+from localstores.elasticsearch import ElasticsearchServer
+from microbatch.stores.elasticsearch import ElasticsearchDriver
+from microbatch.stores.port import Row
+from microbatch.stores.store import RemoteStore
+from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, StateLost
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture
+def server(server_of: Callable[[str], Any]) -> ElasticsearchServer:
+    found = server_of("elasticsearch")
+    assert isinstance(found, ElasticsearchServer)
+    return found
+
+
+@pytest.fixture
+def url(server: ElasticsearchServer) -> str:
+    return server.url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[Elasticsearch]:
+    with Elasticsearch(url) as made:
+        yield made
+
+
+@pytest.fixture
+def alias(client: Elasticsearch) -> Iterator[str]:
+    name = f"t{uuid.uuid4().hex[:8]}"
+    yield name
+    client.indices.delete(index=f"{name}-1", ignore_unavailable=True)
+
+
+@pytest.fixture
+def driver(url: str, alias: str) -> Iterator[ElasticsearchDriver]:
+    made = ElasticsearchDriver(url, alias=alias, tenant="t")
+    made.create(shards=1, replicas=0)
+    yield made
+    made.close()
+
+
+def test_an_index_that_was_not_made_is_neither_read_nor_made_by_the_way(
+    url: str, alias: str, client: Elasticsearch
+) -> None:
+    store = RemoteStore(ElasticsearchDriver(url, alias=alias, tenant="t"))
+    with pytest.raises(ConfigurationError, match="made by `create`"):
+        store.get(b"a")
+    with pytest.raises(ConfigurationError, match="made by `create`"):
+        store.put_many({b"a": b"1"}, 1)
+    assert not client.indices.exists(index=alias)
+    store.close()
+
+
+def test_create_leaves_what_is_there_as_it_is(driver: ElasticsearchDriver) -> None:
+    store = RemoteStore(driver)
+    store.put_many({b"a": b"1"}, 1)
+    driver.create(shards=3, replicas=2)
+    assert store.get(b"a") == Row(1, b"1")
+
+
+def test_a_field_that_was_not_declared_is_refused(
+    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
+) -> None:
+    with pytest.raises(BadRequestError, match="strict_dynamic_mapping"):
+        client.index(index=alias, document={"guessed": 1})
+
+
+def test_a_read_only_index_fails_the_rows_until_it_is_writable_again(
+    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
+) -> None:
+    def read_only(*, on: bool) -> None:
+        client.indices.put_settings(index=alias, settings={"index.blocks.read_only_allow_delete": on or None})
+
+    read_only(on=True)
+    with pytest.raises(RetryKeys, match=r"cluster_block_exception.*blocked by") as failed:
+        RemoteStore(driver, deadline=0.5).put_many({b"a": b"1", b"b": b"1"}, 1)
+    assert failed.value.keys == (b"a", b"b")
+    timer = Timer(0.5, lambda: read_only(on=False))
+    timer.start()
+    RemoteStore(driver, deadline=30).put_many({b"a": b"1"}, 1)
+    timer.join()
+
+
+def test_a_search_sees_what_was_flushed(
+    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
+) -> None:
+    store = RemoteStore(driver)
+    client.indices.put_settings(index=alias, settings={"index.refresh_interval": "-1"})
+    store.put_many({b"a": b"1"}, 1)
+    store.flush()
+    assert client.count(index=alias, query={"term": {"tenant": "t"}})["count"] == 1
+
+
+def test_something_else_under_the_tenant_stops_the_process(
+    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
+) -> None:
+    client.index(index=alias, id="t:YQ==", document={"tenant": "other", "data": "YQ=="})
+    with pytest.raises(StateLost, match="not written by this library"):
+        RemoteStore(driver).get(b"a")
+
+
+def test_nobody_there_is_an_error_that_says_where() -> None:
+    driver = ElasticsearchDriver("http://127.0.0.1:1", alias="a", tenant="t")
+    with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
+        RemoteStore(driver, deadline=0.2).get(b"a")
+    driver.close()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "http://"])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="not the address"):
+        ElasticsearchDriver(url, alias="a", tenant="t")
+
+
+def test_a_frozen_server_is_waited_for_until_the_deadline(
+    server: ElasticsearchServer, driver: ElasticsearchDriver
+) -> None:
+    store = RemoteStore(driver, deadline=2, attempt=0.7)
+    store.put_many({b"a": b"1"}, 1)
+    server.pause()
+    try:
+        with pytest.raises(RetryKeys, match="writing 1 of 1 rows failed for 2 s"):
+            store.put_many({b"a": b"2"}, 2)
+    finally:
+        server.resume()
+    patient = RemoteStore(driver, deadline=60)
+    patient.put_many({b"a": b"3"}, 3)
+    assert patient.get(b"a") == Row(3, b"3")
+
+
+def test_a_killed_server_has_what_it_acknowledged_and_the_write_goes_on(
+    server: ElasticsearchServer, driver: ElasticsearchDriver
+) -> None:
+    store = RemoteStore(driver, deadline=90)
+    store.put_many({b"a": b"1"}, 1)
+    server.kill()
+    back = Thread(target=server.start)
+    back.start()
+    store.put_many({b"b": b"2"}, 2)
+    back.join()
+    assert store.get_many([b"a", b"b"]) == {b"a": Row(1, b"1"), b"b": Row(2, b"2")}

@@ -1,0 +1,125 @@
+"""The index as it is made, and what an examination says of one that is otherwise."""
+
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import pytest
+from elasticsearch import Elasticsearch
+
+from microbatch.stores.elasticsearch import ElasticsearchDriver
+from microbatch.stores.elasticsearch_admin import ElasticsearchAdmin
+from microbatch.stores.port import Finding, Level
+
+pytestmark = pytest.mark.broker
+FIELDS = {"url": "keyword", "text": "text"}
+
+
+class Index:
+    """An alias of this test alone, and the admin of one that wants these settings."""
+
+    def __init__(self, url: str, client: Elasticsearch) -> None:
+        self.alias = f"a{uuid.uuid4().hex[:8]}"
+        self.name = f"{self.alias}-1"
+        self.client = client
+        self.driver = ElasticsearchDriver(url, alias=self.alias, tenant="t")
+
+    def admin(
+        self, *, shards: int = 1, replicas: int = 0, refresh: float = 1, fields: Mapping[str, str] = FIELDS
+    ) -> ElasticsearchAdmin:
+        return ElasticsearchAdmin(
+            self.driver, shards=shards, replicas=replicas, refresh=refresh, fields=fields
+        )
+
+    def found(self, **wanted: Any) -> dict[str, Finding]:
+        return {each.subject: each for each in self.admin(**wanted).examine()}
+
+    def set(self, **settings: Any) -> None:
+        changed = {f"index.{name.replace('__', '.')}": value for name, value in settings.items()}
+        self.client.indices.put_settings(index=self.name, settings=changed)
+
+
+@pytest.fixture
+def index(server_of: Callable[[str], Any]) -> Iterator[Index]:
+    url = server_of("elasticsearch").url
+    with Elasticsearch(url) as client:
+        made = Index(url, client)
+        yield made
+        made.driver.close()
+        client.indices.delete(index=[made.name, f"{made.alias}-2"], ignore_unavailable=True)
+
+
+def test_it_says_what_it_will_make_and_makes_that(index: Index) -> None:
+    admin = index.admin(shards=2, refresh=3)
+    (step,) = admin.plan()
+    assert (step.what, step.name) == ("index", index.name)
+    assert "2 shards, 0 replicas, refreshed every 3 s" in step.settings
+    assert "url keyword, text text" in step.settings
+    assert not index.client.indices.exists(index=index.name)
+    admin.create()
+    made = index.client.indices.get(index=index.alias)[index.name]
+    assert made["settings"]["index"]["number_of_shards"] == "2"
+    assert made["settings"]["index"]["refresh_interval"] == "3000ms"
+    assert made["mappings"]["dynamic"] == "strict"
+    assert admin.plan() == ()
+    admin.create()
+
+
+def test_what_was_made_has_nothing_wrong_but_copies_that_were_not_asked_for(index: Index) -> None:
+    index.admin().create()
+    found = index.found()
+    assert {name for name, each in found.items() if each.level is not Level.OK} == {"replicas"}
+    assert found["replicas"].level is Level.WARNING
+
+
+def test_fields_that_are_missing_are_found_and_added(index: Index) -> None:
+    index.admin(fields={}).create()
+    assert "now.url is missing" in index.found()["mapping"].fact
+    (step,) = index.admin().plan()
+    assert step.what == "fields"
+    index.admin().create()
+    assert index.found()["mapping"].level is Level.OK
+    assert index.admin().plan() == ()
+
+
+def test_an_index_that_was_not_made_is_a_problem(index: Index) -> None:
+    assert index.found()["index"].level is Level.PROBLEM
+
+
+def test_an_alias_of_two_indices_is_a_problem(index: Index) -> None:
+    index.admin().create()
+    index.client.indices.create(index=f"{index.alias}-2", aliases={index.alias: {}})
+    assert index.found()["index"].level is Level.PROBLEM
+
+
+def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
+    index.client.indices.create(
+        index=index.name,
+        aliases={index.alias: {}},
+        settings={"number_of_replicas": 0},
+        mappings={"properties": {"tenant": {"type": "text"}, "data": {"type": "binary"}}},
+    )
+    fact = index.found(fields={})["mapping"].fact
+    assert "tenant is text, wanted is keyword" in fact
+    assert "nobody declared" in fact
+
+
+def test_what_would_lose_acknowledged_rows_is_a_problem(index: Index) -> None:
+    index.admin().create()
+    index.set(translog__durability="async")
+    assert index.found()["disk"].level is Level.PROBLEM
+    assert index.found(replicas=1)["replicas"].level is Level.PROBLEM
+
+
+def test_copies_that_have_no_node_are_warned_of(index: Index) -> None:
+    index.admin(replicas=1).create()
+    found = index.found(replicas=1)
+    assert (found["replicas"].level, found["shards"].level) == (Level.OK, Level.WARNING)
+
+
+def test_an_index_that_cannot_be_written_or_searched_is_found(index: Index) -> None:
+    index.admin().create()
+    index.set(blocks__write=True, refresh_interval="-1")
+    found = index.found()
+    assert (found["writes"].level, found["searches"].level) == (Level.PROBLEM, Level.WARNING)
+    index.set(blocks__write=False)

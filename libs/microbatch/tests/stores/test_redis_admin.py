@@ -1,0 +1,118 @@
+"""What an examination says of Redis and Valkey in each state that matters."""
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from localstores.redis import RedisServer
+from microbatch.stores.port import Level
+from microbatch.stores.redis import RedisDriver
+from microbatch.stores.redis_admin import RedisAdmin
+from streamtable.errors import ConfigurationError
+
+Start = Callable[..., RedisServer]
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    with ExitStack() as stack:
+        count = iter(range(10))
+
+        def started(*options: str, port: int = 0) -> RedisServer:
+            folder = tmp_path / str(next(count))
+            made = RedisServer(folder, flavour=request.param, options=options, port=port)
+            return stack.enter_context(made)
+
+        yield started
+
+
+def ask(server: RedisServer, *command: str) -> Any:
+    with Redis.from_url(server.url) as client:
+        return client.execute_command(*command)
+
+
+def levels(server: RedisServer, *, replicas: int = 0) -> dict[str, Level]:
+    driver = RedisDriver(server.url, tenant="t")
+    try:
+        return {each.subject: each.level for each in RedisAdmin(driver, replicas=replicas).examine()}
+    finally:
+        driver.close()
+
+
+def test_a_server_that_writes_each_row_to_its_disk_has_nothing_wrong(start: Start) -> None:
+    server = start("--appendonly", "yes", "--appendfsync", "always")
+    assert set(levels(server).values()) == {Level.OK}
+
+
+def test_there_is_nothing_to_make(start: Start) -> None:
+    admin = RedisAdmin(RedisDriver(start().url, tenant="t"), replicas=0)
+    assert admin.plan() == ()
+    admin.create()
+
+
+def test_eviction_is_a_problem_once_there_is_a_limit(start: Start) -> None:
+    server = start("--maxmemory-policy", "allkeys-lru")
+    assert levels(server)["memory"] is Level.OK
+    ask(server, "CONFIG", "SET", "maxmemory", "50mb")
+    assert levels(server)["memory"] is Level.PROBLEM
+    ask(server, "CONFIG", "SET", "maxmemory-policy", "noeviction")
+    assert levels(server)["memory"] is Level.OK
+
+
+def test_a_crash_that_loses_acknowledged_rows_is_warned_of(start: Start) -> None:
+    assert levels(start())["disk"] is Level.WARNING
+    server = start("--appendonly", "yes", "--appendfsync", "everysec")
+    assert levels(server)["disk"] is Level.WARNING
+    ask(server, "CONFIG", "SET", "appendfsync", "always")
+    assert levels(server)["disk"] is Level.OK
+
+
+def test_a_user_who_may_not_see_the_settings_is_told_so(start: Start) -> None:
+    server = start("--appendonly", "yes", "--appendfsync", "always")
+    ask(server, "ACL", "SETUSER", "app", "on", ">secret", "~t:*", "+@all", "-config")
+    driver = RedisDriver(server.url.replace("//", "//app:secret@"), tenant="t")
+    found = {each.subject: each for each in RedisAdmin(driver, replicas=0).examine()}
+    assert "may not see appendfsync" in found["disk"].fact
+    driver.close()
+    other = RedisDriver(server.url.replace("//", "//app:secret@"), tenant="other")
+    with pytest.raises(ConfigurationError, match="permissions"):
+        list(RedisAdmin(other, replicas=0).examine())
+    other.close()
+
+
+def test_replicas_are_as_many_as_writes_wait_for_or_it_is_said(start: Start) -> None:
+    primary, replica = start(), start()
+    assert levels(primary, replicas=1)["replicas"] is Level.PROBLEM
+    ask(replica, "REPLICAOF", "127.0.0.1", str(primary.port))
+    until = time.monotonic() + 60
+    while levels(primary, replicas=1)["replicas"] is Level.PROBLEM:
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    assert levels(primary, replicas=1)["replicas"] is Level.OK
+    assert levels(primary)["replicas"] is Level.WARNING
+    assert levels(replica)["role"] is Level.PROBLEM
+
+
+def low_port() -> int:
+    """A free one to which 10,000 can be added, as a cluster does."""
+    for port in Random().sample(range(15_000, 30_000), 100):
+        try:
+            with socket.create_server(("127.0.0.1", port)):
+                return port
+        except OSError:
+            continue
+    raise AssertionError("no free port among a hundred")
+
+
+def test_a_node_of_a_cluster_is_a_problem(start: Start) -> None:
+    driver = RedisDriver(start("--cluster-enabled", "yes", port=low_port()).url, tenant="t")
+    examination = RedisAdmin(driver, replicas=0).examine()
+    assert next(each for each in examination if each.subject == "cluster").level is Level.PROBLEM
+    driver.close()

@@ -1,0 +1,168 @@
+"""The rules by which one of two versions counts; `test_simulation` shows that they suffice."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from microbatch.stores.port import LARGEST_NUMBER, Row
+from microbatch.stores.versions import (
+    ABSENT,
+    HEAD_BYTES,
+    NOTHING,
+    UNOWNED,
+    Cell,
+    Head,
+    Ledger,
+    Mark,
+    Standing,
+    Version,
+    replace,
+    reset_error,
+)
+from streamtable.errors import Migrated, StateLost
+
+tokens = st.integers(0, (1 << 31) - 1)
+marks = st.builds(Mark, tokens, st.integers(0, (1 << 32) - 1))
+values = st.none() | st.binary(max_size=50)
+cells = st.builds(
+    Cell, st.builds(Version, marks, values), st.builds(Version, marks, values), st.integers(0, (1 << 31) - 1)
+)
+LEDGER = Ledger(4, {1: 5, 3: 1, 4: 2})
+
+
+def row(cell: Cell) -> Row:
+    return Row(cell.current.mark.number, cell.encode())
+
+
+@given(marks, marks)
+def test_numbers_have_the_order_of_their_marks_and_fit_into_63_bits(one: Mark, other: Mark) -> None:
+    assert (one.number < other.number) == (one < other)
+    assert 0 <= one.number <= LARGEST_NUMBER
+    assert Mark.of(one.number) == one
+
+
+@given(cells)
+def test_a_cell_comes_back_as_it_was(cell: Cell) -> None:
+    assert Cell.decode(row(cell)) == cell
+
+
+@given(cells, st.data())
+def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
+    cell: Cell, data: st.DataObject
+) -> None:
+    whole = cell.encode()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    try:
+        found = Cell.decode(Row(7, cut))
+    except StateLost:
+        return
+    # The only part without a length of its own; stores do not cut rows.
+    assert (cell.previous.value or b"").startswith(found.previous.value or b"")
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", b"\x01" + bytes(17), b"\x02\x04" + bytes(16), b"\x02\x00" + bytes(16) + b"x"]
+)
+def test_what_something_else_has_written_stops_the_process(data: bytes) -> None:
+    with pytest.raises(StateLost, match="something else writes"):
+        Cell.decode(Row(1, data))
+
+
+@pytest.mark.parametrize(
+    ("mark", "counts"),
+    [
+        (NOTHING, True),
+        (Mark(1, 1), True),
+        (Mark(1, 5), True),
+        (Mark(1, 6), False),
+        (Mark(2, 1), False),
+        (Mark(3, 1), True),
+        (Mark(3, 2), False),
+        (Mark(4, 0), False),
+        (Mark(4, 2), True),
+        (Mark(4, 3), False),
+    ],
+)
+def test_a_version_counts_up_to_the_last_committed_batch_of_its_token(mark: Mark, *, counts: bool) -> None:
+    assert LEDGER.counts(mark) is counts
+
+
+def test_the_newest_version_that_counts_is_read() -> None:
+    before = Version(Mark(1, 5), b"old")
+    assert LEDGER.read(None) == ABSENT
+    assert LEDGER.read(row(Cell(Version(Mark(4, 1), b"new"), before, 0))).value == b"new"
+    assert LEDGER.read(row(Cell(Version(Mark(1, 6), b"new"), before, 0))) == before
+    assert LEDGER.read(row(Cell(Version(Mark(2, 1), b"new"), ABSENT, 0))) == ABSENT
+
+
+def test_a_row_of_a_later_owner_ends_this_one() -> None:
+    with pytest.raises(Migrated, match="token 5, ours is 4"):
+        LEDGER.read(row(Cell(Version(Mark(5, 1), b""), ABSENT, 0)))
+
+
+def test_a_row_in_which_neither_version_counts_stops_the_process() -> None:
+    with pytest.raises(StateLost, match="clear the tenant"):
+        LEDGER.read(row(Cell(Version(Mark(4, 3), b""), Version(Mark(2, 9), b""), 0)))
+
+
+def test_a_delete_of_what_is_not_there_writes_nothing() -> None:
+    assert replace(ABSENT, Mark(1, 1), None, 0) is None
+    assert replace(Version(Mark(1, 1), None), Mark(1, 2), None, 0) is None
+    assert replace(ABSENT, Mark(1, 1), b"x", 7) == Cell(Version(Mark(1, 1), b"x"), ABSENT, 7)
+
+
+@given(cells)
+def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: Cell) -> None:
+    data = cell.encode()
+    assert Head.of(data[:HEAD_BYTES]) == Head.of(data) == (cell.partition, cell.current.value is None)
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"\x02" + bytes(HEAD_BYTES - 2), b"\x01" + bytes(HEAD_BYTES)])
+def test_what_is_no_cell_has_no_head(data: bytes) -> None:
+    assert Head.of(data) is None
+
+
+def opened(ledger: Ledger) -> Row:
+    return Row(ledger.opening, ledger.encode())
+
+
+def test_the_first_owner_finds_nothing_and_opens_token_1() -> None:
+    ledger = Ledger.open(UNOWNED, None)
+    assert ledger == Ledger(1, {})
+    assert ledger.standing == Standing(1, NOTHING)
+    assert ledger.next_mark == Mark(1, 1)
+    assert ledger.committed().counts(Mark(1, 1))
+    assert ledger.committed().standing == Standing(1, Mark(1, 1))
+
+
+def test_an_owner_adds_what_the_last_one_has_committed_and_takes_the_next_token() -> None:
+    before = Ledger(3, {1: 5})
+    after = Ledger.open(before.committed().standing, opened(before))
+    assert after == Ledger(4, {1: 5, 3: 1})
+    assert after.standing == Standing(4, Mark(3, 1))
+
+
+def test_a_token_without_a_commit_leaves_nothing_in_the_ledger() -> None:
+    before = Ledger(2, {1: 5})
+    assert Ledger.open(before.standing, opened(before)) == Ledger(3, {1: 5})
+
+
+def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
+    before = Ledger(1, {})
+    first = Ledger.open(before.committed().standing, opened(before))
+    second = Ledger.open(first.standing, opened(before))  # the first one died after its proof
+    assert second == Ledger(3, {1: 1})
+
+
+def test_a_store_that_has_lost_its_rows_stops_the_process() -> None:
+    with pytest.raises(StateLost, match="ledger is at token 0, batches are committed under 3"):
+        Ledger.open(Standing(3, Mark(3, 1)), None)
+    with pytest.raises(StateLost, match="ledger is at token 2, batches are committed under 3"):
+        Ledger.open(Standing(7, Mark(3, 1)), opened(Ledger(2, {})))
+
+
+def test_a_ledger_ahead_of_the_offsets_is_a_later_owner_or_reset_offsets() -> None:
+    ahead = opened(Ledger(1, {}))
+    with pytest.raises(Migrated):
+        Ledger.open(UNOWNED, ahead)
+    assert "offsets were reset" in str(reset_error(ahead, UNOWNED))

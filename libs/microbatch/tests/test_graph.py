@@ -1,0 +1,57 @@
+from typing import Any
+
+import pytest
+
+from microbatch import Batch, MicroBatch, Rows, Send
+from streamtable import Long, Stream, String
+from streamtable.errors import GraphError
+from streamtable_cli.picture import picture_of
+from streamtable_testing import Tester
+
+EVENTS = Stream("events", String(), Long())
+OUT = Stream("out", String(), Long())
+TOTALS = Rows("totals", value=Long())
+
+
+def fold(batch: Batch, send: Send) -> None: ...
+
+
+def graph(**settings: Any) -> MicroBatch:
+    return MicroBatch("g", **{"inputs": [EVENTS], "process": fold, **settings})
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"inputs": []}, "reads nothing"),
+        ({"inputs": [EVENTS, EVENTS]}, "two Inputs"),
+        ({"inputs": [EVENTS, Stream("more", Long(), Long())]}, "keyed differently"),
+        ({"outputs": [Stream("g-retry", String(), Long())]}, "its own"),
+        ({"rows": [TOTALS, TOTALS]}, "the same name"),
+        ({"max_records": 0}, "at least 1 record"),
+        ({"max_bytes": 0}, "at least 1 record"),
+        ({"max_wait": -1.0}, "waits for 0 to 3600 s"),
+        ({"max_wait": float("nan")}, "waits for 0 to 3600 s"),
+    ],
+)
+def test_a_graph_that_contradicts_itself_is_refused(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(GraphError, match=says):
+        graph(**settings)
+
+
+def test_the_name_of_rows_is_one_that_a_topic_could_have() -> None:
+    with pytest.raises(GraphError, match="kind of rows"):
+        Rows("a/b", value=Long())
+
+
+def test_it_can_be_drawn_as_other_groups_are() -> None:
+    edges = {(edge.source, edge.target, edge.label) for edge in picture_of([graph(outputs=[OUT])]).edges}
+    assert edges == {("topic events", "group g", "fold"), ("group g", "topic out", "")}
+
+
+def test_an_ordinary_processor_refuses_its_records(tester: Tester) -> None:
+    made = graph()
+    made.tasks_for_tests = lambda: None  # type: ignore[method-assign] # as if nobody knew what it is
+    tester.run(made)
+    with pytest.raises(GraphError, match="run it with BatchProcessor"):
+        tester.emit(EVENTS, "a", 1)

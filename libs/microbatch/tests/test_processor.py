@@ -1,0 +1,174 @@
+"""A processor on a real Kafka, over a store in memory or a real Valkey."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localstores.redis import RedisServer
+from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Send
+from microbatch.stores.memory import MemoryDriver
+from microbatch.stores.redis import RedisDriver
+from streamtable import Emitter, Guarantee, Kafka, Long, Stream, String
+from streamtable.errors import ConfigurationError, StateLost
+from streamtable.types import TopicPartition
+
+TOTALS = Rows("totals", value=Long())
+PARTITIONS = 2
+
+
+def add(batch: Batch, send: Send) -> None:
+    totals = batch.rows(TOTALS)
+    found = totals.get_many(record.key for record in batch.records)
+    for record in batch.records:
+        found[record.key] = found.get(record.key, 0) + record.value
+    totals.put_many(found)
+
+
+class Place:
+    """A broker, topics and a group."""
+
+    def __init__(self, broker: Broker, topics: Topics) -> None:
+        self.kafka = Kafka(broker.bootstrap_servers)
+        self.name = topics.name("g")
+        self.events = Stream(topics.create("events", partitions=PARTITIONS), String(), Long())
+        topics.create("g-retry", partitions=PARTITIONS)
+        topics.create("g-dead-letters", partitions=PARTITIONS)
+
+    def graph(self, max_wait: float = 0.05) -> MicroBatch:
+        return MicroBatch(self.name, inputs=[self.events], process=add, rows=[TOTALS], max_wait=max_wait)
+
+    def emit(self, *keys: str) -> None:
+        with Emitter(self.events, self.kafka) as emitter:
+            for key in keys:
+                emitter.emit(key, 1)
+
+    def handled(self) -> int:
+        places = [TopicPartition(self.events.name, partition) for partition in range(PARTITIONS)]
+        found = self.kafka.cluster().stable_offsets(self.name, places)
+        return sum(each.next_offset for each in found.values() if each is not None)
+
+    def wait(self, true: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < deadline, what
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def place(broker: Broker, topics: Topics) -> Place:
+    return Place(broker, topics)
+
+
+@contextmanager
+def running(processor: BatchProcessor) -> Iterator[list[BaseException]]:
+    """At work in a thread; what has ended it."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            processor.run()
+        except BaseException as error:  # noqa: BLE001 - handed to the test
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield errors
+    finally:
+        processor.stop()
+        thread.join(60)
+
+
+def test_a_process_handles_batches_over_a_real_store_and_counts_what_it_does(
+    place: Place, tmp_path: Path
+) -> None:
+    registry = CollectorRegistry()
+    with RedisServer(tmp_path) as server:
+        store = RedisDriver(server.url, tenant="t")
+        metrics = BatchMetrics.register(registry)
+        processor = BatchProcessor(place.graph(), place.kafka, store=store, batch_metrics=metrics)
+        with running(processor) as errors:
+            place.emit(*"aabab")
+            place.wait(lambda: place.handled() == 5 or bool(errors), "five handled")
+            place.emit("a")
+            place.wait(lambda: place.handled() == 6 or bool(errors), "six handled")
+        assert errors == []
+        rows = RedisDriver(server.url, tenant="t").read([TOTALS.key("a"), TOTALS.key("b")], 5).rows
+    assert len(rows) == 2
+    labels = {"group": place.name}
+    assert registry.get_sample_value("streamtable_microbatch_records_sum", labels) == 6
+    for operation in ("read", "write"):
+        labels["operation"] = operation
+        assert (registry.get_sample_value("streamtable_central_store_keys_total", labels) or 0) > 2
+
+
+def test_what_waits_is_handled_when_the_process_stops(place: Place) -> None:
+    processor = BatchProcessor(
+        place.graph(max_wait=3_600), place.kafka, store=MemoryDriver(tenant="t"), instance_id="here"
+    )
+    with running(processor):
+        place.wait(lambda: processor.ready, "at work")
+        place.emit(*"abc")
+        place.wait(lambda: buffered(processor) == 3, "three buffered")
+        assert place.handled() == 0
+    assert place.handled() == 3
+
+
+def buffered(processor: BatchProcessor) -> int:
+    tasks: Any = processor.member.assignment.tasks.values() if processor.member else []
+    return sum(len(task._buffer) for task in list(tasks))
+
+
+def test_a_second_life_over_a_store_in_memory_is_refused_unless_it_starts_over(place: Place) -> None:
+    place.emit(*"abc")
+    with running(BatchProcessor(place.graph(), place.kafka, store=MemoryDriver(tenant="t"))) as errors:
+        place.wait(lambda: place.handled() == 3 or bool(errors), "three handled")
+    with running(BatchProcessor(place.graph(), place.kafka, store=MemoryDriver(tenant="t"))) as errors:
+        place.wait(lambda: bool(errors), "refused")
+    assert isinstance(errors[0], StateLost)
+    store = MemoryDriver(tenant="t")
+    with running(BatchProcessor(place.graph(), place.kafka, store=store, start_over=True)) as errors:
+        place.emit("a")
+        place.wait(
+            lambda: (place.handled() == 4 and len(all_rows(store)) == 3) or bool(errors), "all handled"
+        )
+    assert errors == []
+
+
+def all_rows(store: MemoryDriver) -> list[bytes]:
+    return list(store.read([TOTALS.key(key) for key in "abc"], 1).rows)
+
+
+def test_plain_rows_may_be_written_at_least_once(place: Place) -> None:
+    store = MemoryDriver(tenant="t")
+    processor = BatchProcessor(
+        place.graph(), place.kafka, store=store, plain_writes=True, guarantee=Guarantee.AT_LEAST_ONCE
+    )
+    with running(processor) as errors:
+        place.emit(*"aab")
+        place.wait(lambda: place.handled() == 3 or bool(errors), "three handled")
+    rows = store.read([TOTALS.key("a")], 1).rows
+    assert rows[TOTALS.key("a")].data == Long().encode(2)
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"guarantee": Guarantee.AT_LEAST_ONCE}, "count by Kafka's transactions"),
+        ({"store_attempt": 0.0}, "store_attempt"),
+        ({"store_attempt": 11.0}, "store_attempt"),
+        ({"instance_id": "a b"}, "instance_id"),
+    ],
+)
+def test_arguments_that_contradict_each_other_are_refused(settings: dict[str, Any], says: str) -> None:
+    graph = MicroBatch("g", inputs=[Stream("events", String(), Long())], process=add, rows=[TOTALS])
+    with pytest.raises(ConfigurationError, match=says):
+        BatchProcessor(graph, Kafka("127.0.0.1:1"), store=MemoryDriver(tenant="t"), **settings)

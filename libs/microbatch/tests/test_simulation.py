@@ -1,0 +1,468 @@
+"""Whole processes of a micro-batch that crash, freeze, lose answers and overlap, over a Kafka and a store in memory.
+
+It is the code that runs in production, from the consumer to the store's driver; only the schedule is drawn from a seed.
+Wherever a process asks Kafka or the store for something, or comes by a failpoint, the other ones may go on first, time may
+pass until it counts as dead, or it may die. The handler draws lots. At the end each input record has been handled
+once, each batch has read what the last committed one has left, and the rows that count are those that were left last.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+from prometheus_client import CollectorRegistry
+
+from microbatch import Batch, BatchMetrics, MicroBatch, Rehearsal, Rows, Send
+from microbatch.buffer import Buffer
+from microbatch.processor import NoStores
+from microbatch.stores.memory import MemoryDriver
+from microbatch.stores.port import Found, Written
+from microbatch.stores.versions import ledger_key
+from microbatch.task import BatchTask
+from microbatch.tasks import BatchTasks
+from streamtable import Json, Stream, String
+from streamtable.engine.processor import GroupProcessor
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import Fenced, RetryLater
+from streamtable.observe import Metrics, SilentProgress
+from streamtable.types import Committed, TopicPartition
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.faults import Fault, Faults
+from streamtable_testing.log import VirtualKafka
+
+EVENTS: Stream[str, Any] = Stream("events", String(), Json())
+MORE: Stream[str, Any] = Stream("more", String(), Json())
+SEEN: Stream[str, Any] = Stream("seen", String(), Json())
+CHAIN: Stream[str, Any] = Stream("chain", String(), Json())
+LAST: Rows[Any] = Rows("last", value=Json())
+KEYS = "abcdef"
+PARTITIONS = 2
+STEPS = 350
+CALLS_IN_DOUBT = {"records", "send-offsets", "commit", "abort"}
+METRICS = Metrics.register(CollectorRegistry())
+BATCH_METRICS = BatchMetrics.register(CollectorRegistry())
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+class Crash(BaseException):
+    """Unwinds the stack of a process that was killed."""
+
+
+class Life:
+    """A process, from its start to its end."""
+
+    def __init__(self, world: "World", instance: str, name: str) -> None:
+        self.instance, self.name = instance, name
+        self.dead = self.running = False
+        self.frozen_until = 0.0
+        settings = ProcessorSettings(instance, commit_interval=0.001, poll_records=5, poll_timeout=0.01)
+        driver = Driver(world, self)
+        reached = lambda name: world.meddle(self, name)  # noqa: E731
+        tasks = BatchTasks(
+            world.graph, driver, world.clock, BATCH_METRICS, reached, deadline=1.0, attempt=0.5
+        )
+        log = world.kafka.process(name)
+        self.processor = GroupProcessor(
+            world.graph,
+            log,
+            NoStores(),
+            settings,
+            world.clock,
+            METRICS,
+            SilentProgress(),
+            reached,
+            tasks=tasks,
+        )
+
+
+class Driver:
+    """One process's way to the store."""
+
+    def __init__(self, world: "World", life: Life) -> None:
+        self._world = world
+        self._life = life
+        self._driver = MemoryDriver(world.rehearsal.server, tenant=world.graph.name)
+
+    def read(self, keys: Sequence[bytes], timeout: float) -> Found:
+        self._world.meddle(self._life, "read")
+        if self._world.chance(0.05):
+            raise RetryLater("the store does not answer")
+        return self._driver.read(keys, timeout)
+
+    def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
+        world = self._world
+        world.meddle(self._life, "write")
+        if world.chance(0.1):  # on its way
+            world.late.append(lambda: self._driver.write(rows, number, timeout))
+            raise RetryLater("the store has not answered in time")
+        some = {key: data for key, data in rows.items() if not world.chance(0.05)}
+        written = self._driver.write(some, number, timeout)
+        if world.chance(0.05):
+            raise RetryLater("the store's answer is lost")
+        world.meddle(self._life, "written")
+        return Written(dict.fromkeys(rows.keys() - some.keys(), "not answered"), written.refused)
+
+    def flush(self, timeout: float) -> None: ...
+    def close(self) -> None: ...
+
+
+class World(Faults):
+    """All there is in a run."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.calm = False
+        self.clock = VirtualClock()
+        self.kafka = VirtualKafka(self.clock, self, session_timeout=20.0)
+        self.graph = MicroBatch(
+            "sim",
+            inputs=[EVENTS, MORE],
+            process=self.process,
+            outputs=[SEEN, CHAIN],
+            rows=[LAST],
+            max_records=self.random.choice((1, 3, 8)),
+            max_wait=self.random.choice((0.0, 0.5)),
+        )
+        self.kafka.create_topics_of(self.graph, PARTITIONS)
+        self.rehearsal = Rehearsal(self.graph)
+        self.late: list[Callable[[], object]] = []
+        self.lives: dict[str, Life] = {}
+        self.numbers = count(1)
+        self.sent: list[tuple[str, int]] = []
+        self.emit(20)
+
+    def chance(self, probability: float) -> bool:
+        return not self.calm and self.random.random() < probability
+
+    # ---- what the handler does -------------------------------------------------------------------------------------
+
+    def process(self, batch: Batch, send: Send) -> None:
+        rows = batch.rows(LAST)
+        if self.chance(0.7):
+            rows.get_many(record.key for record in batch.records)
+        for record in batch.records:
+            send(SEEN, record.key, record.value)
+            if self.chance(0.1):
+                send.flush()
+        for key in {record.key: None for record in batch.records}:
+            if self.chance(0.2):
+                continue
+            new = None if self.chance(0.2) else next(self.numbers)
+            send(CHAIN, key, [rows.get(key), new])
+            if self.chance(0.03):
+                raise RetryLater("something outside does not answer")
+            if new is None:
+                rows.delete(key)
+            else:
+                rows.put(key, new)
+
+    def emit(self, number: int) -> None:
+        for _ in range(number):
+            stream, key, value = (
+                self.random.choice((EVENTS, MORE)),
+                self.random.choice(KEYS),
+                next(self.numbers),
+            )
+            self.kafka.append(stream.name, key.encode(), b"%d" % value)
+            self.sent.append((key, value))
+
+    # ---- what goes wrong -------------------------------------------------------------------------------------------
+
+    def before(self, process: str, call: str) -> Fault | None:
+        life = self.lives.get(process)
+        if life is not None:
+            self.meddle(life, call)
+        if call in CALLS_IN_DOUBT and self.chance(0.04):
+            return self.random.choice((Fault.REFUSED, Fault.REQUEST_LOST, Fault.ANSWER_LOST, Fault.LATE))
+        return Fault.REQUEST_LOST if self.chance(0.005) else None
+
+    def marker_late(self, transactional_id: str, topic: str) -> bool:
+        return self.chance(0.05)
+
+    def meddle(self, life: Life, place: str) -> None:
+        """Something else happens first."""
+        if life.dead:
+            raise Crash
+        rare = 0.1 if place in {"fetch", "heartbeat", "watermarks", "topics"} else 1.0
+        if self.chance(0.01 * rare):
+            life.dead = True
+            raise Crash
+        if self.chance(0.02 * rare):
+            self.clock.advance(self.random.choice((0.2, 3.0, 12.0, 25.0)))
+        if self.chance(0.03 * rare) and self.late:
+            self.late.pop(self.random.randrange(len(self.late)))()
+        if not _within_a_loop():
+            for _ in range(self.random.randint(1, 40) if self.chance(0.04 * rare) else 0):
+                self.turn(self.random.choice(list(self.lives.values())))
+                self.clock.advance(self.random.random())
+        if life.dead:
+            raise Crash
+
+    # ---- turns -----------------------------------------------------------------------------------------------------
+
+    def start(self, instance: str) -> None:
+        name = f"{instance}/{self.kafka.unique()}"
+        for before in self.lives.values():  # a supervisor starts it again when it is dead, or believes so
+            if before.instance == instance and self.chance(0.7):
+                before.dead = True
+        life = self.lives[name] = Life(self, instance, name)
+        self._do(life, GroupProcessor.start)
+
+    def turn(self, life: Life) -> None:
+        if life.dead or life.running or self.clock.monotonic() < life.frozen_until:
+            return
+        if self.chance(0.005):
+            life.frozen_until = self.clock.monotonic() + self.random.choice((1.0, 15.0, 40.0))
+        if life.processor.member is None:
+            self._do(life, GroupProcessor.start)
+        elif self.calm or self.random.random() < 0.6:
+            self._do(life, GroupProcessor.step)
+        if (
+            life.name in self.lives
+            and life.processor.member is not None
+            and (self.calm or self.random.random() < 0.5)
+        ):
+            self._do(life, lambda processor: processor.step_background(0))
+
+    def _do(self, life: Life, what: Callable[[GroupProcessor], object]) -> None:
+        life.running = True
+        try:
+            what(life.processor)
+        except Crash:
+            life.dead = True
+        except RetryLater:
+            pass  # at the start: again later
+        except Fenced:
+            life.dead = True  # its name belongs to another process
+        finally:
+            life.running = False
+        if life.dead:
+            self.lives.pop(life.name, None)
+
+    def run(self) -> None:
+        for step in range(STEPS):
+            draw = self.random.random()
+            if draw < 0.02 or not self.lives:
+                self.start(self.random.choice("xyz"))
+            elif draw < 0.06:
+                self.emit(self.random.randint(1, 6))
+            elif draw < 0.07:
+                self.kafka.deliver_late()
+            else:
+                self.turn(self.random.choice(list(self.lives.values())))
+            self.clock.advance(0.05)
+            if step % 100 == 99 and self.late and self.chance(0.5):
+                self.late.pop(0)()
+        self.heal()
+
+    def heal(self) -> None:
+        self.calm = True
+        self.kafka.deliver_late()
+        for write in self.late:
+            write()
+        for life in self.lives.values():
+            life.frozen_until = 0.0
+        self.start("healthy")
+        for _ in range(600):
+            for life in list(self.lives.values()):
+                self.turn(life)
+            self.clock.advance(0.3)
+            if self.done():
+                return
+        raise AssertionError("the work does not come to an end")
+
+    def done(self) -> bool:
+        committed = self.kafka.committed(self.graph.name)
+        for stream in (EVENTS, MORE):
+            for partition in range(PARTITIONS):
+                place = TopicPartition(stream.name, partition)
+                found, offsets = self.kafka.partition(place), committed.get(place)
+                if offsets is None or found is None or offsets.next_offset < found.high:
+                    return False
+        return True
+
+    # ---- the check -------------------------------------------------------------------------------------------------
+
+    def committed(self, stream: Stream[str, Any]) -> list[tuple[str, Any]]:
+        found = (record for _, record in self.kafka.records(stream.name))
+        return [((record.key() or b"").decode(), orjson.loads(record.value() or b"")) for record in found]
+
+    def check(self) -> int:
+        """Returns how many batches were committed, about."""
+        seen = Counter(self.committed(SEEN))
+        assert seen == Counter(self.sent), (
+            f"lost: {Counter(self.sent) - seen}, doubled: {seen - Counter(self.sent)}"
+        )
+        last: dict[str, Any] = {}
+        links = self.committed(CHAIN)
+        for key, (before, after) in links:
+            assert before == last.get(key), f"a batch has read {before} of {key}, left was {last.get(key)}"
+            last[key] = after
+        rows = self.rehearsal.rows(LAST, self.kafka.committed(self.graph.name))
+        assert rows == {key: value for key, value in last.items() if value is not None}
+        return len(links)
+
+
+def _within_a_loop() -> bool:
+    with suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return True
+    return False
+
+
+def simulate(seed: int) -> int:
+    world = World(seed)
+    try:
+        world.run()
+        return world.check()
+    finally:
+        for life in world.lives.values():
+            life.dead = True
+            with suppress(BaseException):
+                life.processor.close()
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(block: int) -> None:
+    links = sum(simulate(seed) for seed in range(block * 10, block * 10 + 10))
+    assert links > 10 * 15  # something was committed
+
+
+# ---- mistakes that somebody might make -----------------------------------------------------------------------------
+
+
+def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
+    write, committed = BatchTask.write_ahead, BatchTask.committed
+
+    def committed_then_written(self: BatchTask, work: Any, position: int) -> None:
+        done = self._done
+        self._done = done
+        write(self, work)
+        committed(self, work, position)
+
+    patch.setattr(BatchTask, "write_ahead", lambda *_: None)
+    patch.setattr(BatchTask, "committed", committed_then_written)
+
+
+def token_kept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BatchTask, "must_recover", property(lambda _: False, lambda *_: None), raising=False)
+
+
+def no_proof(patch: pytest.MonkeyPatch) -> None:
+    make = BatchTasks.make
+
+    def unproved(self: BatchTasks, recovered: Any) -> BatchTask:
+        task = make(self, recovered)
+        task.uncommitted = recovered.plan.uncommitted
+        if not task.uncommitted and task._ledger is not None:
+            task._write_ledger(task._ledger)
+        return task
+
+    patch.setattr(BatchTasks, "make", unproved)
+
+
+def ledger_before_the_proof(patch: pytest.MonkeyPatch) -> None:
+    make = BatchTasks.make
+
+    def early(self: BatchTasks, recovered: Any) -> BatchTask:
+        task = make(self, recovered)
+        if task._ledger is not None:
+            task._write_ledger(task._ledger)
+        return task
+
+    patch.setattr(BatchTasks, "make", early)
+    patch.setattr(BatchTask, "_write_ledger", BatchTask._write_ledger)
+
+
+def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(BatchTask, "_next_ledger", lambda self: self._ledger)
+
+
+def offsets_of_all_that_is_buffered(patch: pytest.MonkeyPatch) -> None:
+    offsets = BatchTask.offsets
+
+    def too_far(self: BatchTask, work: Any, position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
+        found = offsets(self, work, position, exact=exact)
+        ends = self._buffer.next_offsets
+        return {p: c._replace(next_offset=max(c.next_offset, ends[p.topic])) for p, c in found.items()}
+
+    patch.setattr(BatchTask, "offsets", too_far)
+
+
+def buffer_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Buffer, "clear", lambda *_: None)
+
+
+def numbers_not_given_to_the_store(patch: pytest.MonkeyPatch) -> None:
+    write = MemoryDriver.write
+    patch.setattr(
+        MemoryDriver,
+        "write",
+        lambda self, rows, number, timeout: _forced(self, write, rows, number, timeout),
+    )
+
+
+def _forced(self: MemoryDriver, write: Any, rows: Any, number: int | None, timeout: float) -> Written:
+    with self._server.lock:
+        for key in rows:
+            self._server.rows.pop((self._tenant, key), None)
+    written: Written = write(self, rows, number, timeout)
+    return written
+
+
+def ledger_row_read_before_the_offsets(patch: pytest.MonkeyPatch) -> None:
+    opened: dict[Any, Any] = {}
+    get = BatchTasks._open
+
+    def stale(self: BatchTasks, partition: int, standing: Any) -> Any:
+        row = opened.get((id(self), partition))
+        opened[id(self), partition] = self._store.get(ledger_key(partition))
+        store, self._store = self._store, _Remembered(row) if row else self._store  # type: ignore[assignment] # a double
+        try:
+            return get(self, partition, standing)
+        finally:
+            self._store = store
+
+    patch.setattr(BatchTasks, "_open", stale)
+
+
+class _Remembered:
+    def __init__(self, row: Any) -> None:
+        self._row = row
+
+    def get(self, key: bytes) -> Any:
+        del key
+        return self._row
+
+
+PLANTS: list[Plant] = [
+    store_after_the_commit,
+    token_kept_after_an_abort,
+    no_proof,
+    ledger_before_the_proof,
+    standing_of_before_the_batch,
+    offsets_of_all_that_is_buffered,
+    buffer_kept_at_a_rewind,
+    numbers_not_given_to_the_store,
+    ledger_row_read_before_the_offsets,
+]
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_mistake_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+
+    def fails(seed: int) -> bool:
+        try:
+            simulate(seed)
+        except Exception:  # noqa: BLE001 - whichever way it shows
+            return True
+        return False
+
+    assert any(fails(seed) for seed in range(100))

@@ -1,0 +1,195 @@
+"""The commands as processes: what they open, and in which order they close it."""
+
+import time
+from concurrent.futures import Future
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import Final, TypeAlias, cast
+from uuid import uuid4
+
+import structlog
+
+from contracts.records import Follow, Reach, Tweet
+from microbatch import BatchMetrics, BatchProcessor, MicroBatch
+from microbatch.searching import Searcher
+from microbatch.store_settings import StoreSettings
+from servicekit import serving
+from servicekit.events import EventStreams
+from servicekit.load import Load, progress_bar, send
+from servicekit.process import StopSignals, say
+from servicekit.runtime import Runtime, operations, wait_to_stop
+from servicekit.sending import ACKNOWLEDGED_SECONDS, RecordEmitter
+from servicekit.streams import Streams
+from servicekit.top import TopList
+from servicekit.workers import stop_with_parent
+from streamtable import View
+from streamtable.errors import ConfigurationError
+from streamtable.types import Ack
+from tweet_reach import topics
+from tweet_reach.emitter import build_emitter
+from tweet_reach.load import events
+from tweet_reach.query import build_query
+from tweet_reach.search import Search
+from tweet_reach.settings import ReachSettings
+from tweet_reach.stages import TWEETED_ROWS, authors_stage, urls_stage
+from tweet_reach.view import SERVICE_NAME, TweetReachesService
+
+ReachRuntime: TypeAlias = Runtime[ReachSettings]
+log = structlog.get_logger()
+MODULE: Final = "tweet_reach.main"
+_IN_MEMORY: Final = "memory:"
+_STREAMS: Final = 64
+_READ_THREADS: Final = 8
+
+
+class Stage(StrEnum):
+    """Which of the two stages a process works on."""
+
+    AUTHORS = "authors"
+    URLS = "urls"
+
+
+def serve_emitter(runtime: ReachRuntime) -> int:
+    """Take tweets and followers until stopped; those that were accepted are sent."""
+    with StopSignals() as signals, ExitStack() as opened:
+        # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
+        tweets, ready = opened.enter_context(
+            serving.emitting(runtime, topics.TWEETS, signals, ACKNOWLEDGED_SECONDS)
+        )
+        follows, ready_too = opened.enter_context(
+            serving.emitting(runtime, topics.FOLLOWS, signals, ACKNOWLEDGED_SECONDS)
+        )
+        app = build_emitter(
+            tweets,
+            follows,
+            ready=lambda: ready() and ready_too(),
+            metrics=runtime.metrics,
+            new_id=uuid4,
+            now_ms=_now_ms,
+            edge=runtime.rest_edge(),
+        )
+        server = runtime.http_server(app, runtime.settings.http_address)
+        server.start()
+        opened.callback(server.stop)
+        wait_to_stop(signals)
+    return 0
+
+
+def serve_stages(runtime: ReachRuntime, stage: Stage | None, workers: int, parent: int | None) -> int:
+    """Process until stopped: one stage in this process, or as many processes of each stage as there are to be."""
+    stages = [stage] if stage is not None else list(Stage)
+    store = StoreSettings.parse(runtime.settings.store or _IN_MEMORY)
+    if workers > 1 and store.kind == "memory":
+        raise ConfigurationError(
+            "a store in memory is for one process of each stage: set STREAMTABLE_STORE, or leave --workers out"
+        )
+    if stage is None or workers > 1:
+        commands = [[MODULE, "processor", "--stage", each] for each in stages for _ in range(workers)]
+        return serving.serve_commands(runtime.settings, commands)
+    return _serve_stage(runtime, stage, store, parent)
+
+
+def _serve_stage(runtime: ReachRuntime, stage: Stage, store: StoreSettings, parent: int | None) -> int:
+    group = stage_of(stage, runtime.service)
+    in_memory = store.kind == "memory"
+    if in_memory:
+        log.warning("the store is in memory: this process reads its inputs from the beginning", stage=stage)
+    processor = BatchProcessor.from_settings(
+        group,
+        runtime.settings,
+        store=store.driver(group.name),
+        start_over=in_memory,
+        metrics=runtime.measured,
+        batch_metrics=BatchMetrics.register(runtime.registry),
+    )
+    runtime.status.processes(group, processor)
+    if parent is not None:
+        stop_with_parent(processor.stop, parent)
+    with operations(runtime, "processor", lambda: processor.ready):
+        processor.run()
+    return 0
+
+
+def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
+    """A stage as the settings say."""
+    make = authors_stage if stage is Stage.AUTHORS else urls_stage
+    return make(settings.group, settings.batch_seconds)
+
+
+def serve_view(runtime: ReachRuntime) -> int:
+    """Answer gRPC until stopped."""
+    return serving.serve_table(runtime, _view(runtime, "view"), TweetReachesService, SERVICE_NAME)
+
+
+def serve_query(runtime: ReachRuntime) -> int:
+    """Answer REST until stopped."""
+    with StopSignals() as signals, ExitStack() as opened:
+        view = opened.enter_context(_view(runtime, "query"))
+        top = TopList(view, lambda row: row["reach"])
+        top.start()
+        opened.callback(top.close)
+        streams = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
+        opened.callback(streams.close)
+        search = _search(runtime, opened)
+        app = build_query(
+            view, top, streams, metrics=runtime.metrics, edge=runtime.rest_edge(), search=search
+        )
+        server = runtime.http_server(app, runtime.settings.http_address, streams.streams, _READ_THREADS)
+        server.start()
+        opened.callback(server.stop)
+        wait_to_stop(signals, lambda: view.ready, top.check)
+    return 0
+
+
+def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
+    """Searches the rows of the first stage, if they are where that can be done."""
+    store = StoreSettings.parse(runtime.settings.store or _IN_MEMORY)
+    if store.kind != "elasticsearch":
+        return None
+    group = stage_of(Stage.AUTHORS, runtime.service)
+    searcher = Searcher(group, TWEETED_ROWS, runtime.kafka.cluster(), store.driver(group.name))
+    opened.callback(searcher.close)
+    return lambda words, limit: [match.value for match in searcher.search({"text": words}, limit=limit)]
+
+
+class _Both:
+    """Sends each event of a load to its topic."""
+
+    def __init__(self, tweets: RecordEmitter[Tweet], follows: RecordEmitter[Follow]) -> None:
+        self._tweets = tweets
+        self._follows = follows
+
+    def emit(self, key: str, value: Tweet | Follow) -> Future[Ack]:
+        if "follower" in value:
+            return self._follows.emit(key, cast("Follow", value))
+        return self._tweets.emit(key, value)
+
+    def close(self, timeout: float) -> None:
+        """Each is closed by whoever has opened it."""
+
+
+def send_load(runtime: ReachRuntime, load: Load) -> int:
+    """Send a load and print the report; 1 if some events failed."""
+    close_seconds = runtime.settings.shutdown_timeout
+    with StopSignals() as signals:
+        with (
+            serving.emitting(runtime, topics.TWEETS, signals, close_seconds) as (tweets, _),
+            serving.emitting(runtime, topics.FOLLOWS, signals, close_seconds) as (follows, _),
+            progress_bar(load, "events") as progress,
+        ):
+            begun = time.monotonic()
+            both = _Both(tweets, follows)
+            made = events(load, _now_ms)
+            report = send(load, made, both, lambda seconds: signals.wait(seconds) is not None, progress)
+        say(report.text(time.monotonic() - begun, "events"))
+    return 1 if report.errors else 0
+
+
+def _view(runtime: ReachRuntime, name: str) -> View[str, Reach]:
+    table = topics.reaches(runtime.service.group)
+    state_dir = runtime.settings.state_dir
+    return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,231 @@
+"""The second stage, keyed by URL: which authors bring which followers, and so how many distinct ones there are."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from contracts.records import Reach, ReachAuthor, ReachFact, ReachPiece, ReachRebuild, ReachState
+from tweet_reach.domain.pieces import Maps, Rows, name_of
+from tweet_reach.domain.sketch import Sketch
+
+LISTED_MAX: Final = 100
+TOP_MAX: Final = 10
+FORGOTTEN_SHARE: Final = 100
+"""A sketch is made anew when one in so many of its users is not reached any more: its own error is as large."""
+
+Rebuild: TypeAlias = tuple[str, ReachRebuild]
+
+
+@dataclass(frozen=True)
+class ReachRows:
+    """The rows of the stage: what is known of each URL, and maps.
+
+    The map `t...` of a URL has the authors with the number of their tweets, `b...` the authors with how many followers
+    they bring, `c...` the followers with how many authors bring them; `p...` of a URL and an author has the
+    followers whom this one brings.
+    """
+
+    states: Rows[ReachState]
+    pieces: Rows[ReachPiece]
+
+
+@dataclass
+class Reached:
+    """What is to be sent: new rows of the table, None for a URL that is not tweeted any more; sketches to go on with."""
+
+    rows: dict[str, Reach | None] = field(default_factory=dict)
+    rebuilds: list[Rebuild] = field(default_factory=list)
+
+
+@dataclass
+class _Said:
+    """What a batch says of one author and one URL: of each follower the last word."""
+
+    tweets: int = 0
+    brings: dict[str, bool] = field(default_factory=dict)
+
+
+def fold_reaches(
+    facts: Iterable[tuple[str, ReachFact]],
+    rebuilds: Sequence[Rebuild],
+    rows: ReachRows,
+    *,
+    names_max: int = 100_000,
+) -> Reached:
+    """Take in one batch. Its records have passed `rules`.
+
+    Args:
+        facts: by URL, in the order of each URL's.
+        rebuilds: of sketches, that earlier batches have left over.
+        rows: of this partition's URLs.
+        names_max: how many users are added to sketches that are made anew; one may exceed it by a row.
+    """
+    said: dict[str, dict[str, _Said]] = {}
+    for url, fact in facts:
+        one = said.setdefault(url, {}).setdefault(fact["author"], _Said())
+        one.tweets = fact["tweets"]
+        one.brings.update(dict.fromkeys(fact["added"], True))
+        one.brings.update(dict.fromkeys(fact["removed"], False))
+    urls = list(dict.fromkeys([*said, *(url for url, _ in rebuilds)]))
+    names = {url: name_of(url) for url in urls}
+    known = rows.states.get_many(list(names.values())) if names else {}
+    maps, done = Maps(rows.pieces), Reached()
+    _load(said, maps)
+    states = {url: _Url(url, known.get(names[url]), maps) for url in urls}
+    for url, authors in said.items():
+        states[url].take(authors)
+    maps.save()
+    begun = [(url, ReachRebuild(cursor="")) for url in said if states[url].begin_rebuild()]
+    for url, rebuild in [*begun, *rebuilds]:
+        if names_max <= 0:
+            done.rebuilds.append((url, rebuild))
+            continue
+        cursor, used = states[url].rebuild(rebuild["cursor"], names_max)
+        names_max -= used
+        if cursor is not None:
+            done.rebuilds.append((url, ReachRebuild(cursor=cursor)))
+    for url, state in states.items():
+        if state.changed:
+            state.save(rows.states)
+            done.rows[url] = state.row()
+    return done
+
+
+def _load(said: Mapping[str, Mapping[str, _Said]], maps: Maps) -> None:
+    wanted: list[tuple[str, str]] = []
+    for url, authors in said.items():
+        name = name_of(url)
+        for author, one in authors.items():
+            wanted += [(f"t{name}", author), (f"b{name}", author)]
+            pairs = f"p{name_of(url, author)}"
+            wanted += [(pairs, follower) for follower in one.brings]
+            wanted += [(f"c{name}", follower) for follower in one.brings]
+    maps.load(wanted)
+
+
+class _Url:
+    """One URL within a batch."""
+
+    def __init__(self, url: str, known: ReachState | None, maps: Maps) -> None:
+        self._name = name_of(url)
+        self._maps = maps
+        self._before = known
+        state: ReachState = known or ReachState(
+            url=url,
+            reach=0,
+            tweets=0,
+            authors=0,
+            bringing=0,
+            listed=[],
+            floor=0,
+            sketch=b"",
+            forgotten=0,
+            next_sketch=None,
+            next_cursor="",
+        )
+        self.state = ReachState(**state)
+        self._sketch = Sketch(state["sketch"])
+        self._next = None if state["next_sketch"] is None else Sketch(state["next_sketch"])
+
+    def take(self, authors: Mapping[str, _Said]) -> None:
+        brought: dict[str, int] = {}
+        for author, one in authors.items():
+            self._count_tweets(author, one.tweets)
+            changed = sum(
+                self._brings(f"p{name_of(self.state['url'], author)}", follower, yes)
+                for follower, yes in one.brings.items()
+            )
+            if changed:
+                before = self._maps.get(f"b{self._name}", author) or 0
+                brought[author] = now = before + changed
+                self._maps.put(f"b{self._name}", author, now or None)
+                self.state["bringing"] += (now > 0) - (before > 0)
+        if brought:
+            self._rank(brought)
+
+    def _count_tweets(self, author: str, now: int) -> None:
+        before = self._maps.get(f"t{self._name}", author) or 0
+        self._maps.put(f"t{self._name}", author, now or None)
+        self.state["tweets"] += now - before
+        self.state["authors"] += (now > 0) - (before > 0)
+
+    def _brings(self, pairs: str, follower: str, yes: bool) -> int:  # noqa: FBT001 the word of a fact
+        """Note whether an author brings a follower. Returns by how much that changes what the author brings."""
+        if (self._maps.get(pairs, follower) is not None) == yes:
+            return 0
+        self._maps.put(pairs, follower, 1 if yes else None)
+        before = self._maps.get(f"c{self._name}", follower) or 0
+        now = before + (1 if yes else -1)
+        self._maps.put(f"c{self._name}", follower, now or None)
+        if now == 0:
+            self.state["reach"] -= 1
+            self.state["forgotten"] += 1
+        elif before == 0:
+            self.state["reach"] += 1
+            self._sketch.add(follower)
+            if self._next is not None:
+                self._next.add(follower)
+        return now - before
+
+    def _rank(self, brought: Mapping[str, int]) -> None:
+        numbers = {one["author"]: one["followers"] for one in self.state["listed"]}
+        numbers.update(brought)
+        ranked = sorted((-number, author) for author, number in numbers.items() if number)
+        for number, _ in ranked[LISTED_MAX : LISTED_MAX + 1]:
+            self.state["floor"] = max(self.state["floor"], -number)
+        kept = ranked[:LISTED_MAX]
+        self.state["listed"] = [ReachAuthor(author=author, followers=-number) for number, author in kept]
+        if len(kept) == self.state["bringing"]:
+            self.state["floor"] = 0
+
+    def begin_rebuild(self) -> bool:
+        """Whether the sketch is to be made anew now."""
+        if self._next is not None or self.state["forgotten"] * FORGOTTEN_SHARE <= self.state["reach"]:
+            return False
+        self._next, self.state["next_cursor"] = Sketch(), ""
+        self.state["forgotten"] = 0  # those that go from now on may be in the new sketch already
+        return True
+
+    def rebuild(self, cursor: str, names: int) -> tuple[str | None, int]:
+        """Add users to the new sketch. Returns where to go on, None: nowhere; and how many were added."""
+        if self._next is None or cursor != self.state["next_cursor"]:
+            return None, 0  # of a rebuild that is over: a record that came twice
+        entries, rest = self._maps.scan(f"c{self._name}", cursor, names)
+        for follower, _ in entries:
+            self._next.add(follower)
+        if rest is not None:
+            self.state["next_cursor"] = rest
+        else:
+            self._sketch, self._next = self._next, None
+            rest = "" if self.begin_rebuild() else None  # many may have gone meanwhile
+        return rest, len(entries) + 1
+
+    @property
+    def changed(self) -> bool:
+        self.state["sketch"] = self._sketch.to_bytes()
+        self.state["next_sketch"] = None if self._next is None else self._next.to_bytes()
+        return self.state != self._before and not (self._gone and self._before is None)
+
+    @property
+    def _gone(self) -> bool:
+        return not (self.state["tweets"] or self.state["reach"] or self._next)
+
+    def save(self, rows: Rows[ReachState]) -> None:
+        if self._gone:
+            rows.delete_many([self._name])
+        else:
+            rows.put(self._name, self.state)
+
+    def row(self) -> Reach | None:
+        """Of the table."""
+        if not (self.state["tweets"] or self.state["reach"]):
+            return None
+        certain = [one for one in self.state["listed"] if one["followers"] >= self.state["floor"]]
+        return Reach(
+            reach=self.state["reach"],
+            estimate=self._sketch.estimate,
+            sketch=self.state["sketch"],
+            tweets=self.state["tweets"],
+            authors=self.state["authors"],
+            top=certain[:TOP_MAX],
+        )

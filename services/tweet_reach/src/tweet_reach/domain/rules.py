@@ -1,0 +1,50 @@
+"""What can be an author, a URL, a tweet: records that break these rules are not counted. The emitter refuses them."""
+
+from typing import Final
+
+from contracts.records import Follow, ReachFact, Tweet
+
+NAME_CHARACTERS_MAX: Final = 128
+URL_CHARACTERS_MAX: Final = 2048
+TEXT_CHARACTERS_MAX: Final = 280
+TIME_MS_MAX: Final = 2**53 - 1
+CHUNK_NAMES_MAX: Final = 1000
+
+
+def fault_of_tweet(key: str, tweet: Tweet) -> str | None:
+    """Why it cannot be counted; None: it can."""
+    if key != tweet["author"]:
+        return "the key is not the author"
+    if not 1 <= len(tweet["id"]) <= NAME_CHARACTERS_MAX:
+        return f"the id must have 1 to {NAME_CHARACTERS_MAX} characters"
+    if tweet["url"] is not None and not 1 <= len(tweet["url"]) <= URL_CHARACTERS_MAX:
+        return f"the URL must have 1 to {URL_CHARACTERS_MAX} characters"
+    if len(tweet["text"]) > TEXT_CHARACTERS_MAX:
+        return f"the text must have at most {TEXT_CHARACTERS_MAX} characters"
+    return _fault_of_name(key) or _fault_of_time(tweet["at"])
+
+
+def fault_of_follow(key: str, follow: Follow) -> str | None:
+    """Why it cannot be counted; None: it can."""
+    if key != follow["author"]:
+        return "the key is not the author"
+    return _fault_of_name(key) or _fault_of_name(follow["follower"]) or _fault_of_time(follow["at"])
+
+
+def fault_of_fact(key: str, fact: ReachFact) -> str | None:
+    """Why it cannot be counted; None: it can."""
+    if not 1 <= len(key) <= URL_CHARACTERS_MAX:
+        return f"the URL must have 1 to {URL_CHARACTERS_MAX} characters"
+    if len(fact["added"]) + len(fact["removed"]) > CHUNK_NAMES_MAX:
+        return f"a fact must have at most {CHUNK_NAMES_MAX} followers"
+    return None if fact["tweets"] >= 0 else "the number of tweets must not be below 0"
+
+
+def _fault_of_name(name: str) -> str | None:
+    if 1 <= len(name) <= NAME_CHARACTERS_MAX:
+        return None
+    return f"ids of users must have 1 to {NAME_CHARACTERS_MAX} characters"
+
+
+def _fault_of_time(at: int) -> str | None:
+    return None if 0 <= at <= TIME_MS_MAX else f"the time must be from 0 to {TIME_MS_MAX} milliseconds"

@@ -1,0 +1,132 @@
+"""The emitter service: takes tweets, deletions and followers by REST and answers when Kafka has acknowledged them."""
+
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Annotated, Any, Final, TypeVar
+from uuid import UUID
+
+from fastapi import Body, FastAPI, Path
+from fastapi.responses import JSONResponse
+
+from contracts.records import Follow, Tweet
+from servicekit import own_writes
+from servicekit.guard import Limits
+from servicekit.rest import Edge, build_app, only
+from servicekit.sending import (
+    ACKNOWLEDGED_SECONDS,
+    NOT_ALL_CONTENT,
+    Accepted,
+    Outgoing,
+    RecordEmitter,
+    send_all,
+)
+from servicekit.user_ids import UserPath, user_of_path
+from tweet_reach.models import AcceptedEvents, NewFollow, NewFollows, NewTweet, NewTweets
+
+R = TypeVar("R")
+VERSION: Final = "1.0.0"
+BODY_BYTES: Final = 512 * 1024  # a list of 1000 tweets with URLs of about 200 characters
+DESCRIPTION: Final = "Takes tweets, their deletions, and who follows whom. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas."
+
+_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
+    201: {"model": Accepted, "description": "One was stored", "headers": own_writes.RESPONSE_HEADERS},
+    503: {"description": "Not now, or only some were acknowledged", "content": NOT_ALL_CONTENT},
+}
+
+
+def build_emitter(
+    tweets: RecordEmitter[Tweet],
+    follows: RecordEmitter[Follow],
+    *,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    new_id: Callable[[], UUID],
+    now_ms: Callable[[], int],
+    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    edge: Edge | None = None,
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        tweets: sends tweets and deletions.
+        follows: sends who follows whom.
+        ready: whether Kafka can be reached.
+        metrics: what `/metrics` answers.
+        new_id: makes the id of an event that comes without one.
+        now_ms: the time of an event that comes without one, in milliseconds since 1970.
+        acknowledged_seconds: how long one request waits for Kafka.
+        edge: who may call, and what is measured.
+    """
+    app = build_app(
+        "tweet-reach emitter",
+        VERSION,
+        ready=ready,
+        metrics=metrics,
+        description=DESCRIPTION,
+        edge=edge,
+        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=acknowledged_seconds + 5),
+    )
+
+    def send(emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]], *, one: bool) -> JSONResponse:
+        accepted = send_all(emitter, outgoing, acknowledged_seconds)
+        if not one:
+            return JSONResponse({"accepted": accepted})
+        headers = {own_writes.HEADER: accepted[0]["token"]}
+        return JSONResponse(accepted[0], status_code=HTTPStatus.CREATED, headers=headers)
+
+    def tweet(given: NewTweet) -> Outgoing[Tweet]:
+        record = Tweet(
+            id=str(given.id or new_id()),
+            author=given.author,
+            url=given.url,
+            text=given.text,
+            at=now_ms() if given.at is None else given.at,
+        )
+        return Outgoing(record["id"], given.author, record)
+
+    def follow(given: NewFollow) -> Outgoing[Follow]:
+        record = Follow(
+            id=str(given.id or new_id()),
+            author=given.author,
+            follower=given.follower,
+            follows=given.follows,
+            at=now_ms() if given.at is None else given.at,
+        )
+        return Outgoing(record["id"], given.author, record)
+
+    @app.post("/tweets", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
+    def send_tweets(body: Annotated[NewTweets, Body()]) -> Any:
+        """One tweet (answered with 201) or a list of them (200).
+
+        503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each. An unknown one may
+        be stored or not: send it again with the same `id`.
+        """
+        given = body if isinstance(body, list) else [body]
+        return send(tweets, [tweet(each) for each in given], one=not isinstance(body, list))
+
+    @app.delete(
+        "/users/{user}/tweets/{tweet_id}",
+        dependencies=[only()],
+        response_model=Accepted,
+        responses={
+            200: {"description": "The deletion was stored", "headers": own_writes.RESPONSE_HEADERS},
+            503: _RESPONSES[503],
+        },
+    )
+    def delete_tweet(user: UserPath, tweet_id: Annotated[UUID, Path(description="of the tweet")]) -> Any:
+        """Delete a tweet of an author, for good: its id counts no more, though it may be sent again.
+
+        There need not be such a tweet: what is known is decided when the event is processed.
+        """
+        author = user_of_path(user)
+        record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=now_ms())
+        (answer,) = send_all(tweets, [Outgoing(record["id"], author, record)], acknowledged_seconds)
+        return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
+
+    @app.post("/follows", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
+    def send_follows(body: Annotated[NewFollows, Body()]) -> Any:
+        """One follower of an author, who comes or goes (answered with 201), or a list of them (200). 503: as for tweets."""
+        given = body if isinstance(body, list) else [body]
+        return send(follows, [follow(each) for each in given], one=not isinstance(body, list))
+
+    return app

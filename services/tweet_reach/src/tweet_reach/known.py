@@ -1,0 +1,33 @@
+"""A small world whose answers are known: who tweets what and who follows whom, for the demo and for tests.
+
+The names and numbers are those of the example ReachTopology of Apache Storm (storm-starter, Apache-2.0).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+TWEETED_BY: Final[Mapping[str, Sequence[str]]] = {
+    "foo.com/blog/1": ("sally", "bob", "tim", "george", "nathan"),
+    "engineering.twitter.com/blog/5": ("adam", "david", "sally", "nathan"),
+    "tech.backtype.com/blog/123": ("tim", "mike", "john"),
+}
+"""URLs with the authors who tweet them."""
+
+FOLLOWED_BY: Final[Mapping[str, Sequence[str]]] = {
+    "adam": ("david", "carissa"),
+    "bob": ("sally", "nathan", "jim", "mary", "david", "vivian"),
+    "john": ("alice", "nathan", "jim", "mike", "bob"),
+    "mike": ("john", "bob"),
+    "nathan": ("sally", "bob", "adam", "harry", "chris", "vivian", "emily", "jordan"),
+    "sally": ("bob", "tim", "alice", "adam", "jim", "chris", "jai"),
+    "tim": ("alex",),
+}
+"""Authors with their followers; who is not here has none."""
+
+REACHES: Final[Mapping[str, int]] = {
+    "foo.com/blog/1": 16,
+    "engineering.twitter.com/blog/5": 14,
+    "tech.backtype.com/blog/123": 7,
+    "notaurl.com": 0,
+}
+"""The answers; nobody tweets the last one."""

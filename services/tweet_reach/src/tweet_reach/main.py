@@ -1,0 +1,95 @@
+"""The command line: `tweet-reach emitter|load|processor|view|query`. Settings come from the environment."""
+
+import sys
+from typing import Annotated, Final
+
+import typer
+
+from servicekit import options
+from servicekit.load import Load
+from servicekit.options import FailFast
+from servicekit.runtime import Program
+from tweet_reach import commands, topics
+from tweet_reach.commands import Stage
+from tweet_reach.settings import ReachSettings
+
+ENVIRONMENT: Final = (
+    "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STORE, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
+    "STREAMTABLE_GRPC_ADDRESS, STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and the "
+    "other variables of the library; TWEET_REACH_GROUP, TWEET_REACH_BATCH_SECONDS, TWEET_REACH_DOCS, "
+    "TWEET_REACH_REFLECTION; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other variables of the edge. Exit "
+    "codes: 0 stopped in order, 1 failed, 2 wrong settings."
+)
+PROGRAM: Final = Program("tweet-reach", ReachSettings, topics.TWEETS.name)
+
+app = typer.Typer(
+    help="How many distinct users a URL reaches by those who tweet it: four services and a load generator.",
+    epilog=ENVIRONMENT,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.command(epilog=ENVIRONMENT)
+def emitter(*, fail_fast: FailFast = False) -> None:
+    """Take tweets, deletions and followers by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."""
+    sys.exit(PROGRAM.run(commands.serve_emitter, fail_fast=fail_fast))
+
+
+@app.command(epilog=ENVIRONMENT)
+def load(
+    rate: options.Rate = 1000.0,
+    keys: options.Keys = 1000,
+    skew: options.Skew = 1.0,
+    count: options.Count = None,
+    seconds: options.Seconds = None,
+    seed: options.Seed = 1,
+    *,
+    fail_fast: FailFast = False,
+) -> None:
+    """Write made-up tweets and followers to Kafka and report the rate that was acknowledged."""
+    wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, wanted), fail_fast=fail_fast))
+
+
+@app.command(epilog=ENVIRONMENT)
+def processor(
+    stage: Annotated[
+        Stage | None, typer.Option(help="Only this stage, in this process. Default: both, each in one.")
+    ] = None,
+    workers: options.Workers = 1,
+    parent: options.Parent = None,
+    *,
+    fail_fast: FailFast = False,
+) -> None:
+    """Keep the reach of each URL: from tweets and twitter-followers to the table tweet-reach-table.
+
+    Rows are in the central store that STREAMTABLE_STORE names; without it in memory, for one process of each stage.
+    """
+    sys.exit(
+        PROGRAM.run(
+            lambda runtime: commands.serve_stages(runtime, stage, workers, parent), fail_fast=fail_fast
+        )
+    )
+
+
+@app.command(epilog=ENVIRONMENT)
+def view(*, fail_fast: FailFast = False) -> None:
+    """Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."""
+    sys.exit(PROGRAM.run(commands.serve_view, fail_fast=fail_fast))
+
+
+@app.command(epilog=ENVIRONMENT)
+def query(*, fail_fast: FailFast = False) -> None:
+    """Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS."""
+    sys.exit(PROGRAM.run(commands.serve_query, fail_fast=fail_fast))
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

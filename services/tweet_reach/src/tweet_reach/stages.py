@@ -1,0 +1,108 @@
+"""The two stages as micro-batches: between the log, the central store and the domain."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from contracts.records import REACH_PIECE, REACH_STATE, TWEETED, ReachPiece, ReachState, Tweeted
+from microbatch import Batch, MicroBatch, Record, Rows, Send
+from streamtable import Avro
+from tweet_reach import topics
+from tweet_reach.domain.authors import AuthorRows, fold_authors
+from tweet_reach.domain.reaches import ReachRows, fold_reaches
+from tweet_reach.domain.rules import fault_of_fact, fault_of_follow, fault_of_tweet
+
+V = TypeVar("V")
+
+
+def _words(row: Tweeted) -> dict[str, str]:
+    return {} if row["url"] is None else {"text": f"{row['text']} {row['url']}"}
+
+
+TWEETED_ROWS: Final[Rows[Tweeted]] = Rows("tweeted", value=Avro(TWEETED), fields=_words)
+PIECES: Final[Rows[ReachPiece]] = Rows("pieces", value=Avro(REACH_PIECE))
+STATES: Final[Rows[ReachState]] = Rows("urls", value=Avro(REACH_STATE))
+
+COST_MAX: Final = 400_000
+FACT_BYTES_MAX: Final = 2 << 20
+"""A batch of facts has at most about 150,000 followers, each of which may be in another row."""
+
+
+def authors_stage(group: str, max_wait: float = 5.0, cost_max: int = COST_MAX) -> MicroBatch:
+    """The first stage: `<group>-authors`, from tweets and followers to facts.
+
+    Args:
+        group: what the names of groups and topics begin with.
+        max_wait: seconds from a batch's first record, which complete it.
+        cost_max: how much a batch may tell; see `fold_authors`.
+    """
+    facts, work = topics.facts(group), topics.work(group)
+
+    def process(batch: Batch, send: Send) -> None:
+        rows = AuthorRows(batch.rows(TWEETED_ROWS), batch.rows(PIECES))
+        told = fold_authors(
+            [one.value for one in _sound(batch, batch.of(topics.TWEETS), fault_of_tweet)],
+            [one.value for one in _sound(batch, batch.of(topics.FOLLOWS), fault_of_follow)],
+            [(one.key, one.value) for one in batch.of(work)],
+            rows,
+            cost_max=cost_max,
+        )
+        for url, fact in told.facts:
+            send(facts, url, fact)
+        for author, task in told.tasks:
+            send(work, author, task)
+
+    return MicroBatch(
+        f"{group}-authors",
+        inputs=[topics.TWEETS, topics.FOLLOWS, work],
+        process=process,
+        outputs=[facts, work],
+        rows=[TWEETED_ROWS, PIECES],
+        max_records=10_000,
+        max_wait=max_wait,
+    )
+
+
+def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
+    """The second stage: `<group>-urls`, from facts to the table.
+
+    Args:
+        group: what the names of groups and topics begin with.
+        max_wait: seconds from a batch's first record, which complete it.
+    """
+    facts, rebuilds, changes = topics.facts(group), topics.rebuilds(group), topics.changes(group)
+
+    def process(batch: Batch, send: Send) -> None:
+        reached = fold_reaches(
+            [(one.key, one.value) for one in _sound(batch, batch.of(facts), fault_of_fact)],
+            [(one.key, one.value) for one in batch.of(rebuilds)],
+            ReachRows(batch.rows(STATES), batch.rows(PIECES)),
+        )
+        for url, row in reached.rows.items():
+            send(changes, url, row)
+        for url, rebuild in reached.rebuilds:
+            send(rebuilds, url, rebuild)
+
+    return MicroBatch(
+        f"{group}-urls",
+        inputs=[facts, rebuilds],
+        process=process,
+        outputs=[changes, rebuilds],
+        rows=[STATES, PIECES],
+        max_records=10_000,
+        max_bytes=FACT_BYTES_MAX,
+        max_wait=max_wait,
+    )
+
+
+def _sound(
+    batch: Batch, records: Iterable[Record[str, V]], fault_of: Callable[[str, V], str | None]
+) -> list[Record[str, V]]:
+    """Those without a fault; the others go to the dead letters."""
+    kept = []
+    for record in records:
+        fault = fault_of(record.key, record.value)
+        if fault is None:
+            kept.append(record)
+        else:
+            batch.reject(record, fault)
+    return kept

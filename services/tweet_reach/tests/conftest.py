@@ -1,0 +1,11 @@
+"""Tables in memory, for tests of what stands in front of them."""
+
+import pytest
+
+from contracts.records import Reach
+from servicekit.testing import MemoryTable
+
+
+@pytest.fixture
+def reaches() -> MemoryTable[Reach]:
+    return MemoryTable()

@@ -1,0 +1,59 @@
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+from typer.testing import CliRunner
+
+from localkafka.process import reserve_port
+from tweet_reach.main import app
+
+COMMANDS = ["emitter", "load", "processor", "view", "query"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_explains_itself_and_its_environment(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+    assert result.exit_code == 0
+    assert "TWEET_REACH_BATCH_SECONDS" in result.output
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["load", "--rate", "nan"],
+        ["load", "--keys", "0"],
+        ["processor", "--workers", "0"],
+        ["query", "--limit", "1"],
+        ["processor", "--stage", "third"],
+    ],
+)
+def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output
+
+
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """An address at which no broker answers, and settings that name it."""
+    with reserve_port() as held:
+        address = f"127.0.0.1:{held.getsockname()[1]}"
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
+    monkeypatch.setattr("servicekit.runtime._FAIL_FAST_SECONDS", 0.5)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+    yield address
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, nobody: str) -> None:
+    began = time.monotonic()
+    result = CliRunner().invoke(app, [command, "--fail-fast"])
+    assert result.exit_code == 1
+    assert nobody in result.output
+    assert "Traceback" not in result.output
+    assert time.monotonic() - began < 10

@@ -1,0 +1,237 @@
+"""The services as processes, with a real broker between them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
+from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
+from localkafka.broker import Broker
+from localstores.elasticsearch import ElasticsearchServer
+from localstores.redis import RedisServer
+from microbatch.store_settings import StoreSettings
+from servicekit.testing import Process
+from tweet_reach.domain.sketch import Sketch
+from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+
+PARTITIONS = 3
+COMMANDS = ["emitter", "load", "processor", "view", "query"]
+GROUPS = ["tweet-reach-authors", "tweet-reach-urls"]
+TOPICS = ["tweets", "twitter-followers", "tweet-reach-facts", "tweet-reach-work", "tweet-reach-rebuilds"]
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+
+
+class Cluster:
+    """The topics of tweet reach, and processes that use them."""
+
+    def __init__(self, broker: Broker, folder: Path, stack: ExitStack) -> None:
+        self.servers = broker.bootstrap_servers
+        self._folder = folder
+        self._stack = stack
+        self._started = 0
+
+    def start(self, *arguments: str, **environment: str) -> Process:
+        self._started += 1
+        own = {
+            "STREAMTABLE_BOOTSTRAP_SERVERS": self.servers,
+            "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",
+            "STREAMTABLE_GRPC_ADDRESS": "127.0.0.1:0",
+            "STREAMTABLE_LOG_FORMAT": "json",
+            "STREAMTABLE_INSTANCE_ID": f"test-{self._started}",
+            "STREAMTABLE_STATE_DIR": str(self._folder / str(self._started)),
+            "TWEET_REACH_BATCH_SECONDS": "0.2",
+        }
+        process = Process("tweet_reach.main", arguments, {**own, **environment})
+        self._stack.callback(process.close)
+        return process
+
+    def http(self, process: Process) -> httpx.Client:
+        client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
+        return self._stack.enter_context(client)
+
+
+@pytest.fixture
+def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    own = [f"{group}-{what}" for group in GROUPS for what in ("dead-letters", "retry")]
+    topics = [NewTopic(name, PARTITIONS) for name in (*TOPICS, *own)]
+    topics.append(NewTopic("tweet-reach-table", PARTITIONS, config={"cleanup.policy": "compact"}))
+    for created in admin.create_topics(topics).values():
+        created.result(30)
+    with ExitStack() as stack:
+        yield Cluster(broker, tmp_path, stack)
+    for deleted in admin.delete_topics([topic.topic for topic in topics]).values():
+        deleted.result(30)
+    wait_until(lambda: "tweets" not in admin.list_topics(timeout=10).topics)
+    for removed in admin.delete_consumer_groups(GROUPS).values():
+        removed.exception(30)
+
+
+def ready(client: httpx.Client) -> bool:
+    return client.get("/readyz").status_code == 200
+
+
+def reach_of(query: httpx.Client, url: str) -> int | None:
+    answer = query.get("/reach", params={"url": url})
+    return answer.json()["reach"] if answer.status_code == 200 else None
+
+
+def reached_by(stub: Any, request: pb.GetRequest) -> int | None:
+    try:
+        reach: int = stub.Get(request, timeout=5, wait_for_ready=True).reach.reach
+    except grpc.RpcError:
+        return None  # the table is being loaded
+    return reach
+
+
+def test_the_known_answers_go_from_the_emitter_to_view_and_query(cluster: Cluster) -> None:
+    processor = cluster.start("processor")
+    emitter = cluster.http(cluster.start("emitter"))
+    query = cluster.http(cluster.start("query"))
+    view = cluster.start("view")
+    for client in (emitter, query):
+        wait_until(lambda client=client: ready(client))  # type: ignore[misc] # bound in the loop
+    tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
+    follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
+    sent = emitter.post("/tweets", json=tweets)
+    assert sent.status_code == 200
+    assert emitter.post("/follows", json=follows).status_code == 200
+    wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == REACHES)
+
+    top = query.get("/reach/top", params={"limit": 2}).json()["items"]
+    assert [(item["url"], item["reach"]) for item in top] == [
+        ("foo.com/blog/1", 16),
+        ("engineering.twitter.com/blog/5", 14),
+    ]
+    with grpc.insecure_channel(view.address()) as channel:
+        stub: Any = TweetReachesStub(channel)
+        request = pb.GetRequest(url="foo.com/blog/1")
+        wait_until(lambda: reached_by(stub, request) == 16)
+        sketch = stub.Get(request, timeout=5).sketch
+        assert round(Sketch(sketch).estimate) == 16
+
+    with query.stream("GET", "/reach/events", params={"url": "foo.com/blog/1"}) as events:
+        lines = (line.removeprefix("data:") for line in events.iter_lines() if line.startswith("data:"))
+        assert json.loads(next(lines))["reach"] == 16
+        nathans = next(
+            accepted["id"]
+            for accepted, tweet in zip(sent.json()["accepted"], tweets, strict=True)
+            if tweet == {"author": "nathan", "url": "foo.com/blog/1"}
+        )
+        assert emitter.delete(f"/users/nathan/tweets/{nathans}").status_code == 200
+        while json.loads(next(lines))["reach"] != 13:
+            pass
+    assert processor.stop() == 0, processor.output
+
+
+def test_a_processor_with_a_store_in_memory_starts_over_and_comes_to_the_same_answers(
+    cluster: Cluster,
+) -> None:
+    emitter, query = cluster.http(cluster.start("emitter")), cluster.http(cluster.start("query"))
+    wait_until(lambda: ready(query) and ready(emitter))
+    first = cluster.start("processor")
+    emitter.post("/tweets", json={"author": "ann", "url": "foo.com"}).raise_for_status()
+    emitter.post("/follows", json={"author": "ann", "follower": "bob"}).raise_for_status()
+    wait_until(lambda: reach_of(query, "foo.com") == 1)
+    assert first.stop() == 0, first.output
+    cluster.start("processor")
+    emitter.post("/follows", json={"author": "ann", "follower": "cy"}).raise_for_status()
+    wait_until(lambda: reach_of(query, "foo.com") == 2)
+
+
+def test_processors_with_a_central_store_share_the_work_and_go_on_where_they_were(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    with RedisServer(tmp_path / "store", flavour="valkey") as server:
+        emitter, query = cluster.http(cluster.start("emitter")), cluster.http(cluster.start("query"))
+        wait_until(lambda: ready(query) and ready(emitter))
+        first = cluster.start("processor", "--workers", "2", STREAMTABLE_STORE=server.url)
+        tweets = [{"author": f"author-{n}", "url": "foo.com"} for n in range(20)]
+        follows = [{"author": f"author-{n}", "follower": f"user-{n}"} for n in range(20)]
+        emitter.post("/tweets", json=tweets).raise_for_status()
+        emitter.post("/follows", json=follows).raise_for_status()
+        wait_until(lambda: reach_of(query, "foo.com") == 20)
+        assert first.stop() == 0, first.output
+        emitter.post("/follows", json={**follows[3], "follows": False}).raise_for_status()
+        second = cluster.start("processor", STREAMTABLE_STORE=server.url)
+        wait_until(lambda: reach_of(query, "foo.com") == 19)
+        assert second.stop() == 0, second.output
+
+
+def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Cluster, tmp_path: Path) -> None:
+    with ElasticsearchServer(tmp_path / "store") as server:
+        url = server.url.replace("http://", "elasticsearch+http://") + "/reach?replicas=0&fields=text:text"
+        admin = StoreSettings.parse(url).admin("setup")
+        with closing(admin.driver):
+            admin.create()
+        cluster.start("processor", STREAMTABLE_STORE=url)
+        emitter, query = (
+            cluster.http(cluster.start("emitter")),
+            cluster.http(cluster.start("query", STREAMTABLE_STORE=url)),
+        )
+        wait_until(lambda: ready(query) and ready(emitter))
+        tweet = {"author": "ann", "url": "https://example.org/streams", "text": "read this"}
+        accepted = emitter.post("/tweets", json=[tweet, {"author": "bob", "url": "foo.com"}]).json()[
+            "accepted"
+        ]
+
+        def found(words: str) -> list[str] | None:
+            answer = query.get("/tweets", params={"words": words})
+            return [item["author"] for item in answer.json()["items"]] if answer.status_code == 200 else None
+
+        wait_until(lambda: found("this streams") == ["ann"])
+        assert found("foo.com") == ["bob"]
+        assert found("this foo.com") == []
+        emitter.delete(f"/users/ann/tweets/{accepted[0]['id']}").raise_for_status()
+        wait_until(lambda: found("read") == [])
+
+
+def test_a_load_is_processed(cluster: Cluster) -> None:
+    load = cluster.start("load", "--rate", "0", "--count", "3000", "--keys", "50")
+    cluster.start("processor")
+    query = cluster.http(cluster.start("query"))
+    assert load.ended() == 0, load.output
+    assert "acknowledged 3000" in load.output[-1]
+
+    def settled() -> bool:
+        answer = query.get("/reach/top")
+        return answer.status_code == 200 and any(item["reach"] == 50 for item in answer.json()["items"])
+
+    wait_until(settled)
+
+
+def test_a_store_in_memory_is_refused_for_several_processes_of_a_stage(cluster: Cluster) -> None:
+    process = cluster.start("processor", "--workers", "2")
+    assert process.ended() == 2
+    assert "STREAMTABLE_STORE" in process.output[-1]
+
+
+@pytest.mark.parametrize("command", [*COMMANDS[:2], "processor --stage authors", *COMMANDS[3:]])
+def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
+    with ExitStack() as stack:
+        process = Cluster(broker, tmp_path, stack).start(*command.split(), TWEET_REACH_GROUP="nowhere")
+        assert process.ended() == 2
+        assert "topic" in process.output[-1]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str) -> None:
+    process = Process("tweet_reach.main", [command], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
+    assert process.ended() == 2
+    text = "".join(process.output)
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in text
+    assert "Traceback" not in text
