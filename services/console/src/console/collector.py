@@ -1,0 +1,171 @@
+"""Looks at all processes once a second, and at the topics every other second, and keeps what it has seen."""
+
+import time
+from collections.abc import Iterator, Mapping
+from threading import Condition, Event, Thread
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import structlog
+
+from console.fleet import Topic, graph_of, instances_of
+from console.history import History
+from contracts.records import PROCESS_STATUS, ProcessStatus
+from servicekit.events import ServerEvent
+from streamtable import Avro, View
+from streamtable.errors import PoisonRecord, RetryLater
+from streamtable.types import TopicPartition
+
+if TYPE_CHECKING:
+    from streamtable.kafka.admin import KafkaAdmin
+
+log = structlog.get_logger()
+EVERY_SECONDS: Final = 1.0
+TOPICS_EVERY: Final = 2
+STATUS: Final = Avro(PROCESS_STATUS)
+PLACES_MAX: Final = 5000
+
+
+class Collector:
+    """Keeps the latest picture. Any thread may ask.
+
+    Args:
+        view: of the status topic.
+        admin: for topics; used by this collector's thread only.
+        settings: what the page is told about the console, such as whether actions are on.
+    """
+
+    def __init__(self, view: View[bytes, bytes], admin: "KafkaAdmin", settings: Mapping[str, Any]) -> None:
+        self._view = view
+        self._admin = admin
+        self._settings = settings
+        self.history = History()
+        self._changed = Condition()
+        self._number = 0
+        self._document: dict[str, Any] = {
+            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
+            **settings,
+        }  # fmt: skip
+        self._topics: dict[str, Topic] = {}
+        self._ends: tuple[float, Mapping[str, int]] = (0.0, {})
+        self._turn = 0
+        self._unreadable: set[bytes] = set()
+        self._stopping = Event()
+        self._thread = Thread(target=self._run, name="collector", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._changed:
+            self._changed.notify_all()
+        self._thread.join()
+
+    def document(self) -> dict[str, Any]:
+        """The latest picture."""
+        return self._document
+
+    def topic_names(self) -> list[str]:
+        """Those that the broker had at the last look."""
+        return sorted(self._topics)
+
+    def wait(self, seen: int, timeout: float) -> int:
+        """Wait for a picture with a number beyond `seen`; returns the number of the latest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._number > seen or self._stopping.is_set(), timeout)
+            return self._number
+
+    def look(self) -> None:
+        """Look once."""
+        now_ms = time.time_ns() // 1_000_000
+        if self._turn % TOPICS_EVERY == 0:
+            try:
+                self._look_at_topics()
+            except RetryLater as error:
+                log.warning("topics are not known", reason=str(error))
+        ready = self._view.ready
+        statuses = dict(self._statuses()) if ready else {}
+        instances = instances_of(statuses, now_ms)
+        if ready:
+            self.history.look(instances, now_ms)
+            if self._turn % TOPICS_EVERY == 0:
+                self.history.measure(instances, now_ms)
+        self._turn += 1
+        document = {
+            "now": now_ms,
+            "ready": ready,
+            "instances": instances,
+            "graph": graph_of(statuses, instances, self._topics),
+            "topics": [
+                {"topic": name, "partitions": topic.partitions, "records": topic.records, "rate": topic.rate}
+                for name, topic in sorted(self._topics.items())
+            ],
+            "events": self.history.count,
+            **self._settings,
+        }
+        with self._changed:
+            self._document = document
+            self._number += 1
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while not self._stopping.wait(EVERY_SECONDS):
+            try:
+                self.look()
+            except RetryLater as error:
+                log.warning("processes are not known", reason=str(error))
+
+    def _statuses(self) -> Iterator[tuple[str, ProcessStatus]]:
+        """What can be read; anybody may write to the topic, and one bad record must not hide the others."""
+        for key, value in self._view.iterate():
+            try:
+                yield key.decode(errors="replace"), STATUS.decode(value)
+            except PoisonRecord as error:
+                if key not in self._unreadable:
+                    self._unreadable.add(key)
+                    log.warning("a status cannot be read", key=key.hex(), reason=str(error))
+
+    def _look_at_topics(self) -> None:
+        partitions = {
+            name: n for name, n in self._admin.topic_partitions().items() if not name.startswith("__")
+        }
+        places = [
+            TopicPartition(name, number) for name, count in partitions.items() for number in range(count)
+        ]
+        marks = self._admin.watermarks_known(places[:PLACES_MAX])
+        ends: dict[str, int] = dict.fromkeys(partitions, 0)
+        records: dict[str, int] = dict.fromkeys(partitions, 0)
+        for place, mark in marks.items():
+            ends[place.topic] += mark.high
+            records[place.topic] += mark.high - mark.low
+        now, (then, before) = time.monotonic(), self._ends
+        self._topics = {
+            name: Topic(
+                count,
+                records[name],
+                max(0.0, (ends[name] - before[name]) / (now - then)) if name in before else None,
+            )
+            for name, count in partitions.items()
+        }
+        self._ends = now, ends
+
+
+class Pictures:
+    """A context whose source gives the picture now, and each later one."""
+
+    def __init__(self, collector: Collector) -> None:
+        self._collector = collector
+        self._seen = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def __call__(self, timeout: float) -> ServerEvent | None:
+        number = self._collector.wait(self._seen, timeout)
+        if number == self._seen:
+            return None
+        self._seen = number
+        return ServerEvent("fleet", self._collector.document())

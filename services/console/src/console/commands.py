@@ -1,0 +1,74 @@
+"""The console as a process: what it opens, and in which order it closes it."""
+
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Final, TypeAlias
+
+from console.collector import Collector
+from console.letters import DeadLetters
+from console.records import Reader
+from console.settings import ConsoleSettings
+from console.shown import Decoder, schemas_of
+from console.tables import Tables
+from console.web import PAGE, Parts, build_web
+from contracts import records
+from servicekit.events import EventStreams
+from servicekit.process import StopSignals
+from servicekit.runtime import Runtime, wait_for_topic, wait_to_stop
+from servicekit.streams import Streams
+from streamtable import Bytes, Table, View
+from streamtable.errors import ConfigurationError
+
+ConsoleRuntime: TypeAlias = Runtime[ConsoleSettings]
+STATUS_TOPIC: Final = "streamtable-status"
+_ANSWER_SECONDS: Final = 4.0
+_STREAMS: Final = 64
+_THREADS: Final = 16
+
+
+def serve(runtime: ConsoleRuntime) -> int:
+    """Show all processes until stopped.
+
+    Raises:
+        ConfigurationError: actions are on, and anybody could call them; or there is no status topic.
+    """
+    if runtime.service.actions and not (runtime.edge.api_keys or runtime.edge.jwt_algorithm):
+        raise ConfigurationError(
+            "CONSOLE_ACTIONS=true: callers have to say who they are: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
+        )
+    topic = runtime.edge.status_topic or STATUS_TOPIC
+    kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
+    with StopSignals() as signals, ExitStack() as opened:
+        admin = kafka.admin()
+        opened.callback(admin.close)
+        wait_for_topic(admin, topic, runtime.settings.start_timeout, signals)
+        state_dir = runtime.settings.state_dir
+        view = opened.enter_context(
+            View(
+                Table(topic, Bytes(), Bytes()),
+                kafka,
+                state_dir=state_dir,
+                name="console",
+                metrics=runtime.measured,
+            )
+        )
+        settings = {"actions": runtime.service.actions}
+        collector = Collector(view, admin, settings)
+        decoder = Decoder(schemas_of(records))
+        reader = Reader(kafka)
+        tables = Tables(kafka, state_dir, reader, decoder, runtime.measured)
+        opened.callback(tables.close)
+        collector.start()
+        opened.callback(collector.stop)
+        events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
+        opened.callback(events.close)
+        parts = Parts(
+            collector, reader, tables, DeadLetters(kafka, reader), decoder, events, runtime.service.actions
+        )
+        edge = replace(runtime.rest_edge(), public=frozenset(PAGE))
+        app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)
+        server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
+        server.start()
+        opened.callback(server.stop)
+        wait_to_stop(signals, lambda: view.ready)
+    return 0

@@ -1,0 +1,54 @@
+// Which page is shown, and what all pages are told.
+
+import { follow } from "./api.js";
+import { tables, topics } from "./data.js";
+import { element, h, show, time } from "./dom.js";
+import { history, instances } from "./fleet.js";
+import { page as graph } from "./graph.js";
+import { letters } from "./letters.js";
+
+const PAGES = { fleet: graph, instances, tables, letters, topics, history };
+let current = null;
+let fleet = null;
+
+function wanted() {
+  const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
+  let argument = "";
+  try { argument = decodeURIComponent(rest.join("/")); } catch { argument = ""; }
+  return [name in PAGES ? name : "fleet", argument];
+}
+
+async function turn(focus) {
+  const [name, argument] = wanted();
+  current?.end?.();
+  current = null;
+  const page = PAGES[name];
+  document.title = `${argument || page.title} · Streamtable console`;
+  element("title").textContent = page.title;
+  show(element("pages"), Object.entries(PAGES).map(([each, { title }]) => h("li", {}, h("a", { href: `#/${each}`, "aria-current": each === name ? "page" : null }, title))));
+  const place = element("page");
+  place.replaceChildren();
+  const begun = page.begin(place, argument);
+  current = page;
+  if (focus) element("main").focus();
+  window.scrollTo(0, 0);
+  await begun;
+  if (fleet && current === page) page.told(fleet);
+}
+
+function connected(well, error) {
+  const place = element("connection");
+  place.className = well ? "well" : "lost";
+  place.textContent = well ? "live" : `not connected${error?.message ? `: ${error.message}` : ""}`;
+}
+
+window.addEventListener("hashchange", () => turn(true));
+window.matchMedia("(max-width: 700px)").addEventListener("change", () => { if (fleet) current?.told(fleet); });
+element("connection").textContent = "connecting";
+turn(false);
+follow("api/events", (kind, told) => {
+  if (kind !== "fleet") return;
+  fleet = told;
+  current?.told(fleet);
+  element("connection").replaceChildren("live, ", time(told.now));
+}, connected);

@@ -1,0 +1,201 @@
+// Tables, row by row and as they change; topics, record by record.
+
+import { follow, get } from "./api.js";
+import { compact, element, h, number, rate, show, shown, time } from "./dom.js";
+
+const PAGE = 50;
+let stop = null;
+
+function end() {
+  stop?.();
+  stop = null;
+}
+
+function picker(label, kind, names, chosen) {
+  return h("div", { class: "field" }, h("label", { for: "picked" }, label),
+    h("select", { id: "picked", onchange: (event) => { location.hash = `#/${kind}/${encodeURIComponent(event.target.value)}`; } },
+      !names.includes(chosen) && h("option", { value: "" }, chosen || "Choose one"),
+      names.map((name) => h("option", { value: name, selected: name === chosen }, name))));
+}
+
+function field(id, label, attributes) {
+  return h("div", { class: "field" }, h("label", { for: id }, label), h("input", { id, autocomplete: "off", ...attributes }));
+}
+
+function say(id, text, wrong = false) {
+  const place = element(id);
+  if (!place) return;
+  place.textContent = text;
+  place.className = wrong ? "problem" : "small";
+}
+
+// ---- tables ---------------------------------------------------------------------------------------------------------
+
+const tableNames = (fleet) => fleet.graph.nodes.filter((node) => node.kind === "table").map((node) => node.label).sort();
+
+function rowOf(row, changed) {
+  return h("tr", { "data-key": row.id, class: changed ? "changed" : null }, h("th", { scope: "row" }, shown(row.key)),
+    h("td", {}, row.value === null ? h("span", { class: "kind" }, "deleted") : shown(row.value)));
+}
+
+const tablesPage = {
+  title: "Tables",
+  begin(place, name) {
+    end();
+    this.name = name;
+    this.names = null;
+    this.rows = new Map();
+    this.next = null;
+    place.replaceChildren(
+      h("form", { class: "card form", id: "table-form", onsubmit: (event) => { event.preventDefault(); this.look(); } },
+        h("div", { id: "table-picker" }),
+        field("prefix", "Key begins with", { type: "search", maxlength: 200, placeholder: "all keys" }),
+        h("button", { type: "submit", class: "main" }, "Search")),
+      h("p", { id: "table-said", role: "status", class: "small" }, name ? "" : "Choose a table. It is copied to the console when it is first looked at."),
+      h("div", { id: "rows", class: "card wide", hidden: true }),
+      h("p", {}, h("button", { id: "more", type: "button", hidden: true, onclick: () => this.more() }, "More rows")));
+    if (name) this.look();
+  },
+  told(fleet) {
+    const names = tableNames(fleet);
+    if (JSON.stringify(names) === JSON.stringify(this.names)) return;
+    this.names = names;
+    element("table-picker").replaceChildren(picker("Table", "tables", names, this.name));
+  },
+  end,
+  async ask(after) {
+    const query = new URLSearchParams({ limit: PAGE, prefix: this.prefix });
+    if (after) query.set("after", after);
+    return get(`api/tables/${encodeURIComponent(this.name)}/rows?${query}`);
+  },
+  async look() {
+    if (!this.name) return;
+    end();
+    this.prefix = element("prefix").value;
+    this.rows = new Map();
+    say("table-said", "Looking…");
+    const prefix = this.prefix;
+    try {
+      const found = await this.ask(null);
+      if (!element("rows") || prefix !== this.prefix) return;
+      this.add(found);
+      const query = new URLSearchParams({ prefix });
+      stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, told) => this.changed(kind, told));
+    } catch (error) {
+      say("table-said", error.message, true);
+    }
+  },
+  async more() {
+    try { this.add(await this.ask(this.next)); } catch (error) { say("table-said", error.message, true); }
+  },
+  add(found) {
+    for (const row of found.rows) this.rows.set(row.id, row);
+    this.next = found.next;
+    this.draw(new Set());
+    say("table-said", `${number(this.rows.size)} ${this.rows.size === 1 ? "row" : "rows"}${this.next ? ", there are more" : ""}; they change here as they change there.`);
+  },
+  changed(kind, told) {
+    if (kind !== "rows") return;
+    const last = [...this.rows.keys()].at(-1) ?? "";
+    const touched = new Set();
+    for (const row of told.rows) {
+      if (!this.rows.has(row.id) && (this.next ? row.id > last : this.rows.size >= 500)) continue;
+      if (row.value === null) this.rows.delete(row.id);
+      else { this.rows.set(row.id, row); touched.add(row.id); }
+    }
+    this.rows = new Map([...this.rows].sort(([one], [other]) => (one < other ? -1 : 1)));
+    this.draw(touched);
+  },
+  draw(touched) {
+    const place = element("rows");
+    if (!place) return;
+    place.hidden = false;
+    show(place, this.rows.size ? h("table", {},
+      h("caption", { class: "hidden" }, `Rows of ${this.name}`),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Key"), h("th", { scope: "col" }, "Value"))),
+      h("tbody", {}, [...this.rows.values()].map((row) => rowOf(row, touched.has(row.id)))))
+      : h("p", { class: "empty" }, "No key begins so."));
+    element("more").hidden = !this.next;
+  },
+};
+
+export const tables = tablesPage;
+
+// ---- topics ---------------------------------------------------------------------------------------------------------
+
+function topicList(fleet) {
+  if (!fleet.topics.length) return h("p", { class: "empty" }, "The broker has not told its topics yet.");
+  return h("div", { class: "card wide" }, h("table", {},
+    h("caption", { class: "hidden" }, "Topics"),
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Topic"), ["Partitions", "Records", "Growth"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
+    h("tbody", {}, fleet.topics.map((topic) => h("tr", { "data-key": topic.topic },
+      h("th", { scope: "row" }, h("a", { href: `#/topics/${encodeURIComponent(topic.topic)}` }, topic.topic)),
+      h("td", { class: "number" }, topic.partitions), h("td", { class: "number", title: number(topic.records) }, compact(topic.records)),
+      h("td", { class: "number" }, rate(topic.rate) || "–"))))));
+}
+
+function recordOf(record) {
+  const headers = record.headers.length
+    ? h("details", {}, h("summary", {}, `${record.headers.length} headers`), h("dl", { class: "headers" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, shown(each))])))
+    : null;
+  return h("tr", { "data-key": `${record.partition} ${record.offset}` }, h("td", {}, time(record.timestamp)),
+    h("td", { class: "number" }, `${record.partition}:${record.offset}`), h("td", {}, shown(record.key)), h("td", {}, shown(record.value), headers));
+}
+
+export const topics = {
+  title: "Topics",
+  begin(place, name) {
+    this.name = name;
+    if (!name) {
+      place.replaceChildren(h("div", { id: "topics" }));
+      return;
+    }
+    place.replaceChildren(
+      h("p", {}, h("a", { href: "#/topics" }, "All topics")),
+      h("form", { class: "card form", onsubmit: (event) => { event.preventDefault(); this.look(); } },
+        h("h2", {}, name),
+        h("div", { class: "field" }, h("label", { for: "from" }, "Show"),
+          h("select", { id: "from", onchange: () => this.fields() },
+            h("option", { value: "last" }, "the last records"), h("option", { value: "offset" }, "from an offset"), h("option", { value: "since" }, "from a time"))),
+        h("div", { id: "from-what", class: "field", hidden: true }, h("label", { for: "what", id: "what-label" }, "Offset"), h("input", { id: "what", autocomplete: "off" })),
+        field("partition", "Partition", { type: "number", min: 0, placeholder: "all" }),
+        field("limit", "How many", { type: "number", min: 1, max: 500, value: 50, required: true }),
+        h("button", { type: "submit", class: "main" }, "Show")),
+      h("p", { id: "topic-said", role: "status", class: "small" }),
+      h("div", { id: "records", class: "card wide", hidden: true }));
+    this.look();
+  },
+  told(fleet) {
+    if (!this.name) show(element("topics"), topicList(fleet));
+  },
+  fields() {
+    const how = element("from").value;
+    element("from-what").hidden = how === "last";
+    element("what-label").textContent = how === "since" ? "Time" : "Offset";
+    const what = element("what");
+    what.type = how === "since" ? "datetime-local" : "number";
+    what.min = "0";
+    what.required = how !== "last";
+  },
+  async look() {
+    const how = element("from").value;
+    const query = new URLSearchParams({ limit: element("limit").value });
+    if (how === "offset") query.set("offset", element("what").value);
+    if (how === "since") query.set("since", new Date(element("what").value).getTime());
+    if (element("partition").value !== "") query.set("partition", element("partition").value);
+    say("topic-said", "Reading…");
+    try {
+      const { records } = await get(`api/topics/${encodeURIComponent(this.name)}/records?${query}`);
+      const place = element("records");
+      if (!place) return;
+      place.hidden = false;
+      show(place, records.length ? h("table", {},
+        h("caption", { class: "hidden" }, `Records of ${this.name}`),
+        h("thead", {}, h("tr", {}, ["Time", "Place", "Key", "Value"].map((text) => h("th", { scope: "col" }, text)))),
+        h("tbody", {}, records.map(recordOf))) : h("p", { class: "empty" }, "There are no records."));
+      say("topic-said", `${records.length} ${records.length === 1 ? "record" : "records"}, ${how === "last" ? "the latest first" : "in the order of time"}; only what is committed.`);
+    } catch (error) {
+      say("topic-said", error.message, true);
+    }
+  },
+};

@@ -1,0 +1,105 @@
+// What groups could not process: why, what it was, and sending it again.
+
+import { get, post } from "./api.js";
+import { element, h, number, show, shown, time } from "./dom.js";
+
+function say(text, wrong = false) {
+  const place = element("letters-said");
+  if (!place) return;
+  place.textContent = text;
+  place.className = wrong ? "problem" : "small";
+}
+
+const raw = (data) => h("code", { class: "raw" }, data === null ? "null" : data || "empty");
+
+export const letters = {
+  title: "Dead letters",
+  begin(place, group) {
+    this.group = group;
+    this.found = [];
+    this.fleet = null;
+    this.chosen = new Set();
+    if (!group) {
+      place.replaceChildren(h("div", { id: "letter-groups" }));
+      return;
+    }
+    place.replaceChildren(
+      h("p", {}, h("a", { href: "#/letters" }, "All groups")),
+      h("div", { class: "card form" }, h("h2", {}, group),
+        h("button", { type: "button", onclick: () => this.look() }, "Look again"),
+        h("button", { id: "replay", type: "button", class: "main", hidden: true, onclick: () => this.replay() }, "Send again")),
+      h("p", { id: "letters-said", role: "status", class: "small" }, "Reading…"),
+      h("div", { id: "letters" }));
+    this.look();
+  },
+  told(fleet) {
+    const first = this.fleet === null;
+    this.fleet = fleet;
+    if (!this.group) show(element("letter-groups"), this.groups(fleet));
+    else if (first && this.found.length) this.draw();
+  },
+  groups(fleet) {
+    const groups = fleet.graph.nodes.filter((node) => node.kind === "group");
+    if (!groups.length) return h("p", { class: "empty" }, "No group is known yet.");
+    const there = new Map(fleet.topics.map((topic) => [topic.topic, topic]));
+    return h("div", { class: "card wide" }, h("table", {}, h("caption", { class: "hidden" }, "Groups and their dead letters"),
+      h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Group"), ["Since the starts", "In the topic, about"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
+      h("tbody", {}, groups.map((node) => h("tr", { "data-key": node.label },
+        h("th", { scope: "row" }, h("a", { href: `#/letters/${encodeURIComponent(node.label)}` }, node.label)),
+        h("td", { class: "number" }, number(node.dead_letters)),
+        h("td", { class: "number" }, number(there.get(`${node.label}-dead-letters`)?.records)))))));
+  },
+  async look() {
+    try {
+      this.found = (await get(`api/letters/${encodeURIComponent(this.group)}?limit=200`)).letters;
+      this.chosen = new Set();
+      const open = this.found.filter((each) => !each.replayed).length;
+      say(this.found.length ? `${number(this.found.length)} dead letters, the latest first; ${number(open)} of them never sent again.` : "");
+      this.draw();
+    } catch (error) {
+      say(error.message, true);
+    }
+  },
+  draw() {
+    const place = element("letters");
+    if (!place) return;
+    const actions = this.fleet?.actions ?? false;
+    show(place, this.found.length ? this.found.map((each) => this.letter(each, actions)) : h("p", { class: "empty" }, "This group has no dead letters."));
+    const button = element("replay");
+    button.hidden = !actions || !this.found.length;
+    button.disabled = !this.chosen.size;
+    button.textContent = this.chosen.size ? `Send ${this.chosen.size} again` : "Send again: choose letters";
+  },
+  letter(each, actions) {
+    const choose = actions && h("input", {
+      type: "checkbox", "aria-label": `Choose letter ${each.letter}`, onchange: (event) => {
+        if (event.target.checked) this.chosen.add(each.letter); else this.chosen.delete(each.letter);
+        this.draw();
+      },
+    });
+    const origin = each.origin ? `${each.origin.topic} ${each.origin.partition}:${each.origin.offset}` : "unknown";
+    return h("article", { class: "card letter", "data-key": each.letter },
+      h("h3", {}, choose, h("span", {}, each.error || "unknown error"), h("span", { class: "small" }, each.letter), time(each.time),
+        each.replayed ? h("span", { class: "badge" }, "sent again ", time(each.replayed)) : null),
+      h("p", {}, each.message || "no reason given"),
+      h("dl", { class: "facts" },
+        h("div", {}, h("dt", {}, "From"), h("dd", {}, origin)), h("div", {}, h("dt", {}, "Attempt"), h("dd", {}, number(each.attempt))),
+        h("div", {}, h("dt", {}, "Key"), h("dd", {}, shown(each.key))), h("div", {}, h("dt", {}, "Value"), h("dd", {}, shown(each.value)))),
+      h("details", {}, h("summary", {}, "Bytes in hexadecimal digits"), h("p", {}, "Key ", raw(each.raw.key)), h("p", {}, "Value ", raw(each.raw.value)),
+        each.value_omitted_bytes ? h("p", {}, `The value was too large to be kept here: ${number(each.value_omitted_bytes)} bytes, at its origin.`) : null));
+  },
+  async replay() {
+    const names = [...this.chosen];
+    const before = this.found.some((each) => each.replayed && this.chosen.has(each.letter));
+    const question = before ? "Some of them were sent before. Send all of them (again)?" : `Send ${names.length} to ${this.group} again?`;
+    if (!window.confirm(question)) return;
+    try {
+      const { sent } = await post(`api/letters/${encodeURIComponent(this.group)}/replay`, { letters: names, again: before });
+      await this.look();
+      say(`${sent.length} sent to ${this.group} again.`);
+      for (const box of document.querySelectorAll("#letters input")) box.checked = false;
+    } catch (error) {
+      say(error.message, true);
+    }
+  },
+};

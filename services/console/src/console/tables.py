@@ -1,0 +1,152 @@
+"""Tables to be browsed: a whole copy of each that somebody has looked at, opened when it is first asked for."""
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from threading import Lock
+from typing import Any, Final, Self
+
+from console.records import NoSuchTopic, Reader
+from console.shown import Decoder
+from servicekit.events import ServerEvent
+from streamtable import Bytes, Kafka, Table, TooSlow, View, Watch
+from streamtable.observe import Metrics
+
+COPIES_MAX: Final = 16
+BATCH_SECONDS: Final = 0.5
+BATCH_ROWS: Final = 200
+_MEMORY_BYTES: Final = 8 << 20
+_WHOLE_SECONDS: Final = 4.0
+
+
+class NoTable(Exception):
+    """The topic is not compacted: its records are no rows."""
+
+
+class Tables:
+    """Copies of tables, sixteen at most: the one that was asked longest ago makes room. Any thread.
+
+    Args:
+        kafka: the cluster.
+        state_dir: where the copies live.
+        reader: knows topics.
+        decoder: shows keys and values.
+        metrics: where positions and ages go.
+    """
+
+    def __init__(
+        self, kafka: Kafka, state_dir: Path, reader: Reader, decoder: Decoder, metrics: Metrics
+    ) -> None:
+        self._kafka = kafka
+        self._state_dir = state_dir
+        self._reader = reader
+        self._decoder = decoder
+        self._metrics = metrics
+        self._lock = Lock()
+        self._views: OrderedDict[str, View[bytes, bytes]] = OrderedDict()
+
+    def close(self) -> None:
+        with self._lock:
+            for view in self._views.values():
+                view.close()
+            self._views.clear()
+
+    def rows(self, name: str, prefix: bytes, after: bytes | None, limit: int) -> dict[str, Any]:
+        """A page of rows whose key begins with `prefix`, in the order of their keys, those after a key only.
+
+        Raises:
+            NoSuchTopic: there is no such topic.
+            NoTable: it is no table.
+            NotReady: the copy is being loaded.
+        """
+        view = self.view(name)
+        view.wait_ready(_WHOLE_SECONDS)
+        found = list(islice(view.iterate(prefix or None, after), limit + 1))
+        position = view.position().values()
+        return {
+            "rows": [self.row(key, value) for key, value in found[:limit]],
+            "next": found[limit - 1][0].hex() if len(found) > limit else None,
+            "age_seconds": max((each.age_seconds for each in position), default=0.0),
+            "offset": sum(each.offset for each in position),
+        }
+
+    def row(self, key: bytes, value: bytes | None) -> dict[str, Any]:
+        shown = None if value is None else self._decoder.show(value)
+        return {"id": key.hex(), "key": self._decoder.show(key), "value": shown}
+
+    def view(self, name: str) -> View[bytes, bytes]:
+        """The copy of a table. Raises `NoSuchTopic`, `NoTable`, `RetryLater`."""
+        with self._lock:
+            if name in self._views:
+                self._views.move_to_end(name)
+                return self._views[name]
+        with self._reader.looking() as admin:
+            topic = admin.topics([name]).get(name)
+        if topic is None:
+            raise NoSuchTopic
+        if not topic.compacted:
+            raise NoTable
+        with self._lock:
+            if name not in self._views:
+                table = Table(name, Bytes(), Bytes())
+                view = View(
+                    table,
+                    self._kafka,
+                    state_dir=self._state_dir,
+                    name="console-tables",
+                    memory_bytes=_MEMORY_BYTES,
+                    metrics=self._metrics,
+                )
+                self._views[name] = view.start()
+                while len(self._views) > COPIES_MAX:
+                    self._views.popitem(last=False)[1].close()
+            return self._views[name]
+
+
+class RowChanges:
+    """A context whose source gives the rows that have changed, by twos a second, the newest of each key.
+
+    Args:
+        tables: the copies.
+        name: of the table.
+        prefix: of the keys.
+    """
+
+    def __init__(self, tables: Tables, name: str, prefix: bytes) -> None:
+        self._tables = tables
+        self._name = name
+        self._prefix = prefix
+        self._watch: Watch[bytes, bytes]
+        self._ended = False
+
+    def __enter__(self) -> Self:
+        self._watch = self._tables.view(self._name).watch(prefix=self._prefix)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._watch.close()
+
+    def __call__(self, timeout: float) -> ServerEvent | None:
+        if self._ended:
+            raise StopIteration
+        try:
+            rows = dict(islice(self._changes(timeout), 50 * BATCH_ROWS))
+        except TooSlow:
+            self._ended = True
+            return ServerEvent("missed", {})
+        if not rows:
+            if self._watch.ended:
+                raise StopIteration
+            return None
+        newest = list(rows.items())[-BATCH_ROWS:]
+        told = [self._tables.row(key, value) for key, value in newest]
+        return ServerEvent("rows", {"rows": told, "changed": len(rows)})
+
+    def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
+        change = self._watch.next(timeout)
+        end = time.monotonic() + BATCH_SECONDS
+        while change is not None:
+            yield change.key, change.value
+            change = self._watch.next(max(0.001, end - time.monotonic())) if time.monotonic() < end else None

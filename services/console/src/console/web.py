@@ -1,0 +1,215 @@
+"""The console over HTTP: a page, what it asks for, and what it is told as things change."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http import HTTPStatus
+from importlib.resources import files
+from typing import Annotated, Any, Final
+
+from fastapi import FastAPI, Path, Query
+from pydantic import Field
+from starlette.responses import JSONResponse, Response
+
+from console.collector import Collector, Pictures
+from console.letters import LETTERS_MAX, DeadLetters, Refused
+from console.records import NoSuchTopic, Reader
+from console.shown import Decoder
+from console.tables import NoTable, RowChanges, Tables
+from servicekit.events import EventStreams
+from servicekit.problems import Problem
+from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
+
+VERSION: Final = "0.1.0"
+ROWS_MAX: Final = 500
+DESCRIPTION: Final = (
+    "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics. Read-only, "
+    "unless actions are on."
+)
+PAGE: Final = {
+    "/": ("index.html", "text/html"),
+    "/console.css": ("console.css", "text/css"),
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript")
+        for name in ("app", "dom", "api", "layout", "graph", "charts", "fleet", "data", "letters")
+    },
+}
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_NAME: Final = r"^[A-Za-z0-9._-]{1,249}$"
+Name = Annotated[str, Path(pattern=_NAME)]
+Limit = Annotated[int, Query(ge=1, le=ROWS_MAX), PLAIN_DIGITS]
+Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*$")]
+_TIME_MS_MAX: Final = 2**53 - 1
+
+
+class Replay(Strict):
+    """Which dead letters are sent again."""
+
+    letters: Annotated[
+        list[Annotated[str, Field(pattern=r"^[0-9]{1,9}:[0-9]{1,18}$", max_length=28)]],
+        Field(min_length=1, max_length=LETTERS_MAX),
+    ]
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What stands behind the console; `actions`: dead letters may be sent again."""
+
+    collector: Collector
+    reader: Reader
+    tables: Tables
+    letters: DeadLetters
+    decoder: Decoder
+    events: EventStreams
+    actions: bool
+
+
+def build_web(
+    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: Edge | None = None
+) -> FastAPI:
+    """Make the application.
+
+    Args:
+        parts: what stands behind it.
+        ready: whether the processes are known.
+        metrics: what `/metrics` answers.
+        edge: who may call, and what is measured; the page's own files should be public, as they hold no data.
+    """
+    app = build_app("console", VERSION, ready=ready, metrics=metrics, description=DESCRIPTION, edge=edge)
+    _add_page(app)
+    _add_fleet(app, parts)
+    _add_topics(app, parts)
+    _add_tables(app, parts)
+    _add_letters(app, parts)
+    return app
+
+
+def _add_page(app: FastAPI) -> None:
+    for path, (name, media_type) in PAGE.items():
+        content = files("console").joinpath("page", name).read_bytes()
+        app.add_api_route(
+            path,
+            _sent(content, f"{media_type}; charset=utf-8"),
+            methods=["GET"],
+            dependencies=[only()],
+            include_in_schema=False,
+        )
+
+
+def _sent(content: bytes, media_type: str) -> Callable[[], Response]:
+    headers = {
+        "Content-Security-Policy": _POLICY,
+        "Cache-Control": "no-cache",
+        "Referrer-Policy": "no-referrer",
+    }
+
+    def page() -> Response:
+        return Response(content, media_type=media_type, headers=headers)
+
+    return page
+
+
+def _answer(body: Any) -> Response:
+    return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+
+@contextmanager
+def _found() -> Iterator[None]:
+    try:
+        yield
+    except NoSuchTopic:
+        raise Problem(HTTPStatus.NOT_FOUND, "there is no such topic or partition") from None
+    except NoTable:
+        detail = "this topic is not compacted, so its records are no rows of a table"
+        raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
+
+
+def _add_fleet(app: FastAPI, parts: Parts) -> None:
+    @app.get("/api/fleet", dependencies=[only()])
+    def get_fleet() -> Response:
+        """All processes, and the graph of what they do."""
+        return _answer(parts.collector.document())
+
+    @app.get("/api/events", dependencies=[only()], response_class=Response)
+    def watch_fleet() -> Response:
+        """Server-sent events `fleet`: what `/api/fleet` answers, every second."""
+        return parts.events.response(Pictures(parts.collector))
+
+    @app.get("/api/history", dependencies=[only()])
+    def get_history() -> Response:
+        """What has happened since the console was started, the latest first."""
+        return _answer({"events": parts.collector.history.events()})
+
+    @app.get("/api/lags", dependencies=[only()])
+    def get_lags() -> Response:
+        """The lag of each partition in the last ten minutes."""
+        return _answer({"lags": parts.collector.history.lags()})
+
+
+def _add_topics(app: FastAPI, parts: Parts) -> None:
+    @app.get("/api/topics/{topic}/records", dependencies=[only("partition", "offset", "since", "limit")])
+    def get_records(
+        topic: Name,
+        partition: Annotated[int | None, Query(ge=0, le=100_000), PLAIN_DIGITS] = None,
+        offset: Annotated[int | None, Query(ge=0, le=2**63 - 1), PLAIN_DIGITS] = None,
+        since: Annotated[int | None, Query(ge=0, le=_TIME_MS_MAX), PLAIN_DIGITS] = None,
+        limit: Limit = 50,
+    ) -> Response:
+        """The last records of a topic; or the first from an offset, or from a time in milliseconds, on."""
+        if offset is not None and since is not None:
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "offset and since exclude each other")
+        with _found(), parts.reader.looking() as admin:
+            places = parts.reader.places(admin, topic, partition)
+            if offset is None and since is None:
+                found = parts.reader.last(admin, places, limit)
+            else:
+                found = parts.reader.since(admin, places, limit, offset=offset, time_ms=since or 0)
+        return _answer({"records": [record.document(parts.decoder) for record in found]})
+
+
+def _add_tables(app: FastAPI, parts: Parts) -> None:
+    @app.get("/api/tables/{table}/rows", dependencies=[only("prefix", "after", "limit")])
+    def get_rows(
+        table: Name,
+        prefix: Prefix = "",
+        after: Annotated[str | None, Query(pattern=r"^([0-9a-f]{2}){0,4096}$", max_length=8192)] = None,
+        limit: Limit = 50,
+    ) -> Response:
+        """Rows in the order of their keys. `after` is the `next` of the page before."""
+        last = None if after is None else bytes.fromhex(after)
+        with _found():
+            return _answer(parts.tables.rows(table, prefix.encode(), last, limit))
+
+    @app.get("/api/tables/{table}/events", dependencies=[only("prefix")], response_class=Response)
+    def watch_rows(table: Name, prefix: Prefix = "") -> Response:
+        """Server-sent events `rows` with those that have changed; a row without value was deleted."""
+        with _found():
+            parts.tables.view(table)
+        return parts.events.response(RowChanges(parts.tables, table, prefix.encode()))
+
+
+def _add_letters(app: FastAPI, parts: Parts) -> None:
+    @app.get("/api/letters/{group}", dependencies=[only("limit")])
+    def get_letters(group: Name, limit: Limit = 100) -> Response:
+        """The latest dead letters of a group."""
+        with _found():
+            found = parts.letters.latest(group, limit)
+        return _answer({"letters": [letter.document(parts.decoder) for letter in found]})
+
+    @app.post("/api/letters/{group}/replay", dependencies=[only()])
+    def replay(group: Name, body: Replay) -> Response:
+        """Send dead letters to their group again, each once."""
+        if not parts.actions:
+            raise Problem(
+                HTTPStatus.FORBIDDEN, "actions are off: start the console with CONSOLE_ACTIONS=true"
+            )
+        try:
+            with _found():
+                sent, before = parts.letters.replay(group, body.letters, again=body.again)
+        except Refused as error:
+            raise Problem(HTTPStatus.CONFLICT, str(error)) from None
+        return _answer({"sent": sent, "before": before})

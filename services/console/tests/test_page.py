@@ -1,0 +1,241 @@
+"""The page in a real Chromium: every part with live data, with a keyboard only, on a phone, in the light and in the dark."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+from services.console.tests.browser import ENTER, TAB, Browser, chromium, missing
+from services.console.tests.world import KEY, World
+
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.skipif(bool(missing()), reason=f"no browser: {missing()}"),
+    pytest.mark.skipif(sys.platform != "linux", reason="the browser is started as on Linux"),
+    pytest.mark.timeout(300),
+]
+# What an accessible page must not have: each gives a list of what is wrong.
+NAMELESS = """
+const named = (e) => (e.getAttribute('aria-label') || e.innerText || e.textContent || e.title ||
+  (e.labels && [...e.labels].map(l => l.textContent).join('')) || '').trim();
+return [...document.querySelectorAll('a, button, input, select, svg[role], progress, dialog')]
+  .filter(e => e.checkVisibility() && !named(e) && !e.getAttribute('aria-labelledby')).map(e => e.outerHTML.slice(0, 200));
+"""
+STRUCTURE = """
+const wrong = [];
+const ids = [...document.querySelectorAll('[id]')].map(e => e.id);
+if (new Set(ids).size < ids.length) wrong.push('an id is given twice: ' + ids.filter((e, i) => ids.indexOf(e) < i));
+if (document.querySelectorAll('h1').length !== 1) wrong.push('not one h1');
+if (document.documentElement.lang !== 'en' || !document.title) wrong.push('no language or title');
+let level = 0;
+for (const e of document.querySelectorAll('h1, h2, h3')) {
+  if (!e.checkVisibility()) continue;
+  const next = Number(e.tagName[1]);
+  if (next > level + 1 && level) wrong.push('after h' + level + ' comes ' + e.outerHTML.slice(0, 100));
+  level = next;
+}
+for (const e of document.querySelectorAll('table')) if (!e.querySelector('th[scope]')) wrong.push('a table without heads');
+for (const e of document.querySelectorAll('ul, ol')) if ([...e.children].some(c => c.tagName !== 'LI')) wrong.push('a list of no items');
+for (const e of document.querySelectorAll('dl > *')) if (!['DIV', 'DT', 'DD'].includes(e.tagName)) wrong.push('dl with ' + e.tagName);
+return wrong;
+"""
+CONTRAST = """
+const canvas = new OffscreenCanvas(1, 1).getContext('2d', { willReadFrequently: true });
+const rgba = (text) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = text; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+const light = ([r, g, b]) => { const f = (c) => { c /= 255; return c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4; }; return .2126 * f(r) + .7152 * f(g) + .0722 * f(b); };
+const ground = (e) => { for (let at = e; at; at = at.parentElement) { const c = rgba(getComputedStyle(at).backgroundColor); if (c[3] > 250) return c; } return [255, 255, 255, 255]; };
+const wrong = new Set();
+for (const e of document.querySelectorAll('body *')) {
+  const own = [...e.childNodes].some(n => n.nodeType === 3 && n.data.trim());
+  if (!own || !e.checkVisibility() || e.disabled || e.closest('.hidden, .skip, option')) continue;
+  const svg = e.ownerSVGElement;
+  const style = getComputedStyle(e);
+  const node = svg && e.closest('.node')?.querySelector('.body');
+  const back = node ? rgba(getComputedStyle(node).fill) : ground(svg ? svg.parentElement : e);
+  const [a, b] = [light(rgba(svg ? style.fill : style.color)), light(back)].sort((x, y) => y - x);
+  const ratio = (a + .05) / (b + .05);
+  if (ratio < 4.5) wrong.add(`${e.tagName}.${e.getAttribute('class')} "${e.textContent.trim().slice(0, 30)}" ${ratio.toFixed(2)}`);
+}
+return [...wrong];
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("browser")) as found:
+        yield found
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clicked(world: World) -> None:
+    world.emit("alice", "bob", "alice")
+    world.poison("eve", b"<img src=x onerror=alert(1)>")
+    rows = f"/api/tables/{world.group.table.name}/rows"
+    world.until(rows, lambda answer: len(answer["rows"]) == 2)
+    world.until("/api/fleet", lambda answer: any(each["dead_letters"] for each in answer["instances"]))
+
+
+def show(browser: Browser, world: World, *parts: str) -> None:
+    """Open a part of the console anew."""
+    browser.open("about:blank")
+    browser.open(f"{world.http.base_url}/#/{'/'.join(quote(part) for part in parts)}")
+    browser.until_text("live", selector="#connection")
+
+
+def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Each part of the console with what it must say."""
+    group = world.group.name
+    return {
+        "fleet": (("fleet",), ("Processes", group, world.clicks.name)),
+        "instances": (
+            ("instances",),
+            (group, "worker", "ready", "Last commit", "Lag in the last ten minutes"),
+        ),
+        "instance": (("instances", group), ("All processes", f"{world.clicks.name} 0")),
+        "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),
+        "letter groups": (("letters",), (group,)),
+        "letters": (("letters", group), ("PoisonRecord", world.clicks.name, "never sent again")),
+        "topics": (("topics",), (world.clicks.name, "Growth")),
+        "records": (("topics", world.clicks.name), ("eve", "UserClick", "records")),
+        "history": (("history",), ("History",)),
+    }
+
+
+PARTS = [
+    "fleet",
+    "instances",
+    "instance",
+    "table",
+    "letter groups",
+    "letters",
+    "topics",
+    "records",
+    "history",
+]
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_every_part_shows_live_data_and_is_accessible(world: World, browser: Browser, part: str) -> None:
+    place, texts = parts_of(world)[part]
+    browser.complaints()
+    browser.requested()
+    browser.look(width=1360, height=900, dark=False)
+    show(browser, world, *place)
+    shorter = [text[:25] for text in texts]  # the graph cuts long names
+    browser.until_text(*shorter)
+    for dark, width in ((False, 1360), (True, 390)):
+        browser.look(width=width, height=844, dark=dark, phone=width < 700)
+        browser.until_text(*[text[:17] for text in texts])
+        assert browser.run(NAMELESS) == []
+        assert browser.run(STRUCTURE) == []
+        assert browser.run(CONTRAST) == []
+        assert browser.run("return document.documentElement.scrollWidth <= innerWidth"), "it scrolls sideways"
+    assert browser.complaints() == []
+    own = urlsplit(str(world.http.base_url)).netloc
+    asked = {urlsplit(each) for each in browser.requested()}
+    assert {each.netloc for each in asked if each.scheme in {"http", "https"}} == {own}
+
+
+def test_what_a_record_says_is_never_taken_for_html(world: World, browser: Browser) -> None:
+    for place in (("topics", world.clicks.name), ("letters", world.group.name)):
+        show(browser, world, *place)
+        browser.until_text("<img src=x onerror=alert(1)>")
+        assert browser.run("return document.querySelectorAll('#page img').length") == 0
+
+
+def test_the_whole_console_can_be_reached_by_keyboard(world: World, browser: Browser) -> None:
+    browser.look(width=1360, height=900, dark=False)
+    show(browser, world, "fleet")
+    browser.until_text(world.group.name[:25], selector="svg.graph")
+    reached = []
+    for _ in range(30):
+        browser.press(TAB)
+        name, visible = browser.run(
+            "const e = document.activeElement; return [(e.innerText || e.textContent || '').trim(), e.matches(':focus-visible')]"
+        )
+        assert visible, name
+        reached.append(name)
+        if name == "The same as a list":
+            break
+    assert reached[:7] == [
+        "Skip to the content",
+        "Fleet",
+        "Instances",
+        "Tables",
+        "Dead letters",
+        "Topics",
+        "History",
+    ]
+    assert any(world.group.name[:20] in each for each in reached), "no node of the graph"
+    browser.press(ENTER)
+    browser.until_text("From", "To", "How", selector="#graph-list")
+
+
+def test_the_keyboard_turns_pages_and_focus_follows(world: World, browser: Browser) -> None:
+    show(browser, world, "fleet")
+    browser.press(TAB, TAB, TAB, ENTER)
+    browser.until_text("Instances", selector="h1")
+    assert browser.run("return document.activeElement.id") == "main"
+
+
+def test_focus_stays_where_it_is_while_the_page_changes(world: World, browser: Browser) -> None:
+    show(browser, world, "instances", world.group.name)
+    browser.until_text("worker")
+    browser.run("document.querySelector('#instances a').focus()")
+    at = browser.text("#connection")
+    browser.until(lambda: browser.text("#connection") != at)
+    assert browser.run("return document.activeElement.textContent") == "All processes"
+
+
+def test_a_row_changes_on_the_page_when_it_changes_in_the_table(world: World, browser: Browser) -> None:
+    show(browser, world, "tables", world.group.table.name)
+    browser.until_text("alice", "they change here", selector="main")
+    count = "return [...document.querySelectorAll('#rows tr')].find(e => e.innerText.includes('bob')).querySelector('td code').textContent"
+    before = int(browser.run(count))
+
+    def changed() -> Any:
+        world.emit("bob")  # again, as what came before the page followed the table is not told
+        return int(browser.run(count)) > before
+
+    browser.until(changed)
+
+
+def test_rows_are_searched_by_the_beginning_of_their_keys(world: World, browser: Browser) -> None:
+    show(browser, world, "tables", world.group.table.name)
+    browser.until_text("alice", "bob", selector="#rows")
+    browser.run("document.getElementById('prefix').focus()")
+    browser.press("b", "o", ENTER)
+    browser.until(lambda: "bob" in browser.text("#rows") and "alice" not in browser.text("#rows"))
+
+
+def test_a_console_with_keys_asks_for_one_and_sends_letters_again(world: World, browser: Browser) -> None:
+    browser.look(width=1360, height=900, dark=False)
+    browser.open("about:blank")
+    browser.open(f"{world.signed.base_url}/#/letters/{world.group.name}")
+    browser.until_text("Who are you?")
+    browser.press(*"wrong", ENTER)
+    browser.until_text("This key is not known.")
+    browser.press(*KEY, ENTER)
+    browser.until_text("PoisonRecord", "Send again: choose letters")
+    browser.run("window.confirm = () => true; document.querySelector('#letters input').click()")
+    browser.until_text("Send 1 again")
+    browser.run("document.getElementById('replay').click()")
+    browser.until_text("1 sent to", "sent again")
+    browser.run("sessionStorage.clear()")
+
+
+def test_a_small_screen_has_the_graph_from_top_to_bottom(world: World, browser: Browser) -> None:
+    browser.look(width=390, height=844, dark=False, phone=True)
+    show(browser, world, "fleet")
+    browser.until_text(world.group.name[:17], selector="svg.graph")
+    above = "const [a, b] = [...arguments].map(t => [...document.querySelectorAll('svg.graph a')].find(e => e.getAttribute('href').endsWith(t)).getBoundingClientRect()); return a.bottom < b.top"
+    assert browser.run(above, f"/topics/{world.clicks.name}", f"/instances/{world.group.name}")
+    assert browser.run(above, f"/instances/{world.group.name}", f"/tables/{world.group.table.name}")
+
+
+def test_pictures_can_be_taken(world: World, browser: Browser, tmp_path: Path) -> None:
+    show(browser, world, "fleet")
+    browser.picture(tmp_path / "fleet.png")
+    assert (tmp_path / "fleet.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,18 @@
+from pathlib import Path
+
+from console.settings import ConsoleSettings
+from servicekit.testing import Process
+
+
+def test_actions_are_off_unless_said_otherwise() -> None:
+    assert not ConsoleSettings.from_environment({}).actions
+    assert ConsoleSettings.from_environment({"CONSOLE_ACTIONS": "true"}).actions
+
+
+def test_actions_without_keys_are_refused(tmp_path: Path) -> None:
+    process = Process("console.main", [], {"CONSOLE_ACTIONS": "true", "STREAMTABLE_STATE_DIR": str(tmp_path)})
+    try:
+        assert process.ended() == 2
+    finally:
+        process.close()
+    assert "set SERVICEKIT_API_KEYS" in "".join(process.output)

@@ -1,0 +1,237 @@
+"""The service as a process, on a real broker."""
+
+import json
+import time
+from typing import Any
+
+import httpx
+import pytest
+from services.console.tests.world import World, status_with, wait_until
+
+from console.web import PAGE
+from streamtable import Bytes, Emitter, Stream
+
+pytestmark = pytest.mark.broker
+
+
+@pytest.fixture(autouse=True, scope="module")
+def clicked(world: World) -> None:
+    world.emit("alice", "bob", "alice")
+    world.poison("eve", b"<img src=x onerror=alert(1)>")
+    table = f"/api/tables/{world.group.table.name}/rows"
+    world.until(table, lambda answer: len(answer["rows"]) == 2)
+
+
+def test_a_processor_is_shown_with_its_partitions_and_rates(world: World) -> None:
+    def worked(answer: Any) -> bool:
+        found = [each for each in answer["instances"] if each["group"] == world.group.name]
+        return bool(found and found[0]["dead_letters"] == 1 and found[0]["commits"])
+
+    fleet = world.until("/api/fleet", worked)
+    (worker,) = [each for each in fleet["instances"] if each["group"] == world.group.name]
+    assert worker["key"] == f"{world.group.name}/processor/worker"
+    assert worker["state"] == "ready"
+    assert [each["partition"] for each in worker["partitions"]] == [0, 1, 2, 3]
+    assert worker["committed_at"] > 0
+    assert worker["memory_bytes"] > 1 << 20
+    assert not fleet["actions"]
+
+
+def test_the_graph_joins_the_group_with_its_topics(world: World) -> None:
+    graph = world.until("/api/fleet", lambda answer: answer["graph"]["edges"])["graph"]
+    edges = {(edge["source"], edge["target"]) for edge in graph["edges"]}
+    own = f"group {world.group.name}"
+    assert edges == {
+        (f"topic {world.clicks.name}", own),
+        (own, f"topic {world.group.table.name}"),
+        (own, f"topic {world.group.outputs[0].stream.name}"),
+    }
+
+
+def test_a_process_that_tells_is_shown_and_one_that_stops_is_history(world: World) -> None:
+    now = time.time_ns() // 1_000_000
+    world.tell("shop/query/one", status_with(at=now, started_at=now))
+    world.until(
+        "/api/fleet", lambda answer: "shop/query/one" in {each["key"] for each in answer["instances"]}
+    )
+    world.tell("shop/query/one", None)
+    events = world.until(
+        "/api/history", lambda answer: answer["events"] and answer["events"][0]["kind"] == "stopped"
+    )
+    assert [each["who"] for each in events["events"][:2]] == ["shop/query/one", "shop/query/one"]
+
+
+def test_a_status_that_cannot_be_read_hides_no_other(world: World) -> None:
+    bad = Stream(world.statuses.name, key=Bytes(), value=Bytes())
+    with Emitter(bad, world.kafka) as emitter:
+        emitter.emit_now(b"\xff", b"no status")
+    now = time.time_ns() // 1_000_000
+    world.tell("shop/view/two", status_with(role="view", at=now, started_at=now))
+    world.until("/api/fleet", lambda answer: "shop/view/two" in {each["key"] for each in answer["instances"]})
+    world.tell("shop/view/two", None)
+
+
+def test_lags_are_told_by_partition(world: World) -> None:
+    found = world.until("/api/lags", lambda answer: answer["lags"])["lags"]
+    assert {each["group"] for each in found} == {world.group.name}
+
+
+def next_event(lines: Any, name: str) -> Any:
+    for line in lines:
+        if line == f"event: {name}":
+            return json.loads(next(lines).removeprefix("data: "))
+    raise AssertionError("the stream has ended")
+
+
+def test_the_picture_comes_again_every_second(world: World) -> None:
+    with world.http.stream("GET", "/api/events") as answer:
+        lines = answer.iter_lines()
+        first, second = (next_event(lines, "fleet") for _ in range(2))
+    assert first["now"] < second["now"]
+
+
+def test_the_last_records_of_a_topic_come_first(world: World) -> None:
+    found = world.get(f"/api/topics/{world.clicks.name}/records", limit=2)["records"]
+    assert len(found) == 2
+    assert found[0]["key"]["value"] == "eve"
+    assert found[0]["value"] == {"type": "text", "value": "<img src=x onerror=alert(1)>"}
+    assert found[1]["value"]["type"] == "UserClick"
+
+
+def test_records_are_found_by_offset_and_partition(world: World) -> None:
+    path = f"/api/topics/{world.clicks.name}/records"
+    found = world.get(path, offset=0)["records"]
+    assert len(found) == 4
+    (place,) = {each["partition"] for each in found if each["key"]["value"] == "alice"}
+    assert {each["partition"] for each in world.get(path, offset=0, partition=place)["records"]} == {place}
+    assert world.get(path, offset=10**9)["records"] == []
+
+
+def test_records_are_found_by_time(world: World) -> None:
+    path = f"/api/topics/{world.clicks.name}/records"
+    first, *others = world.get(path, since=0)["records"]
+    assert len(others) == 3
+    assert world.get(path, since=first["timestamp"] + 3_600_000)["records"] == []
+
+
+def test_a_table_whose_end_is_a_transaction_is_read_whole(world: World) -> None:
+    found = world.get(f"/api/topics/{world.group.table.name}/records", limit=50)["records"]
+    assert {each["key"]["value"] for each in found} == {"alice", "bob"}
+
+
+def test_rows_come_by_pages_and_prefix(world: World) -> None:
+    path = f"/api/tables/{world.group.table.name}/rows"
+    first = world.get(path, limit=1)
+    assert [row["key"]["value"] for row in first["rows"]] == ["alice"]
+    second = world.get(path, limit=1, after=first["next"])
+    assert [(row["key"]["value"], row["value"]["value"]) for row in second["rows"]] == [("bob", 1)]
+    assert second["next"] is None
+    assert [row["key"]["value"] for row in world.get(path, prefix="bo")["rows"]] == ["bob"]
+    assert world.get(path, prefix="zoe")["rows"] == []
+
+
+def test_rows_are_told_as_they_change(world: World) -> None:
+    path = f"/api/tables/{world.group.table.name}"
+    before = {row["key"]["value"]: row["value"]["value"] for row in world.get(f"{path}/rows")["rows"]}
+    with world.http.stream("GET", f"{path}/events", params={"prefix": "al"}) as answer:
+        lines = answer.iter_lines()
+        next(lines)  # the stream has begun, so it misses nothing
+        world.emit("bob", "alice")
+        (row,) = next_event(lines, "rows")["rows"]
+    assert row["key"]["value"] == "alice"
+    assert row["value"]["value"] == before["alice"] + 1
+
+
+def test_a_dead_letter_is_shown_with_its_reason(world: World) -> None:
+    (letter,) = world.until(f"/api/letters/{world.group.name}", lambda answer: answer["letters"])["letters"]
+    assert letter["error"] == "PoisonRecord"
+    assert letter["origin"]["topic"] == world.clicks.name
+    assert letter["value"]["value"] == "<img src=x onerror=alert(1)>"
+    assert letter["raw"]["key"] == b"eve".hex()
+    assert letter["replayed"] is None
+
+
+def test_actions_are_refused_where_they_are_off(world: World) -> None:
+    answer = world.http.post(f"/api/letters/{world.group.name}/replay", json={"letters": ["0:0"]})
+    assert answer.status_code == 403
+    assert "CONSOLE_ACTIONS" in answer.json()["detail"]
+
+
+def test_a_letter_is_sent_again_once(world: World) -> None:
+    path = f"/api/letters/{world.group.name}"
+    (letter,) = world.signed.get(path).json()["letters"]
+    name = letter["letter"]
+    answers = [world.signed.post(f"{path}/replay", json={"letters": [name]}).json() for _ in range(2)]
+    assert answers == [{"sent": [name], "before": []}, {"sent": [], "before": [name]}]
+
+    def came_back() -> Any:
+        found = {each["letter"]: each for each in world.signed.get(path).json()["letters"]}
+        return len(found) == 2 and found
+
+    found = wait_until(came_back)
+    assert found[name]["replayed"] is not None
+    (other,) = [each for each in found.values() if each["letter"] != name]
+    assert (other["attempt"], other["origin"]) == (2, letter["origin"])
+
+
+def test_letters_that_are_not_there_are_not_sent(world: World) -> None:
+    path = f"/api/letters/{world.group.name}/replay"
+    answer = world.signed.post(path, json={"letters": ["0:999999"]})
+    assert answer.status_code == 409
+    assert "nothing was sent" in answer.json()["detail"]
+
+
+def test_where_keys_are_asked_for_only_the_page_is_public(world: World) -> None:
+    bare = httpx.Client(base_url=world.signed.base_url, timeout=30)
+    with bare:
+        for path in PAGE:
+            assert bare.get(path).status_code == 200
+        for path in ("/api/fleet", "/api/history", f"/api/topics/{world.clicks.name}/records", "/api/events"):
+            assert bare.get(path).status_code == 401
+        assert (
+            bare.post(f"/api/letters/{world.group.name}/replay", json={"letters": ["0:0"]}).status_code == 401
+        )
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/topics/nowhere/records", 404),
+        ("/api/tables/nowhere/rows", 404),
+        ("/api/tables/nowhere/events", 404),
+        ("/api/letters/nowhere", 404),
+        ("/api/topics/a%2fb/records", 400),
+        ("/api/topics/<script>/records", 422),
+        ("/api/topics/{clicks}/records?limit=0", 422),
+        ("/api/topics/{clicks}/records?limit=501", 422),
+        ("/api/topics/{clicks}/records?offset=1&since=1", 422),
+        ("/api/topics/{clicks}/records?partition=99", 404),
+        ("/api/topics/{clicks}/records?offset=1e3", 422),
+        ("/api/topics/{clicks}/records?what=1", 422),
+        ("/api/tables/{clicks}/rows", 422),
+        ("/api/tables/{table}/rows?after=zz", 422),
+        ("/api/tables/{table}/rows?prefix=%00", 400),
+    ],
+)
+def test_a_wrong_question_is_answered_with_a_problem_that_quotes_nothing(
+    world: World, path: str, status: int
+) -> None:
+    answer = world.http.get(path.format(clicks=world.clicks.name, table=world.group.table.name))
+    assert answer.status_code == status
+    assert answer.headers["content-type"] == "application/problem+json"
+    assert "script" not in answer.text
+    assert "nowhere" not in answer.text
+
+
+@pytest.mark.parametrize("body", [{}, {"letters": []}, {"letters": ["x"]}, {"letters": ["0:0"], "more": 1}])
+def test_a_wrong_body_is_refused(world: World, body: dict[str, Any]) -> None:
+    assert world.signed.post(f"/api/letters/{world.group.name}/replay", json=body).status_code == 422
+
+
+def test_the_page_allows_nothing_from_elsewhere_and_nothing_inline(world: World) -> None:
+    answer = world.http.get("/")
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "<style" not in answer.text
+    assert "onclick=" not in answer.text

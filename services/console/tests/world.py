@@ -1,0 +1,203 @@
+"""A fleet for the tests: a processor that works, what others would tell, and consoles as processes of their own."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import httpx
+from prometheus_client import CollectorRegistry
+
+from contracts.records import USER_CLICK, ProcessStatus, UserClick
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from servicekit.status import StatusBoard, publishing, status_stream
+from servicekit.testing import Process
+from streamtable import (
+    Avro,
+    Bytes,
+    Context,
+    Emitter,
+    Group,
+    Input,
+    Kafka,
+    Output,
+    Persist,
+    Processor,
+    Stream,
+    String,
+)
+from streamtable.observe import Metrics
+
+KEY = "a key of the tests"
+STATUS: ProcessStatus = {
+    "service": "shop",
+    "role": "query",
+    "group": "",
+    "instance": "one",
+    "host": "machine",
+    "pid": 7,
+    "version": "1.2.3",
+    "started_at": 1_000_000,
+    "at": 1_010_000,
+    "state": "ready",
+    "error": "",
+    "graph": "",
+    "partitions": [],
+    "inputs": [],
+    "flows": [],
+    "copies": [],
+    "emits": [],
+    "commits": 0,
+    "committed_at": 0,
+    "commit_ms": 0.0,
+    "dead_letters": 0,
+    "aborts": 0,
+    "rebalances": 0,
+    "requests": 0,
+    "failed_requests": 0,
+    "request_rate": 0.0,
+    "memory_bytes": 0,
+    "store_bytes": 0,
+    "omitted": 0,
+}
+
+
+def status_with(**changes: Any) -> ProcessStatus:
+    made: Any = {**STATUS, **changes}
+    return made  # type: ignore[no-any-return] # the members are the test's
+
+
+def click(number: int, user: str = "alice") -> UserClick:
+    return UserClick(id=f"{number:032x}", user_id=user, url="https://example.org/", at=number)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
+    """Returns what it gave, as soon as that is true."""
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.05)
+    return found
+
+
+@dataclass
+class World:
+    """What a test works with.
+
+    Attributes:
+        group: counts clicks; its processor runs as instance `worker`.
+        clicks: the group's input.
+        http: to a console without keys and actions.
+        signed: to a console with both, with the key.
+    """
+
+    kafka: Kafka
+    group: Group[str, int]
+    clicks: Stream[str, UserClick]
+    statuses: Stream[str, ProcessStatus]
+    http: httpx.Client
+    signed: httpx.Client
+
+    def emit(self, *users: str) -> None:
+        with Emitter(self.clicks, self.kafka) as emitter:
+            for number, user in enumerate(users):
+                emitter.emit(user, click(number, user))
+
+    def poison(self, user: str, value: bytes) -> None:
+        with Emitter(Stream(self.clicks.name, key=String(), value=Bytes()), self.kafka) as emitter:
+            emitter.emit_now(user, value)
+
+    def tell(self, key: str, status: ProcessStatus | None) -> None:
+        """As a process would."""
+        with Emitter(self.statuses, self.kafka) as emitter:
+            emitter.emit_now(key, status)
+
+    def get(self, path: str, **query: Any) -> Any:
+        answer = self.http.get(path, params=query)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def until(self, path: str, condition: Callable[[Any], Any], **query: Any) -> Any:
+        """Ask until the answer is as wanted; returns it."""
+
+        def asked() -> Any:
+            answer = self.http.get(path, params=query)
+            return answer.json() if answer.status_code == 200 and condition(answer.json()) else None
+
+        return wait_until(asked)
+
+
+@contextmanager
+def world_of(broker: Broker, folder: Path) -> Iterator[World]:
+    topics = Topics(broker.bootstrap_servers)
+    kafka = Kafka(broker.bootstrap_servers)
+    with ExitStack() as stack:
+        stack.callback(topics.delete_all)
+        clicks = Stream(topics.create("clicks"), key=String(), value=Avro(USER_CLICK))
+        seen = Stream(topics.create("seen"), key=String(), value=Avro("long"))
+
+        def count(ctx: Context[str, int], event: UserClick) -> None:
+            ctx.set((ctx.value or 0) + 1)
+            ctx.emit(seen, event["user_id"], ctx.value or 0)
+
+        group = Group(topics.name("count"), Input(clicks, count), Output(seen), Persist(Avro("long")))
+        compact = {"cleanup.policy": "compact"}
+        topics.create("count-table", config=compact)
+        topics.create("count-dead-letters")
+        topics.create("count-retry")
+        status = topics.create("status", partitions=1, config=compact)
+        stack.enter_context(_processing(group, kafka, status, folder))
+        signed = {
+            "CONSOLE_ACTIONS": "true",
+            "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",
+        }
+        consoles = [
+            stack.enter_context(_console(broker, status, folder / name, more))
+            for name, more in (("open", {}), ("signed", signed))
+        ]
+        consoles[1].headers["Authorization"] = f"Bearer {KEY}"
+        yield World(kafka, group, clicks, status_stream(status), *consoles)
+
+
+@contextmanager
+def _processing(group: Group[str, int], kafka: Kafka, status: str, folder: Path) -> Iterator[None]:
+    registry = CollectorRegistry()
+    board = StatusBoard("tests", "worker")
+    processor = Processor(
+        group, kafka, state_dir=folder / "state", instance_id="worker", metrics=Metrics.register(registry)
+    )
+    board.processes(group, processor)
+    thread = threading.Thread(target=processor.run)
+    with publishing(board, registry, kafka, status):
+        thread.start()
+        try:
+            yield
+        finally:
+            processor.stop()
+            thread.join()
+
+
+@contextmanager
+def _console(broker: Broker, status: str, folder: Path, more: dict[str, str]) -> Iterator[httpx.Client]:
+    environment = {
+        "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
+        "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",
+        "STREAMTABLE_LOG_FORMAT": "json",
+        "STREAMTABLE_INSTANCE_ID": "console",
+        "STREAMTABLE_STATE_DIR": str(folder),
+        "SERVICEKIT_STATUS_TOPIC": status,
+        **more,
+    }
+    process = Process("console.main", [], environment)
+    try:
+        with httpx.Client(base_url=f"http://{process.address()}", timeout=30) as http:
+            wait_until(lambda: http.get("/readyz").status_code == 200)
+            yield http
+        assert process.stop() == 0, process.output
+    finally:
+        process.close()
