@@ -1,0 +1,1 @@
+"""PySpark jobs over the topics: `jobs` are what is submitted, `transforms` map data frames to data frames."""

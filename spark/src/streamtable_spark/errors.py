@@ -1,0 +1,49 @@
+"""Every error of the jobs, named after what its receiver must do.
+
+    SparkJobError
+    ├── ConfigurationError   correct the arguments, or install what is missing; nothing was started
+    ├── InputLost            records were deleted before they were read: a person must decide how to go on
+    ├── OtherLake            the folder belongs to another job, topic or cluster: name another folder
+    ├── RetryLater           Kafka does not answer, or not yet: run the job again
+    └── Fenced               another run of the same job has begun: leave it to that
+
+A job ends with the message as its last line and a status of its own, never with a stack trace.
+"""
+
+from typing import ClassVar
+
+
+class SparkJobError(Exception):
+    """Base of all errors of the jobs."""
+
+    status: ClassVar[int] = 1
+
+
+class ConfigurationError(SparkJobError):
+    """An argument is wrong, or something that a job needs is not here. Nothing was started."""
+
+    status = 2
+
+
+class InputLost(SparkJobError):
+    """Input that was not read yet is gone: going on would lose records silently."""
+
+    status = 3
+
+
+class OtherLake(SparkJobError):
+    """What lies in the folder was made from something else: writing there would mix them."""
+
+    status = 4
+
+
+class RetryLater(SparkJobError):
+    """Kafka does not answer, or cannot say yet. A job that is run again goes on where it was."""
+
+    status = 5
+
+
+class Fenced(SparkJobError):
+    """Another run of the same job has begun since, and does what this one was to do."""
+
+    status = 6

@@ -1,0 +1,1 @@
+"""What is submitted to Spark: arguments, sources and sinks. What is computed between them stands in `transforms`."""

@@ -1,0 +1,123 @@
+"""How far a lake has read Kafka, and whether Kafka still has what comes next. Looked at before a job starts.
+
+Spark would find out too, in the middle of the work; or not at all, when a topic was made anew and has grown past the
+old offset since.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from streamtable_spark.errors import InputLost, OtherLake, RetryLater
+from streamtable_spark.jobs.lake import Files
+from streamtable_spark.jobs.positions import Offsets
+
+Read = dict[str, Offsets]
+"""The next offset of each partition, by topic and partition."""
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Records of one partition that were not read and are not there any more."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}[{self.partition}] offsets {self.start} to {self.end - 1} ({self.end - self.start})"
+        )
+
+
+def read_so_far(files: Files, checkpoint: str) -> Read | None:
+    """Where the next batch begins, from Spark's checkpoint: the end of the last batch that was finished.
+
+    Returns:
+        None if nothing was read yet.
+
+    Raises:
+        OtherLake: the checkpoint is damaged.
+    """
+    finished = [int(name) for name in files.names(f"{checkpoint}/commits") if name.isdigit()]
+    path = f"{checkpoint}/offsets/{max(finished)}" if finished else f"{checkpoint}/sources/0/0"
+    if not files.exists(path):
+        if finished:
+            raise OtherLake(_damaged(path, "it is missing"))
+        return None
+    text = files.read(path)
+    try:
+        offsets = json.loads(text[text.rindex("\n") + 1 :])
+        return {
+            str(topic): {int(number): int(offset) for number, offset in parts.items()}
+            for topic, parts in offsets.items()
+        }
+    except (ValueError, AttributeError) as error:
+        raise OtherLake(_damaged(path, f"it holds {text[:40]!r}")) from error
+
+
+def missing(read: Read, starts: Mapping[str, Offsets]) -> list[Missing]:
+    """What was deleted before it was read."""
+    return [
+        Missing(topic, number, offset, starts[topic][number])
+        for topic, parts in sorted(read.items())
+        if topic in starts
+        for number, offset in sorted(parts.items())
+        if starts[topic].get(number, offset) > offset
+    ]
+
+
+def check_kept(
+    read: Read, starts: Mapping[str, Offsets], ends: Mapping[str, Offsets], *, allow: bool
+) -> None:
+    """Compare what is to be read next with what Kafka has.
+
+    Args:
+        read: see `read_so_far`.
+        starts: the first offsets that are there.
+        ends: the offsets that the next records will get.
+        allow: go on without records that retention has deleted.
+
+    Raises:
+        InputLost: some are gone, or a topic ends before what was read.
+    """
+    for topic, parts in sorted(read.items()):
+        for number, offset in sorted(parts.items()):
+            end = ends.get(topic, {}).get(number, offset)
+            if end < offset:
+                raise InputLost(
+                    f"{topic}[{number}] ends at offset {end}, and {offset} records of it were read: it is not the "
+                    "topic any more that this lake was made from. Make a new lake for the new topic"
+                )
+    gone = missing(read, starts)
+    if gone and not allow:
+        raise InputLost(
+            f"{sum(each.end - each.start for each in gone)} offsets were deleted before they were read: "
+            f"{'; '.join(map(str, gone[:3]))}{'; and more' if len(gone) > len(gone[:3]) else ''}. Retention is too "
+            "short for how rarely this job runs. --allow-missing goes on with what is left"
+        )
+
+
+def topic_ids(bootstrap_servers: str, topics: list[str], timeout_s: float = 30.0) -> dict[str, str]:
+    """The id that the cluster has given each topic when it was made. All of them exist.
+
+    Raises:
+        RetryLater: there is no answer.
+    """
+    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    asked = admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
+    try:
+        return {name: str(future.result(timeout_s + 1).topic_id) for name, future in asked.items()}
+    except (KafkaException, TimeoutError) as error:
+        raise RetryLater(f"no answer from Kafka at {bootstrap_servers} ({error}): run this again") from error
+
+
+def _damaged(path: str, how: str) -> str:
+    return (
+        f"{path} is damaged ({how}): what was read cannot be told from what was not. Restore the checkpoint, or make "
+        "a new lake in another folder"
+    )

@@ -1,0 +1,267 @@
+"""What the jobs ask of Kafka beside records, and do to it: topics, offsets, groups."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    ConsumerGroupState,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicCollection,
+)
+from confluent_kafka import TopicPartition as Partition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from streamtable_spark.errors import ConfigurationError, RetryLater
+from streamtable_spark.jobs.positions import Committed, Offsets, Place
+
+T = TypeVar("T")
+
+_ASK_AGAIN_S: Final = 0.2
+_GONE: Final = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
+_COORDINATOR: Final = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+}
+_MEMBERS: Final = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+
+
+class Cluster:
+    """A Kafka cluster. Every method raises `RetryLater` when there is no answer in time.
+
+    Args:
+        bootstrap_servers: as Kafka's clients take them.
+        timeout_s: for each answer.
+    """
+
+    def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._timeout_s = timeout_s
+        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self._outsiders: dict[str, Consumer] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for consumer in self._outsiders.values():
+            consumer.close()
+
+    def id(self) -> str:
+        """Kafka's name of itself."""
+        found: Any = self._result(self._admin.describe_cluster(request_timeout=self._timeout_s))
+        return str(found.cluster_id)
+
+    # ---- topics ----------------------------------------------------------------------------------------------------
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each has.
+
+        Raises:
+            ConfigurationError: one does not exist.
+        """
+        names = list(dict.fromkeys(topics))
+        found = {}
+        asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
+        for name, future in asked.items():
+            try:
+                found[name] = len(self._result(future).partitions)
+            except KafkaException as exception:
+                if _code(exception) not in _GONE:
+                    raise self._silent(exception) from exception
+        if missing := [name for name in names if name not in found]:
+            raise ConfigurationError(
+                f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
+                "declare it in topics.yaml and run `streamtable topics apply`"
+            )
+        return found
+
+    def starts(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
+        """The first offset that is still there, of each partition; `topics` says how many there are."""
+        return self._offsets(topics, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+
+    def ends(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
+        """The offset that the next record will get, open transactions included."""
+        return self._offsets(topics, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)  # type: ignore[no-untyped-call]  # the client's
+
+    def stable_ends(self, topics: Mapping[str, int]) -> dict[str, Offsets]:
+        """How far committed records can be read: up to the first open transaction."""
+        return self._offsets(topics, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # the client's
+
+    def wait_stable(self, topic: str, until: Offsets, wait_s: float) -> None:
+        """Wait until everything before these offsets can be read: the broker shows a commit a moment after it.
+
+        Raises:
+            RetryLater: a transaction is still open there after `wait_s` seconds.
+        """
+        deadline = time.monotonic() + wait_s
+        while True:
+            ends = self.stable_ends({topic: len(until)})[topic]
+            behind = [number for number, offset in sorted(until.items()) if ends[number] < offset]
+            if not behind:
+                return
+            if time.monotonic() > deadline:
+                place, end = Place(topic, behind[0]), ends[behind[0]]
+                raise RetryLater(
+                    f"{place} can be read to {end} only, and {until[behind[0]]} is needed: a transaction is still open "
+                    "there; run this again when it has timed out (transaction.timeout.ms of who has begun it)"
+                )
+            time.sleep(_ASK_AGAIN_S)
+
+    def _offsets(
+        self, topics: Mapping[str, int], spec: OffsetSpec, isolation: IsolationLevel
+    ) -> dict[str, Offsets]:
+        places = [Partition(topic, number) for topic, count in topics.items() for number in range(count)]
+        found: dict[str, Offsets] = {topic: {} for topic in topics}
+        if not places:
+            return found
+        asked = self._admin.list_offsets(
+            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=self._timeout_s
+        )
+        for place, future in asked.items():
+            try:
+                offset = self._result(future).offset
+            except KafkaException as exception:
+                raise self._silent(exception) from exception
+            if (
+                offset < 0
+            ):  # a connection lost at the wrong moment: for the client neither an error nor an answer
+                raise RetryLater(
+                    f"no offset of {place.topic}[{place.partition}] from Kafka yet: run this again"
+                )
+            found[place.topic][place.partition] = offset
+        return found
+
+    # ---- groups ----------------------------------------------------------------------------------------------------
+
+    def members(self, group: str) -> list[str]:
+        """Who is in the group now, as text; nobody if there is no such group."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            (future,) = self._admin.describe_consumer_groups(
+                [group], request_timeout=self._timeout_s
+            ).values()
+            try:
+                found: Any = self._result(future)
+                break
+            except KafkaException as exception:
+                if _code(exception) in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID):
+                    return []
+                # A new cluster's coordinators, or those of a broker that has just gone, are not found at once.
+                if _code(exception) not in _COORDINATOR or time.monotonic() > deadline:
+                    raise self._silent(exception) from exception
+            time.sleep(_ASK_AGAIN_S)
+        if found.state is ConsumerGroupState.DEAD:
+            return []
+        return [f"{each.client_id} on {each.host.removeprefix('/')}" for each in found.members]
+
+    def committed(self, group: str, topics: Mapping[str, int]) -> dict[Place, Committed | None]:
+        """The stable offsets of a group: the answer waits for commits that are under way.
+
+        Args:
+            group: its name.
+            topics: how many partitions each has.
+        """
+        places = [Partition(topic, number) for topic, count in topics.items() for number in range(count)]
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                answers = self._outsider(group).committed(places, timeout=self._timeout_s)
+                errors = [each.error for each in answers if each.error is not None]
+                if not errors:
+                    return {
+                        Place(each.topic, each.partition): None
+                        if each.offset == OFFSET_INVALID
+                        else Committed(each.offset, each.metadata or "")
+                        for each in answers
+                    }
+                last = KafkaException(errors[0])
+            except KafkaException as exception:
+                last = exception
+            if time.monotonic() > deadline:
+                raise self._silent(last) from last
+            time.sleep(_ASK_AGAIN_S)
+
+    def set_offsets(self, group: str, offsets: Mapping[Place, Committed]) -> None:
+        """Set the committed offsets of a group without members.
+
+        Raises:
+            ConfigurationError: it has members; none of its offsets was set.
+        """
+        wanted = [
+            Partition(place.topic, place.partition, each.next_offset, each.metadata)
+            for place, each in offsets.items()
+        ]
+        # By a consumer that never joins: the admin client ends the process when the broker disconnects while it
+        # looks for the group's coordinator.
+        try:
+            answers = self._outsider(group).commit(offsets=wanted, asynchronous=False) or []
+        except KafkaException as exception:
+            raise self._not_set(group, exception) from exception
+        for each in answers:  # the call itself succeeds when single partitions are refused
+            if each.error is not None:
+                raise self._not_set(group, KafkaException(each.error))
+
+    def _not_set(self, group: str, exception: KafkaException) -> ConfigurationError | RetryLater:
+        if _code(exception) in _MEMBERS:
+            return ConfigurationError(
+                f"the offsets of group {group!r} were not set: it has members now; stop them and run this again"
+            )
+        return self._silent(exception)
+
+    def _outsider(self, group: str) -> Consumer:
+        if group not in self._outsiders:
+            self._outsiders[group] = Consumer(
+                {
+                    "bootstrap.servers": self.bootstrap_servers,
+                    "group.id": group,
+                    "enable.auto.commit": False,
+                    "auto.offset.reset": "error",
+                    "isolation.level": "read_committed",  # else offsets of a commit under way are answered as the old ones
+                    "log_level": 0,
+                }
+            )
+        return self._outsiders[group]
+
+    def _result(self, future: Future[T]) -> T:
+        try:
+            return future.result(self._timeout_s + 1)
+        except TimeoutError as error:
+            raise RetryLater(
+                f"no answer from Kafka at {self.bootstrap_servers} in {self._timeout_s:.0f} s"
+            ) from error
+
+    def _silent(self, exception: KafkaException) -> RetryLater:
+        error: KafkaError = exception.args[0]
+        return RetryLater(
+            f"no answer from Kafka at {self.bootstrap_servers} ({error.name()}: {error.str()}): "
+            "check the address, or run this again"
+        )
+
+
+def _code(exception: KafkaException) -> int:
+    error: KafkaError = exception.args[0]
+    code: int = error.code()
+    return code
+
+
+def offsets_json(offsets: Mapping[str, Offsets]) -> str:
+    """Offsets as Spark's Kafka source takes them."""
+    return json.dumps(
+        {topic: {str(number): offset for number, offset in parts.items()} for topic, parts in offsets.items()}
+    )

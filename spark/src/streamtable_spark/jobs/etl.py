@@ -1,0 +1,263 @@
+"""Topics to the lake: everything that came since the last run, then stop. Each record exactly once, whatever is killed.
+
+Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
+after a crash. Each table takes a batch once, so it does not matter how many of them had it.
+"""
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from functools import reduce
+from typing import NamedTuple
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
+from streamtable_spark.jobs import gold
+from streamtable_spark.jobs.checkpoint import check_kept, read_so_far, topic_ids
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.lake import (
+    BRONZE,
+    QUARANTINE,
+    DeltaTables,
+    Files,
+    Lake,
+    Origin,
+    ParquetTables,
+    lake_folder,
+)
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.running import ended
+from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.session import Local, connect
+from streamtable_spark.transforms import layers
+
+STAGES = ("check Kafka and the lake", "read topics", "compute results")
+REPEATS_DAYS = 7
+DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is told.
+
+    Attributes:
+        bootstrap_servers: as Kafka's clients take them.
+        lake: folder.
+        topics: to read.
+        format: of a new lake: delta or parquet.
+        records_max: offsets that one batch takes.
+        allow_missing: go on though retention has deleted records that were not read.
+        isolation: read_committed leaves out what was aborted or is not decided yet.
+    """
+
+    bootstrap_servers: str
+    lake: str
+    topics: tuple[Topic, ...]
+    format: str = "delta"
+    records_max: int = 1_000_000
+    allow_missing: bool = False
+    isolation: str = "read_committed"
+
+    def __post_init__(self) -> None:
+        if self.records_max < 1:
+            raise ConfigurationError(f"--batch {self.records_max}: at least 1 record")
+
+
+class Etl:
+    """One run.
+
+    Args:
+        spark: the session.
+        settings: what to do.
+        progress: is told how far it is; see `STAGES`.
+    """
+
+    def __init__(self, spark: SparkSession, settings: Settings, progress: Progress) -> None:
+        self._spark, self._settings, self._progress = spark, settings, progress
+        self._lake = Lake(spark, settings.lake)
+        self._counts: Counter[str] = Counter()
+
+    def run(self, name: str) -> dict[str, int]:
+        """Do it.
+
+        Args:
+            name: a new one, for the lake if there is none yet.
+
+        Returns:
+            How many records came, by `<topic>` and `<topic> quarantined`, and how many `batches` it took.
+
+        Raises:
+            ConfigurationError: a topic does not exist.
+            InputLost: Kafka does not have all of what was not read yet.
+            OtherLake: the folder is another lake, or is damaged.
+        """
+        self._progress.stage(STAGES[0])
+        origin = self._checked(name)
+        tables = self._lake.tables(origin)
+        self._progress.stage(STAGES[1])
+        self._read(tables)
+        self._progress.stage(STAGES[2])
+        gold.refresh(tables, [topic.name for topic in self._settings.topics])
+        self._progress.done(**self._counts)
+        return dict(self._counts)
+
+    def _checked(self, name: str) -> Origin:
+        settings = self._settings
+        names = [topic.kafka for topic in settings.topics]
+        with Cluster(settings.bootstrap_servers) as cluster:
+            partitions = cluster.partitions(names)
+            starts, ends = cluster.starts(partitions), cluster.ends(partitions)
+        ids = topic_ids(settings.bootstrap_servers, names)
+        known = self._lake.origin()
+        if known is None:
+            known = Origin(name, settings.format, ids)
+            self._lake.declare(known)
+        if known.format != settings.format:
+            raise OtherLake(f"{settings.lake} holds {known.format} tables: run with --format {known.format}")
+        for topic in names:
+            if known.topics.get(topic, ids[topic]) != ids[topic]:
+                raise InputLost(
+                    f"topic {topic} was deleted and made anew since this lake was made (its id was "
+                    f"{known.topics[topic]} and is {ids[topic]}): make a new lake for the new topic"
+                )
+        if not ids.keys() <= known.topics.keys():
+            known = Origin(known.lake, known.format, {**known.topics, **ids})
+            self._lake.declare(known)
+        read = read_so_far(Files(self._spark), self._lake.checkpoint)
+        if read is None and self._lake.tables(known).exists(BRONZE):
+            raise OtherLake(
+                f"{self._lake.checkpoint} is gone, and the tables hold records: they would come a second time. "
+                "Restore it, or make a new lake in another folder"
+            )
+        check_kept(read or {}, starts, ends, allow=settings.allow_missing)
+        return known
+
+    def _read(self, tables: DeltaTables | ParquetTables) -> None:
+        settings = self._settings
+        source = (
+            self._spark.readStream.format("kafka")
+            .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+            .option("kafka.isolation.level", settings.isolation)
+            .option("subscribe", ",".join(topic.kafka for topic in settings.topics))
+            .option("startingOffsets", "earliest")
+            .option("failOnDataLoss", str(not settings.allow_missing).lower())
+            .option("maxOffsetsPerTrigger", settings.records_max)
+            .option("includeHeaders", "true")
+        )
+        query = (
+            source.load()
+            .writeStream.queryName("etl")
+            .option("checkpointLocation", self._lake.checkpoint)
+            .trigger(availableNow=True)
+            .foreachBatch(lambda records, batch: self._take(tables, records, batch))
+            .start()
+        )
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if any(word in str(error) for word in DATA_LOSS):
+                raise InputLost(
+                    f"records were deleted while they were read: {str(error)[:300]}. Run it again for the numbers"
+                ) from error
+            raise
+        finally:
+            query.stop()
+
+    def _take(self, tables: DeltaTables | ParquetTables, records: DataFrame, batch: int) -> None:
+        """Write one batch into all tables; called again with the same records after a crash."""
+        raw = layers.bronze(records, batch).persist()
+        held, wrong = [raw], []
+        try:
+            have = {row["topic"] for row in raw.select("topic").distinct().collect()}
+            if have:
+                tables.append(BRONZE, raw, batch)
+            for topic in self._settings.topics:
+                if topic.kafka not in have:
+                    continue
+                rows = layers.read(raw.where(fn.col("topic") == topic.kafka), topic.framing()).persist()
+                held.append(rows)
+                count = _counted(rows)
+                if count.right:
+                    self._to_silver(tables, f"silver/{topic.name}", rows, batch, count.first_day)
+                if count.wrong:
+                    wrong.append(layers.quarantine(rows))
+                self._counts[topic.name] += count.right
+                self._counts[f"{topic.name} quarantined"] += count.wrong
+            if wrong:
+                tables.append(QUARANTINE, reduce(DataFrame.unionByName, wrong), batch)
+        finally:
+            for frame in held:
+                frame.unpersist()
+        self._counts["batches"] += 1
+        self._progress.stage(STAGES[1], **self._counts)
+
+    def _to_silver(
+        self, tables: DeltaTables | ParquetTables, name: str, rows: DataFrame, batch: int, first_day: date
+    ) -> None:
+        earlier = None
+        if tables.exists(name):
+            since = first_day - timedelta(REPEATS_DAYS)
+            earlier = tables.read(name).where((fn.col("batch") < batch) & (fn.col("day") >= since))
+        tables.append(name, layers.silver(rows, earlier), batch)
+
+
+class _Count(NamedTuple):
+    """How many records of a topic a batch has, decoded or not, and the day of the oldest."""
+
+    right: int
+    wrong: int
+    first_day: date
+
+
+def _counted(rows: DataFrame) -> _Count:
+    found = rows.agg(
+        fn.count("*").alias("all"), fn.count("reason").alias("wrong"), fn.min("day").alias("day")
+    ).first()
+    assert found is not None
+    return _Count(found["all"] - found["wrong"], found["wrong"], found["day"])
+
+
+def work(argv: Sequence[str]) -> int:
+    """The job as a program."""
+    parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
+    parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
+    parser.add_argument(
+        "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="to read; all that are known"
+    )
+    parser.add_argument(
+        "--format", choices=("delta", "parquet"), default="delta", help="of a new lake (delta)"
+    )
+    parser.add_argument("--batch", type=int, default=1_000_000, help="offsets that a batch takes (1000000)")
+    parser.add_argument(
+        "--allow-missing", action="store_true", help="go on though records were deleted before they were read"
+    )
+    parser.add_argument("--cores", type=int, default=2, help="tasks at once, where Spark runs here (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
+    found = parser.parse_args(argv)
+    settings = Settings(
+        bootstrap_servers=found.bootstrap_servers,
+        lake=lake_folder(found.lake),
+        topics=topics_of(found.topic),
+        format=found.format,
+        records_max=found.batch,
+        allow_missing=found.allow_missing,
+    )
+    local = Local(cores=found.cores, memory=found.memory, progress=False)
+    progress = Progress(STAGES, sys.stderr, time.monotonic)
+    counts = Etl(connect("etl", local), settings, progress).run(uuid.uuid4().hex)
+    print(json.dumps(counts))  # noqa: T201 - what the program answers
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(work, sys.argv[1:]))

@@ -1,0 +1,77 @@
+"""Records of topics between exact offsets, as data frames."""
+
+import json
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+
+from streamtable_spark.errors import InputLost
+from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+_SCHEMA = (
+    "topic string, partition int, offset bigint, timestamp timestamp, key binary, value binary, "
+    "headers array<struct<key: string, value: binary>>"
+)
+
+
+def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame:
+    """The committed records in these spans; those of aborted transactions are left out.
+
+    Returns:
+        `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
+    """
+    wanted = {
+        topic: {number: span for number, span in parts.items() if span.end > span.start}
+        for topic, parts in spans.items()
+    }
+    wanted = {topic: parts for topic, parts in wanted.items() if parts}
+    if not wanted:
+        return spark.createDataFrame([], _SCHEMA)
+
+    def offsets(which: str) -> str:
+        return json.dumps(
+            {
+                topic: {str(number): getattr(span, which) for number, span in parts.items()}
+                for topic, parts in wanted.items()
+            }
+        )
+
+    reader = (
+        spark.read.format("kafka")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in wanted.items()}))
+        .option("startingOffsets", offsets("start"))
+        .option("endingOffsets", offsets("end"))
+        .option("failOnDataLoss", "true")
+        .option("includeHeaders", "true")
+    )
+    return reader.load().select(*COLUMNS)
+
+
+def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_missing: bool) -> Spans:
+    """From each topic's first record to these ends.
+
+    Args:
+        ends: of all partitions.
+        starts: the first offsets that are still there.
+        allow_missing: take it though the first records are gone.
+
+    Raises:
+        InputLost: they are gone.
+    """
+    gone = [
+        (Place(topic, number), offset)
+        for topic, parts in starts.items()
+        for number, offset in sorted(parts.items())
+        if offset > 0 and ends[topic][number] > 0
+    ]
+    if gone and not allow_missing:
+        place, offset = gone[0]
+        raise InputLost(
+            f"{place} begins at offset {offset}: what was before is gone (retention)"
+            + (f", and so it is in {len(gone) - 1} other partitions" if len(gone) > 1 else "")
+            + "; a table of what is left would lack it. Give --allow-missing to take it all the same"
+        )
+    return spans_to(ends, starts)

@@ -1,0 +1,104 @@
+"""History that Kafka does not have any more, from the lake that the ETL has filled."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
+from streamtable_spark.jobs.checkpoint import read_so_far, topic_ids
+from streamtable_spark.jobs.history import COLUMNS, read
+from streamtable_spark.jobs.lake import BRONZE, Files, Lake, lake_folder
+from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a lake has of some topics.
+
+    Attributes:
+        raw: its records, as they came; maybe also some at or beyond `ends`.
+        starts: from which offset on it has each topic.
+        ends: the offset after the last one that it has for certain.
+    """
+
+    raw: DataFrame
+    starts: Mapping[str, Offsets]
+    ends: Mapping[str, Offsets]
+
+
+def kept(spark: SparkSession, folder: str, bootstrap_servers: str) -> Kept:
+    """Open a lake.
+
+    Raises:
+        ConfigurationError: the argument names no lake.
+        OtherLake: it was made from other topics than those of this cluster.
+    """
+    lake, files = Lake(spark, lake_folder(folder)), Files(spark)
+    origin = lake.origin()
+    ends = read_so_far(files, lake.checkpoint) if origin is not None else None
+    if origin is None or ends is None:
+        raise ConfigurationError(f"--from {folder!r}: there is no lake, or nothing in it yet: run the ETL")
+    there = topic_ids(bootstrap_servers, sorted(ends))
+    for topic in sorted(ends):
+        if there[topic] != origin.topics.get(topic, there[topic]):
+            raise OtherLake(
+                f"the lake {folder} was made from an earlier topic {topic!r}, which was deleted and created again: its "
+                "offsets say nothing about the present one"
+            )
+    text = files.read(f"{lake.checkpoint}/sources/0/0")
+    starts = json.loads(text[text.index("{") :])
+    return Kept(
+        lake.tables(origin).read(BRONZE),
+        {topic: {int(number): offset for number, offset in parts.items()} for topic, parts in starts.items()},
+        ends,
+    )
+
+
+def read_with(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    spans: Spans,
+    starts: Mapping[str, Offsets],
+    lake: Kept,
+    *,
+    allow_missing: bool,
+) -> DataFrame:
+    """The committed records in these spans, from the lake as far as it goes and from Kafka behind that.
+
+    Args:
+        spark: the session.
+        bootstrap_servers: Kafka.
+        spans: what is wanted.
+        starts: the first offsets that Kafka has.
+        lake: what the lake has.
+        allow_missing: go on without what neither has.
+
+    Returns:
+        As `history.read`.
+
+    Raises:
+        InputLost: neither has it all.
+    """
+    rest: Spans = {}
+    here = fn.lit(False)
+    for topic, parts in spans.items():
+        rest[topic] = {}
+        for number, span in sorted(parts.items()):
+            low = lake.starts.get(topic, {}).get(number)
+            high = min(lake.ends.get(topic, {}).get(number, 0), span.end)
+            if low is None or low > span.start or high <= span.start:
+                high = span.start  # of no use here
+            start = starts[topic][number]
+            if start > high < span.end and not allow_missing:
+                raise InputLost(
+                    f"{Place(topic, number)} begins at offset {start} in Kafka, and the lake has it up to "
+                    f"{high}: what is between is gone. Run the ETL more often than retention "
+                    "deletes, or give --allow-missing"
+                )
+            rest[topic][number] = Span(min(max(high, start), span.end), span.end)
+            inside = (fn.col("offset") >= span.start) & (fn.col("offset") < high)
+            here = here | ((fn.col("topic") == topic) & (fn.col("partition") == number) & inside)
+    return lake.raw.where(here).select(*COLUMNS).unionByName(read(spark, bootstrap_servers, rest))

@@ -1,0 +1,112 @@
+"""What a rebuild was made from, and what has come of it: a file beside the job, written before it changes anything.
+
+A run that was ended halfway is taken up from it: with the same offsets, so that the same table comes out.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, Spans
+
+FORMAT = 1
+State = Literal["begun", "done"]
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A rebuild.
+
+    Attributes:
+        scenario: whose table.
+        group: whose inputs, retries and dead letters were read.
+        as_group: whose table was written.
+        cluster: Kafka's id of the cluster.
+        replace: the table and the offsets of `as_group` may be there already.
+        inputs: what was read of each topic; `letters` those that hold dead letters.
+        offsets: what is committed for `as_group`.
+        before: what it had committed when the rebuild began; `topic[partition]` -> offset.
+        lake: folder of the lake that was read; None: Kafka alone.
+        code: version of the jobs, and a digest of their text.
+        state: begun, or done: the offsets are committed.
+        table: what the rebuild has come to, by partition.
+        counts: of events.
+    """
+
+    scenario: str
+    group: str
+    as_group: str
+    cluster: str
+    replace: bool
+    inputs: Spans
+    letters: Spans
+    offsets: Mapping[str, Offsets]
+    before: Mapping[str, int]
+    code: str
+    began: str
+    lake: str | None = None
+    state: State = "begun"
+    table: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def save(self, path: Path) -> None:
+        """Write the file, whole or not at all."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(path.name + ".tmp")
+        with beside.open("w") as file:
+            json.dump({"format": FORMAT, **asdict(self)}, file, indent=2)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+
+    def done(self, table: Mapping[int, Mapping[str, Any]], counts: Mapping[str, int]) -> "Manifest":
+        """The same, when all is committed."""
+        return replace(self, state="done", table=table, counts=counts)
+
+
+def load(path: Path) -> Manifest | None:
+    """What was saved; None if nothing was. Raises `ConfigurationError` if it is no manifest."""
+    try:
+        found = json.loads(path.read_text())
+        if found.pop("format") != FORMAT:
+            raise ValueError("of another format")
+        found["inputs"], found["letters"] = _spans(found["inputs"]), _spans(found["letters"])
+        found["offsets"] = {
+            topic: {int(number): offset for number, offset in parts.items()}
+            for topic, parts in found["offsets"].items()
+        }
+        return Manifest(**found)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{path} is no manifest of a rebuild ({error}): name another file"
+        ) from error
+
+
+def offsets_before(committed: Mapping[Place, Committed | None]) -> dict[str, int]:
+    """What a group has committed, for the manifest."""
+    return {str(place): each.next_offset for place, each in sorted(committed.items()) if each is not None}
+
+
+def code_version() -> str:
+    """The package's version, and a digest of its text: two that are equal compute the same."""
+    digest = hashlib.sha256()
+    root = Path(str(files("streamtable_spark")))
+    for path in sorted(root.rglob("*.py")):
+        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
+    return f"{version('streamtable-spark')}+{digest.hexdigest()[:12]}"
+
+
+def _spans(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Spans:
+    return {
+        topic: {int(number): Span(**span) for number, span in parts.items()} for topic, parts in found.items()
+    }

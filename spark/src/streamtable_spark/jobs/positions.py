@@ -1,0 +1,205 @@
+"""Places in topics: what an argument names, what a group has committed, what is read from where to where. No I/O."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from streamtable_spark.errors import ConfigurationError
+
+Offsets = dict[int, int]
+"""The next offset of each partition of a topic, by partition."""
+
+
+class Place(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}[{self.partition}]"
+
+
+class Committed(NamedTuple):
+    """What a group has committed for one input partition.
+
+    Attributes:
+        next_offset: of the input: where reading goes on.
+        metadata: the text that was committed with it; see `TablePosition`.
+    """
+
+    next_offset: int
+    metadata: str = ""
+
+
+@dataclass(frozen=True)
+class TablePosition:
+    """Where a group's table stood when an offset was committed: the metadata of that offset, as JSON.
+
+    Attributes:
+        changelog: the offset after the last record of the partition's changelog that belongs to the commit.
+        exact: committed exactly once; if not, records beyond may have displaced older ones.
+    """
+
+    changelog: int
+    exact: bool = True
+
+    def encode(self) -> str:
+        return json.dumps({"changelog": self.changelog, "exact": self.exact}, separators=(",", ":"))
+
+    @staticmethod
+    def decode(metadata: str) -> "TablePosition | None":
+        """None if the offset was set by something else."""
+        try:
+            match json.loads(metadata):
+                case {"changelog": int(changelog), "exact": bool(exact)} if changelog >= 0:
+                    return TablePosition(changelog, exact)
+        except json.JSONDecodeError:
+            return None
+        return None
+
+
+@dataclass(frozen=True)
+class Span:
+    """What is read of one partition: from `start` up to, not including, `end`."""
+
+    start: int
+    end: int
+
+
+Spans = dict[str, dict[int, Span]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One consistent state of a group: what it has read, and where its table stood then.
+
+    Attributes:
+        inputs: next offset of each input topic, by partition.
+        table: the changelog's position, by partition.
+    """
+
+    inputs: Mapping[str, Offsets]
+    table: Offsets
+
+
+def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | None:
+    """Where the reading of inputs ends, from an argument.
+
+    Args:
+        text: `now`, or JSON such as `{"user-clicks": {"0": 1200, "1": 1187}}`: of topics that are named, all
+            partitions; those that are not named are read to their present end. Also `@FILE`'s text.
+        topics: how many partitions each input has.
+
+    Returns:
+        None for `now`.
+
+    Raises:
+        ConfigurationError: it is neither, or does not fit the topics.
+    """
+    if text == "now":
+        return None
+    try:
+        read = json.loads(text, object_pairs_hook=_no_key_twice)
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ConfigurationError(
+            f"--until {text[:80]!r} is neither 'now' nor JSON ({error}); "
+            'JSON looks like {"user-clicks": {"0": 1200, "1": 1187}}'
+        ) from error
+    if not isinstance(read, dict) or not read:
+        raise ConfigurationError(
+            '--until: offsets by topic are needed: {"user-clicks": {"0": 1200, "1": 1187}}'
+        )
+    return {topic: _parse_topic(topic, offsets, topics) for topic, offsets in read.items()}
+
+
+def _no_key_twice(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ConfigurationError("--until: a topic or a partition stands there twice")
+    return found
+
+
+def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets:
+    if topic not in topics:
+        raise ConfigurationError(
+            f"--until: {topic!r} is no input of the group; its inputs are {', '.join(sorted(topics))}"
+        )
+    if not isinstance(offsets, dict):
+        raise ConfigurationError(
+            f"--until: for {topic} offsets by partition are needed, not {json.dumps(offsets)[:80]}"
+        )
+    wanted = {str(number) for number in range(topics[topic])}
+    if strange := sorted(set(offsets) ^ wanted, key=lambda name: (len(name), name)):
+        what = "is missing" if strange[0] in wanted else "is none of its partitions"
+        raise ConfigurationError(
+            f"--until: {topic} has the partitions 0 to {topics[topic] - 1}, and {strange[0]!r} {what}"
+        )
+    for number, offset in offsets.items():
+        if not isinstance(offset, int) or isinstance(offset, bool) or offset < 0:
+            raise ConfigurationError(
+                f"--until: {topic}[{number}]: {json.dumps(offset)[:80]} is no offset (0 or more)"
+            )
+    return {int(number): offset for number, offset in offsets.items()}
+
+
+def check_within(wanted: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
+    """Compare offsets that were asked for with the topics' ends. Raises `ConfigurationError`, naming both."""
+    for topic, offsets in wanted.items():
+        for partition, offset in sorted(offsets.items()):
+            if offset > ends[topic][partition]:
+                raise ConfigurationError(
+                    f"--until: {Place(topic, partition)} is wanted up to {offset}, but what is committed there ends at "
+                    f"{ends[topic][partition]}"
+                )
+
+
+def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequence[str]) -> Cut:
+    """Where a group stands, if all of it was committed exactly once.
+
+    Args:
+        group: for messages.
+        committed: its stable offsets, of all partitions of its inputs.
+        inputs: the topics whose offsets carry the table's position.
+
+    Raises:
+        ConfigurationError: there is nothing to cut at, or only an inexact one.
+    """
+    if all(each is None for each in committed.values()):
+        raise ConfigurationError(
+            f"group {group!r} has no committed offsets: it has never run, or they have expired"
+        )
+    offsets: dict[str, Offsets] = {topic: {} for topic in inputs}
+    table: Offsets = {}
+    for place, each in sorted(committed.items()):
+        if place.topic not in offsets:
+            continue
+        if each is None:
+            # A partition that no process has worked on yet: nothing of it is in the table.
+            offsets[place.topic][place.partition] = 0
+            table.setdefault(place.partition, 0)
+            continue
+        position = TablePosition.decode(each.metadata)
+        if position is None or not position.exact:
+            raise ConfigurationError(
+                f"group {group!r} has committed {place} "
+                + (
+                    "without the position of its table: a tool has set the offset"
+                    if position is None
+                    else "at least once"
+                )
+                + ", so which rows belong to it is not known; only offsets committed exactly once can be audited"
+            )
+        offsets[place.topic][place.partition] = each.next_offset
+        table[place.partition] = max(table.get(place.partition, 0), position.changelog)
+    return Cut(offsets, table)
+
+
+def spans_to(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets]) -> Spans:
+    """All that lies before the ends. A partition whose end lies before its first record is read as empty."""
+    return {
+        topic: {number: Span(min(starts[topic][number], end), end) for number, end in offsets.items()}
+        for topic, offsets in ends.items()
+    }

@@ -1,0 +1,242 @@
+"""Compare a group's live table with what its inputs say, at one consistent cut, while its processors go on.
+
+    python -m streamtable_spark.jobs.reconcile --bootstrap-servers HOST:PORT --group click-count
+
+The status is 0 if all rows agree and 1 if one does not.
+"""
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import DataFrame, Row, SparkSession
+
+from streamtable_spark.errors import ConfigurationError, InputLost
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.manifest import Manifest, code_version
+from streamtable_spark.jobs.positions import Cut, Place, Span, cut_of
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.report import Difference, PartitionReport, Report
+from streamtable_spark.jobs.running import (
+    Source,
+    arguments,
+    earlier_of,
+    ended,
+    history_of,
+    lake_of,
+    local_of,
+    retries_of,
+    rows_of,
+    source_of,
+    spans_of,
+    with_earlier,
+)
+from streamtable_spark.session import connect
+from streamtable_spark.transforms.changelog import digests, rows_held
+from streamtable_spark.transforms.differences import differences
+from streamtable_spark.transforms.tables import read_values, values
+
+STAGES: Final = ("asking where the group stands", "computing the table", "comparing", "writing the report")
+_STABLE_S: Final = 60.0
+_SHOWN_MAX: Final = 1_000
+_PRINTED: Final = 20
+_EMPTY: Final = (0, "0" * 16)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be audited.
+
+    Attributes:
+        source: the group.
+        folder: of the report.
+        format: of the table of differences: parquet or delta.
+        allow_missing: the inputs may begin later than at offset 0.
+        lake: folder of a lake that has what Kafka has no longer.
+        earlier: the rebuild that the group's table comes from.
+    """
+
+    source: Source
+    folder: Path
+    format: str = "parquet"
+    allow_missing: bool = False
+    lake: str | None = None
+    earlier: Manifest | None = None
+
+
+def reconcile(
+    spark: Callable[[], SparkSession],
+    cluster: Cluster,
+    wanted: Wanted,
+    progress: Progress,
+    *,
+    now: Callable[[], datetime],
+) -> Report:
+    """Audit a group. The report is also written: `differences/`, `report.json`, `report.html`.
+
+    Args:
+        spark: makes the session, when the arguments have been found good.
+        cluster: Kafka.
+        wanted: what.
+        progress: is told the stages.
+        now: the time, for the report.
+
+    Raises:
+        ConfigurationError: a topic is missing, or the group has nothing that can be compared exactly.
+        InputLost: the inputs do not go back to their beginning.
+        RetryLater: Kafka does not answer.
+    """
+    progress.stage(STAGES[0])
+    source, table_topic = wanted.source, f"{wanted.source.group}-table"
+    inputs = [*source.inputs, source.retry]
+    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table_topic])
+    cut = cut_of(
+        source.group, cluster.committed(source.group, {name: partitions[name] for name in inputs}), inputs
+    )
+    _wait_readable(cluster, cut, table_topic)
+    # After the cut: letters of records before it are there now; those of later ones do no harm.
+    beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
+    dead = {source.dead_letters: beside.pop(source.dead_letters)}
+    spans, letters = with_earlier(
+        spans_of(cluster, {**beside, **cut.inputs}, wanted.lake, allow_missing=wanted.allow_missing),
+        spans_of(cluster, dead, None, allow_missing=True),
+        wanted.earlier,
+        source,
+    )
+    log_starts = cluster.starts({table_topic: partitions[table_topic]})[table_topic]
+    log = {
+        table_topic: {number: Span(min(log_starts[number], end), end) for number, end in cut.table.items()}
+    }
+
+    session, servers = spark(), cluster.bootstrap_servers
+    progress.stage(STAGES[1])
+    records = history_of(session, cluster, spans, wanted.lake, allow_missing=wanted.allow_missing)
+    rows = rows_of(source, records, read(session, servers, letters), retries_of(spans, source)).persist()
+    live = read_values(rows_held(read(session, servers, log)), source.table).persist()
+    found = differences(rows.where("row IS NOT NULL"), live, source.table.compared).persist()
+    try:
+        counts = rows.agg({"events": "sum", "unfit": "sum"}).collect()[0]
+        progress.stage(STAGES[2], events=counts["sum(events)"] or 0)
+        by_partition = {
+            row["partition"]: row["count"] for row in found.groupBy("partition").count().collect()
+        }
+        shown = found.orderBy("partition", "key").limit(_SHOWN_MAX).collect()
+        progress.stage(STAGES[3], differences=sum(by_partition.values()))
+        found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
+            str(wanted.folder / "differences")
+        )
+        report = Report(
+            group=source.group,
+            scenario=source.table.name,
+            at=now().isoformat(timespec="seconds"),
+            code=code_version(),
+            compared=source.table.compared,
+            events=counts["sum(events)"] or 0,
+            unfit=counts["sum(unfit)"] or 0,
+            differences=sum(by_partition.values()),
+            partitions=_partitions(cut, _sums(values(rows, source.table)), _sums(live), by_partition),
+            keys=[_difference(row) for row in shown],
+        )
+    finally:
+        for each in (found, live, rows):
+            each.unpersist()
+    _save(report, wanted.folder)
+    progress.done(differences=report.differences, rows=sum(each.live_rows for each in report.partitions))
+    return report
+
+
+def _wait_readable(cluster: Cluster, cut: Cut, table: str) -> None:
+    ends = cluster.ends({table: len(cut.table), **{topic: len(parts) for topic, parts in cut.inputs.items()}})
+    for topic, parts in {**cut.inputs, table: cut.table}.items():
+        for number, offset in sorted(parts.items()):
+            if offset > ends[topic][number]:
+                raise InputLost(
+                    f"the group stands at offset {offset} of {Place(topic, number)}, which ends at {ends[topic][number]}: "
+                    "the topic was deleted and created again, so its table cannot be computed"
+                )
+        cluster.wait_stable(topic, parts, _STABLE_S)
+
+
+def _sums(rows: DataFrame) -> dict[int, tuple[int, str]]:
+    return {row["partition"]: (row["rows"], row["digest"]) for row in digests(rows).collect()}
+
+
+def _partitions(
+    cut: Cut,
+    expected: Mapping[int, tuple[int, str]],
+    live: Mapping[int, tuple[int, str]],
+    different: Mapping[int, int],
+) -> list[PartitionReport]:
+    return [
+        PartitionReport(
+            partition=number,
+            inputs={topic: parts[number] for topic, parts in cut.inputs.items()},
+            changelog=cut.table[number],
+            expected_rows=expected.get(number, _EMPTY)[0],
+            live_rows=live.get(number, _EMPTY)[0],
+            expected_digest=expected.get(number, _EMPTY)[1],
+            live_digest=live.get(number, _EMPTY)[1],
+            differences=different.get(number, 0),
+        )
+        for number in sorted(cut.table)
+    ]
+
+
+def _difference(row: Row) -> Difference:
+    value = row["live_value"]
+    return Difference(
+        partition=row["partition"],
+        key=bytes(row["key"]).decode(errors="backslashreplace"),
+        difference=row["difference"],
+        expected=row["expected"],
+        live=row["live"],
+        live_value=None if value is None else bytes(value).hex(),
+    )
+
+
+def _save(report: Report, folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "report.json").write_text(report.as_json())
+        (folder / "report.html").write_text(report.as_html())
+    except OSError as error:
+        raise ConfigurationError(
+            f"the report cannot be written to {folder} ({error}): name another --report"
+        ) from error
+
+
+def main(argv: Sequence[str]) -> int:
+    """The job, with its arguments. Returns its status."""
+    parser = arguments("reconcile", "Compare a group's live table with what its inputs say.")
+    parser.add_argument("--report", type=Path, metavar="FOLDER", help="where the report goes (GROUP.audit)")
+    parser.add_argument(
+        "--format", choices=("parquet", "delta"), default="parquet", help="of the table of differences"
+    )
+    found = parser.parse_args(argv)
+    wanted = Wanted(
+        source_of(found),
+        found.report or Path(f"{found.group}.audit"),
+        found.format,
+        found.allow_missing,
+        lake_of(found),
+        earlier_of(found),
+    )
+    local = local_of(found)
+    progress = Progress(STAGES, sys.stderr, time.monotonic)
+    with Cluster(found.bootstrap_servers) as cluster:
+        report = reconcile(
+            lambda: connect("reconcile", local), cluster, wanted, progress, now=lambda: datetime.now(UTC)
+        )
+    for each in report.keys[:_PRINTED]:
+        text = f"partition {each.partition}, key {each.key}: expected {each.expected}, live {each.live}"
+        print(f"{each.difference}: {text}")  # noqa: T201 - a command line
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))

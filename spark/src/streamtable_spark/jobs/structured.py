@@ -1,0 +1,128 @@
+"""Count clicks with Spark's own streaming, for those who have a Spark cluster anyway.
+
+    python -m streamtable_spark.jobs.structured --bootstrap-servers HOST:PORT --output TOPIC --checkpoint FOLDER
+
+The state is in the checkpoint, and a compacted topic gets each count that changes, as a group's table would. It is
+written at least once: a batch that was ended halfway writes its counts again, the same ones, before any later batch
+does. Undecodable clicks are left out; the ETL keeps them in its quarantine.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.streaming.query import StreamingQuery
+
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.running import ended, local_of
+from streamtable_spark.session import connect
+from streamtable_spark.transforms.tables import TABLES, events, values
+
+INPUT: Final = "user-clicks"
+_INTERVAL: Final = re.compile(r"[1-9][0-9]{0,5} (milliseconds|seconds|minutes)")
+
+
+@dataclass(frozen=True)
+class Streaming:
+    """Where to count from and to.
+
+    Attributes:
+        bootstrap_servers: as Kafka's clients take them.
+        topic: of the clicks.
+        output: of the counts: compacted, with as many partitions.
+        checkpoint: folder of the offsets and the state; another one begins anew.
+        every: the time between two batches ("2 seconds"); None: all that is there now, then stop.
+        records_max: of a batch.
+    """
+
+    bootstrap_servers: str
+    topic: str
+    output: str
+    checkpoint: str
+    every: str | None = None
+    records_max: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.every is not None and not _INTERVAL.fullmatch(self.every):
+            raise ConfigurationError(
+                f"--every {self.every!r}: a number and a unit are needed, such as '2 seconds'"
+            )
+        if self.records_max < 1:
+            raise ConfigurationError(f"--records-max {self.records_max}: at least 1")
+        if self.topic == self.output:
+            raise ConfigurationError(f"--output {self.output!r} is the topic of the clicks")
+
+
+def counts(clicks: DataFrame) -> DataFrame:
+    """Records of clicks to records of a table: `partition`, `key`, `value`."""
+    table = TABLES["click-count"]
+    return values(table.rows({INPUT: events(clicks, table.inputs[INPUT])}), table)
+
+
+def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
+    """Begin, or go on from the checkpoint."""
+    clicks = (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", streaming.bootstrap_servers)
+        .option("kafka.isolation.level", "read_committed")
+        .option("subscribe", streaming.topic)
+        .option("startingOffsets", "earliest")
+        .option("failOnDataLoss", "true")
+        .option("maxOffsetsPerTrigger", str(streaming.records_max))
+        .load()
+    )
+    writer = (
+        counts(clicks)
+        .select("key", "value", fn.col("partition").cast("int").alias("partition"))
+        .writeStream.format("kafka")
+        .outputMode("update")
+        .option("kafka.bootstrap.servers", streaming.bootstrap_servers)
+        .option("topic", streaming.output)
+        .option("checkpointLocation", streaming.checkpoint)
+    )
+    if streaming.every is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=streaming.every).start()
+
+
+def main(argv: Sequence[str]) -> int:
+    """The job, with its arguments. Returns its status."""
+    parser = argparse.ArgumentParser(
+        prog="structured", description="Count clicks with Spark's streaming.", allow_abbrev=False
+    )
+    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
+    parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"of the clicks ({INPUT})")
+    parser.add_argument("--output", required=True, metavar="TOPIC", help="of the counts; compacted")
+    parser.add_argument("--checkpoint", required=True, metavar="FOLDER", help="of the offsets and the state")
+    parser.add_argument(
+        "--every", metavar="TIME", help="go on for ever, a batch every so often ('2 seconds')"
+    )
+    parser.add_argument("--records-max", type=int, default=1_000_000, help="of a batch (1000000)")
+    parser.add_argument(
+        "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
+    )
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    found = parser.parse_args(argv)
+    streaming = Streaming(
+        found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max
+    )
+    local = local_of(found)
+    with Cluster(streaming.bootstrap_servers) as cluster:
+        partitions = cluster.partitions([streaming.topic, streaming.output])
+        if partitions[streaming.topic] != partitions[streaming.output]:
+            raise ConfigurationError(
+                f"{streaming.output} has {partitions[streaming.output]} partitions, and {streaming.topic} has "
+                f"{partitions[streaming.topic]}: readers look for a user in the partition that their clicks are in"
+            )
+    start(connect("structured", local), streaming).awaitTermination()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))

@@ -1,0 +1,165 @@
+"""The Spark session: quiet, in UTC, and with the connectors' jars that `make setup` has fetched.
+
+A job that was submitted to a cluster keeps what it was submitted with (master, memory, jars). One that was started as
+a plain Python program runs on this machine, in this process's own Java.
+"""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+from streamtable_spark.errors import ConfigurationError
+
+OLDEST_JAVA: Final = 17
+MEMORY: Final = re.compile(r"[1-9][0-9]*[mg]")
+PACKAGE: Final = files("streamtable_spark")
+JARS_VARIABLE: Final = "SPARK_CONNECTOR_JARS"
+SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
+
+
+@dataclass(frozen=True)
+class Local:
+    """How a job runs that was not submitted to a cluster.
+
+    Attributes:
+        cores: threads that run tasks.
+        memory: heap of the Java machine: a number with m or g.
+        partitions: of a shuffle; more than cores only costs time at this size.
+        progress: a bar on standard error while stages run.
+        scratch: folder of spilled data and of tables without a place; None: the temporary folder.
+    """
+
+    cores: int = 2
+    memory: str = "1g"
+    partitions: int = 4
+    progress: bool = False
+    scratch: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.cores < 1 or self.partitions < 1:
+            raise ConfigurationError(
+                f"{self.cores} cores and {self.partitions} shuffle partitions: at least 1 each"
+            )
+        if not MEMORY.fullmatch(self.memory):
+            raise ConfigurationError(
+                f"memory {self.memory!r}: a whole number with m or g is needed, such as 512m or 2g"
+            )
+
+
+def connect(name: str, local: Local | None = None) -> SparkSession:
+    """The session of this process, made now if there is none.
+
+    Args:
+        name: of the job, shown by a cluster.
+        local: used unless the job was submitted.
+
+    Raises:
+        ConfigurationError: there is no Java that Spark can use, or the jars were not fetched.
+    """
+    builder = SparkSession.Builder().appName(name)
+    for key, value in _meaning().items():
+        builder = builder.config(key, value)
+    if SUBMITTED_VARIABLE not in os.environ:
+        check_java()
+        # Read once, by the script that starts Java: without it that script prints which settings it falls back to.
+        os.environ.setdefault("SPARK_CONF_DIR", str(PACKAGE))
+        # Else its workers run whatever python3 comes first on the path, without what is installed here.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        for key, value in _place(local or Local(), jars_folder(os.environ)).items():
+            builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+def jars_folder(environ: Mapping[str, str]) -> Path:
+    """Where the connectors' jars are: the folder that SPARK_CONNECTOR_JARS names, else that of `make setup`.
+
+    Raises:
+        ConfigurationError: they are not there.
+    """
+    pinned = (PACKAGE / "jars.sha256").read_text()
+    named = environ.get(JARS_VARIABLE)
+    cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtable"
+    folder = Path(named) if named else cache / cache_name(pinned)
+    missing = [name for name in jar_names(pinned) if not (folder / name).is_file()]
+    if missing:
+        raise ConfigurationError(f"{folder} lacks {', '.join(missing)}: `make setup` fetches Spark's jars")
+    return folder
+
+
+def cache_name(pinned: str) -> str:
+    """The folder of the cache that holds the jars of these pins, so that new pins are fetched anew."""
+    return f"spark-jars-{hashlib.sha256(pinned.encode()).hexdigest()[:12]}"
+
+
+def jar_names(pinned: str) -> list[str]:
+    """The files' names, from the lines that sha256sum prints."""
+    return [line.rpartition("/")[2] for line in pinned.splitlines()]
+
+
+def check_java() -> None:
+    """Look at the Java that Spark would start.
+
+    Raises:
+        ConfigurationError: there is none, or it is too old.
+    """
+    home = os.environ.get("JAVA_HOME")
+    java = f"{home}/bin/java" if home else shutil.which("java")
+    if java is None or not Path(java).exists():
+        raise ConfigurationError(
+            f"Spark needs Java {OLDEST_JAVA} or newer, and there is none"
+            f"{f' in JAVA_HOME ({home})' if home else ''}: install one (Debian, Ubuntu: openjdk-17-jre-headless)"
+        )
+    said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)  # noqa: S603 - Spark runs the same
+    version = re.search(r'version "(\d+)', said.stderr + said.stdout)
+    if version is None or int(version.group(1)) < OLDEST_JAVA:
+        raise ConfigurationError(
+            f"Spark needs Java {OLDEST_JAVA} or newer; {java} says: {said.stderr.strip()}"
+        )
+
+
+def _meaning() -> dict[str, str]:
+    """What decides about results: the same here and on a cluster."""
+    return {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.ansi.enabled": "true",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    }
+
+
+def _place(local: Local, jars: Path) -> dict[str, str]:
+    """What belongs to this machine."""
+    scratch = (
+        {}
+        if local.scratch is None
+        else {
+            "spark.local.dir": str(local.scratch / "spill"),
+            "spark.sql.warehouse.dir": str(local.scratch / "warehouse"),
+        }
+    )
+    return {
+        "spark.master": f"local[{local.cores}]",
+        "spark.driver.memory": local.memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": str(local.progress).lower(),
+        "spark.sql.shuffle.partitions": str(local.partitions),
+        "spark.databricks.delta.snapshotPartitions": "2",
+        "spark.jars": ",".join(str(jars / name) for name in jar_names((PACKAGE / "jars.sha256").read_text())),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PACKAGE / 'log4j2.properties'} "
+        "-XX:+UseSerialGC -XX:-UsePerfData",
+        **scratch,
+    }

@@ -1,0 +1,1 @@
+"""Data frames to data frames: no arguments, no files, no Kafka."""

@@ -1,0 +1,83 @@
+"""Which records a group has applied to its table: its inputs and retries, without what it has set aside.
+
+The headers are those of dead letters. A letter says where its record first stood, and which attempt has failed; a
+record of an input is attempt 1 of itself, a letter that was sent again says in its headers how often it had failed.
+"""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+PREFIX = "streamtable-"
+RECORD = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
+ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "attempt"]
+
+
+def letters(records: DataFrame) -> DataFrame:
+    """The records of a dead-letter topic that are dead letters: where each one's record first stood, and which attempt failed.
+
+    Args:
+        records: `topic`, `partition`, `offset`, `key`, `value`, `headers`.
+
+    Returns:
+        `origin_topic`, `origin_partition`, `origin_offset`, `attempt`; each once.
+    """
+    return records.select(*_origin(failed=0)).where("origin_topic IS NOT NULL").distinct()
+
+
+def applied(
+    records: DataFrame, retries: Sequence[str], inputs: Sequence[str], set_aside: DataFrame
+) -> DataFrame:
+    """The records of a group's inputs and of its retry topics that it has not set aside.
+
+    Args:
+        records: of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
+        retries: the names of the retry topics: one, or also that of the group from which its table was rebuilt.
+        inputs: the names of the others.
+        set_aside: what `letters` returns.
+
+    Returns:
+        The columns of `records`, with `input`: the topic as which a record counts.
+    """
+    plain = records.where(fn.col("topic").isin(*inputs)).select(
+        *RECORD,
+        fn.col("topic").alias("origin_topic"),
+        fn.col("partition").alias("origin_partition"),
+        fn.col("offset").alias("origin_offset"),
+        fn.lit(1).alias("attempt"),
+    )
+    again = (
+        records.where(fn.col("topic").isin(*retries))
+        .select(*RECORD, *_origin(failed=1))
+        # Else the group refuses it: its row would be in another partition's table, or it is no event of the group.
+        .where(fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition")))
+    )
+    left = plain.unionByName(again).join(set_aside, ORIGIN, "left_anti")
+    return left.select(*RECORD, fn.col("origin_topic").alias("input"))
+
+
+def _origin(*, failed: int) -> list[Column]:
+    """Where a record first stood, and the attempt that it is about, `failed` more than its headers say."""
+    whole = (
+        _header("origin-topic").isNotNull()
+        & _number("origin-partition").isNotNull()
+        & _number("origin-offset").isNotNull()
+    )
+    attempt = fn.coalesce(_number("attempt"), fn.lit(1)) + failed
+    return [
+        fn.when(whole, _header("origin-topic")).alias("origin_topic"),
+        _number("origin-partition").cast("int").alias("origin_partition"),
+        _number("origin-offset").alias("origin_offset"),
+        attempt.cast("int").alias("attempt"),
+    ]
+
+
+def _header(name: str) -> Column:
+    """The last one of this name, as the group takes it."""
+    named = fn.filter("headers", lambda header: header["key"] == PREFIX + name)
+    return fn.try_element_at(named, fn.lit(-1))["value"].cast("string")
+
+
+def _number(name: str) -> Column:
+    return _header(name).try_cast("bigint")

@@ -1,0 +1,272 @@
+"""Avro bytes of a topic to columns by their writer's schema, and back; what cannot be decoded gets a reason, not an error.
+
+All of it happens inside of Spark's own Java. What Spark's Avro functions let pass is caught here. They give nulls for a
+body that is cut short, ignore bytes behind it, and pass on text that is not UTF-8. So
+
+- each value is decoded as the first field of a record of its own. The second is a checksum of the body, which is put
+  behind it: it comes out null where decoding has failed, and as it went in only if the value ends where the body ends;
+- where a value has but one encoding (no arrays and maps in it), it is encoded again and must give the same bytes;
+- texts must be UTF-8.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.sql.avro.functions import from_avro, to_avro
+
+from contracts.schema import RecordSchema
+
+SINGLE_OBJECT: Final = b"\xc3\x01"
+FINGERPRINT_BYTES: Final = 8
+CONFLUENT: Final = b"\x00"
+ID_BYTES: Final = 4
+TO_THE_END: Final = (1 << 31) - 1
+CHECK: Final = {"name": "check", "type": {"type": "fixed", "name": "Check", "size": 16}}
+
+
+@dataclass(frozen=True)
+class Framing:
+    """How the values of a topic say which schema they were written with.
+
+    Attributes:
+        reader: JSON text of the schema to which all are resolved.
+        writers: the bytes in front of a body -> JSON text of the schema that the body was written with. All of one
+            length; a single empty one means that the values are bodies alone.
+        magic: the bytes with which each value of this framing begins.
+    """
+
+    reader: str
+    writers: Mapping[bytes, str]
+    magic: bytes = b""
+
+    def __post_init__(self) -> None:
+        if len({len(prefix) for prefix in self.writers}) != 1:
+            raise ValueError("the prefixes of one framing have one length, and there is at least one")
+
+    @property
+    def prefix_bytes(self) -> int:
+        """How many bytes stand in front of each body."""
+        return len(next(iter(self.writers)))
+
+
+def single_object(reader: str, older: Iterable[str] = ()) -> Framing:
+    """C3 01, the fingerprint of the writer's schema, the body: how the services write.
+
+    Args:
+        reader: JSON text of the schema to read with.
+        older: JSON texts of the other schemas that values may be written with.
+    """
+    return Framing(reader, {fingerprint_prefix(text): text for text in (*older, reader)}, SINGLE_OBJECT)
+
+
+def released(record: RecordSchema[Any]) -> Framing:
+    """Every version of a record that was ever released, read as the present one."""
+    return single_object(record.schema, record.history)
+
+
+def plain(reader: str, writer: str | None = None) -> Framing:
+    """Bodies alone, all written with one schema; None: the reader's."""
+    return Framing(reader, {b"": writer or reader})
+
+
+def confluent(reader: str, writers: Mapping[int, str]) -> Framing:
+    """00, the id under which a registry knows the writer's schema (4 bytes, big-endian), the body."""
+    prefixes = {CONFLUENT + number.to_bytes(ID_BYTES, "big"): text for number, text in writers.items()}
+    return Framing(reader, prefixes, CONFLUENT)
+
+
+def fingerprint_prefix(schema: str) -> bytes:
+    """C3 01 and the little-endian CRC-64-AVRO of the parsing canonical form of a schema."""
+    avro = _avro()
+    parsed = avro.Schema.Parser().parse(schema)
+    return SINGLE_OBJECT + bytes(avro.SchemaNormalization.parsingFingerprint("CRC-64-AVRO", parsed))
+
+
+def decode(frame: DataFrame, framing: Framing, value: str = "value") -> DataFrame:
+    """Add what the bytes of a column say, or why they say nothing.
+
+    Args:
+        frame: with a binary column.
+        framing: how the bytes are to be read.
+        value: name of the column.
+
+    Returns:
+        The frame and two columns: `decoded`, of the reader schema's type, null where there is a reason; `reason`, text,
+        null where the value was decoded.
+    """
+    columns = frame.columns
+    data = fn.col(f"`{value}`")
+    size = framing.prefix_bytes
+    frame = frame.withColumns(
+        {
+            "_prefix": fn.substring(data, 1, size),
+            "_body": fn.when(data.isNotNull(), fn.substring(data, size + 1, TO_THE_END)),
+        }
+    ).withColumn("_check", fn.unhex(fn.md5("_body")))
+    steps = [_Writer(number, prefix, text) for number, (prefix, text) in enumerate(framing.writers.items())]
+    frame = frame.withColumns({step.read: step.as_written() for step in steps})
+    frame = frame.withColumns({step.fault: step.verdict() for step in steps})
+    frame = frame.withColumns({step.resolved: step.resolve(framing.reader) for step in steps})
+    known = _any(fn.col("_prefix") == fn.lit(prefix) for prefix in framing.writers)
+    reason = (
+        fn.when(data.isNull(), fn.lit("no value"))
+        .when(fn.length(data) < size, fn.lit(f"shorter than the {size} bytes in front of a body"))
+        .when(
+            fn.substring(data, 1, len(framing.magic)) != fn.lit(framing.magic),
+            fn.lit(f"does not begin with {framing.magic.hex(' ').upper()}"),
+        )
+        .when(~known, fn.concat(fn.lit("schema not known: "), fn.hex("_prefix")))
+        .otherwise(fn.coalesce(*[fn.col(step.fault) for step in steps]))
+    )
+    resolved = fn.coalesce(*[fn.col(step.resolved) for step in steps])
+    frame = frame.withColumns({"_reason": reason, "_resolved": resolved})
+    unresolved = fn.when(
+        fn.col("_reason").isNull() & fn.col("_resolved.check").isNull(),
+        fn.lit("does not resolve to the reader's schema"),
+    )
+    return frame.select(
+        *[fn.col(f"`{name}`") for name in columns],
+        fn.col("_resolved.value").alias("decoded"),
+        fn.coalesce("_reason", unresolved).alias("reason"),
+    )
+
+
+def encode(value: Column, schema: str, prefix: bytes) -> Column:
+    """The bytes of values that are not null, as the services write them.
+
+    Args:
+        value: of the schema's type; a record's fields are found by their names.
+        schema: JSON text.
+        prefix: what stands in front of each body, see `fingerprint_prefix`.
+    """
+    return fn.concat(fn.lit(prefix), to_avro(fn.struct(value.alias("value")), _wrapped(schema)))
+
+
+class _Writer:
+    """The columns of what one writer's schema makes of the bodies that name it; null for all other bodies."""
+
+    def __init__(self, number: int, prefix: bytes, schema: str) -> None:
+        self.read, self.fault, self.resolved = f"_read{number}", f"_fault{number}", f"_resolved{number}"
+        self._mine = fn.col("_body").isNotNull() & (fn.col("_prefix") == fn.lit(prefix))
+        self._schema = schema
+
+    def as_written(self) -> Column:
+        body = fn.when(self._mine, fn.concat("_body", "_check"))
+        return from_avro(body, _wrapped(self._schema, CHECK), {"mode": "PERMISSIVE"})
+
+    def verdict(self) -> Column:
+        """Null: nothing is wrong."""
+        read, tree = fn.col(self.read), _spelled_out(json.loads(self._schema), {})
+        value = read["value"]
+        reason = fn.when(read["check"].isNull(), fn.lit("cut short, or malformed")).when(
+            read["check"] != fn.col("_check"), fn.lit("bytes are left over behind the value")
+        )
+        if _has_one_encoding(tree):
+            again = to_avro(fn.struct(value.alias("value")), _wrapped(self._schema))
+            reason = reason.when(again != fn.col("_body"), fn.lit("not encoded as Avro encodes such a value"))
+        texts = _valid_texts(value, tree)
+        if texts is not None:
+            reason = reason.when(~fn.coalesce(texts, fn.lit(True)), fn.lit("holds text that is not UTF-8"))
+        return fn.when(self._mine, reason)
+
+    def resolve(self, reader: str) -> Column:
+        """The value in the reader's schema, and the checksum; null for bodies that are not right."""
+        right = self._mine & fn.col(self.fault).isNull()
+        if json.loads(self._schema) == json.loads(reader):
+            return fn.when(right, fn.col(self.read))
+        options = {"mode": "PERMISSIVE", "avroSchema": _wrapped(reader, CHECK)}
+        body = fn.when(right, fn.concat("_body", "_check"))
+        return from_avro(body, _wrapped(self._schema, CHECK), options)
+
+
+def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
+    """A record with this field, and more: its bytes are those of its fields."""
+    fields: Sequence[Mapping[str, Any]] = [{"name": "value", "type": json.loads(schema)}, *more]
+    return json.dumps({"type": "record", "name": "Wrapped", "fields": fields})
+
+
+def _spelled_out(tree: Any, known: dict[str, Any]) -> Any:
+    """A schema whose types are defined wherever they are used; in JSON only the first use has the definition."""
+    if isinstance(tree, list):
+        return [_spelled_out(branch, known) for branch in tree]
+    if isinstance(tree, str):
+        return known.get(tree.rpartition(".")[2], tree)
+    parts = {name: _spelled_out(tree[name], known) for name in ("items", "values") if name in tree}
+    if tree["type"] == "record":
+        parts["fields"] = [entry | {"type": _spelled_out(entry["type"], known)} for entry in tree["fields"]]
+    spelled = {**tree, **parts}
+    if "name" in tree:
+        known[tree["name"].rpartition(".")[2]] = spelled
+    return spelled
+
+
+def _has_one_encoding(tree: Any) -> bool:
+    """Whether equal values always have equal bytes: arrays and maps may be cut into blocks anywhere."""
+    if isinstance(tree, list):
+        return all(_has_one_encoding(branch) for branch in tree)
+    if not isinstance(tree, dict):
+        return True
+    if tree["type"] in ("array", "map"):
+        return False
+    if tree["type"] == "record":
+        return all(_has_one_encoding(entry["type"]) for entry in tree["fields"])
+    return _has_one_encoding(tree["type"]) if isinstance(tree["type"], list | dict) else True
+
+
+def _valid_texts(value: Column, tree: Any) -> Column | None:
+    """Whether all texts in a value are UTF-8; None: there are none. Null counts as valid."""
+    if isinstance(tree, list):
+        return _valid_branches(value, [branch for branch in tree if branch != "null"])
+    kind = tree["type"] if isinstance(tree, dict) else tree
+    if kind == "string":
+        return fn.is_valid_utf8(value)
+    if kind == "record":
+        return _every(_valid_texts(value[entry["name"]], entry["type"]) for entry in tree["fields"])
+    if kind == "array":
+        return _all_items(value, tree["items"])
+    if kind == "map":
+        keys = fn.forall(fn.map_keys(value), fn.is_valid_utf8)
+        return _every([keys, _all_items(fn.map_values(value), tree["values"])])
+    return _valid_texts(value, kind) if isinstance(kind, list | dict) else None
+
+
+def _valid_branches(value: Column, branches: Sequence[Any]) -> Column | None:
+    """Of a union: Spark has one column for null and one other branch, and else one field for each."""
+    if len(branches) == 1:
+        return _valid_texts(value, branches[0])
+    return _every(_valid_texts(value[f"member{n}"], branch) for n, branch in enumerate(branches))
+
+
+def _all_items(value: Column, tree: Any) -> Column:
+    def valid(item: Column) -> Column:
+        texts = _valid_texts(item, tree)
+        return fn.lit(True) if texts is None else fn.coalesce(texts, fn.lit(True))
+
+    return fn.forall(value, valid)
+
+
+def _every(checks: Iterable[Column | None]) -> Column | None:
+    found = [fn.coalesce(check, fn.lit(True)) for check in checks if check is not None]
+    if not found:
+        return None
+    result = found[0]
+    for check in found[1:]:
+        result = result & check
+    return result
+
+
+def _any(checks: Iterable[Column]) -> Column:
+    first, *others = checks
+    for check in others:
+        first = first | check
+    return first
+
+
+def _avro() -> Any:
+    session = SparkSession.getActiveSession()
+    assert session is not None, "columns are made when there is a session"
+    return session._jvm.org.apache.avro  # type: ignore[union-attr]  # noqa: SLF001 - Avro itself knows its canonical form

@@ -1,0 +1,61 @@
+"""The changelog of a group's table: the rows that it holds, what to write so that it holds others, and their digest.
+
+Everywhere a row is (partition, key, value): a key belongs to the partition in which its events are, so rows of the same
+key in two partitions are two rows, as for the processor.
+"""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+ROW = ["partition", "key", "value"]
+
+
+def rows_held(records: DataFrame) -> DataFrame:
+    """The rows after all these records: of each key the value of the last one, unless that is null.
+
+    Args:
+        records: `partition`, `offset`, `key`, `value` (bytes).
+
+    Returns:
+        `partition`, `key`, `value`.
+    """
+    last = (
+        records.where("key IS NOT NULL")
+        .groupBy("partition", "key")
+        .agg(fn.max_by("value", "offset").alias("value"))
+    )
+    return last.where("value IS NOT NULL")
+
+
+def changes(wanted: DataFrame, held: DataFrame) -> DataFrame:
+    """The records after which a changelog that held `held` holds `wanted`: nothing for rows that stay as they are.
+
+    Args:
+        wanted: `partition`, `key`, `value`, each key of a partition once.
+        held: the same.
+
+    Returns:
+        `partition`, `key`, `value`; a null value deletes the key.
+    """
+    new = wanted.select(*ROW, fn.lit(True).alias("there"))
+    old = held.select("partition", "key", fn.col("value").alias("old"))
+    return (
+        new.join(old, ["partition", "key"], "full_outer")
+        .where("there IS NULL OR old IS NULL OR value <> old")
+        .select(*ROW)
+    )
+
+
+def digests(rows: DataFrame) -> DataFrame:
+    """The number of rows of each partition, and a digest of all their bytes that does not depend on their order.
+
+    Args:
+        rows: `partition`, `key`, `value`, each key of a partition once.
+
+    Returns:
+        `partition`, `rows`, `digest` (16 hexadecimal digits); nothing of partitions without rows.
+    """
+    each = fn.xxhash64(fn.length("key"), "key", "value")
+    return rows.groupBy("partition").agg(
+        fn.count("*").alias("rows"), fn.lower(fn.lpad(fn.hex(fn.bit_xor(each)), 16, "0")).alias("digest")
+    )

@@ -1,0 +1,32 @@
+"""Clicks, in batch."""
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from streamtable_spark.transforms.layers import day_of
+
+
+def per_user(clicks: DataFrame) -> DataFrame:
+    """What the table of click-count holds after the same records: every record counts, a repeated event too.
+
+    Args:
+        clicks: silver of user-clicks.
+
+    Returns:
+        `user_id`, `clicks`.
+    """
+    return clicks.groupBy(fn.col("key").alias("user_id")).agg(fn.count("*").alias("clicks"))
+
+
+def per_day(clicks: DataFrame) -> DataFrame:
+    """How often each user has clicked on each day, by the clicks' own time; a repeated event counts once.
+
+    Args:
+        clicks: silver of user-clicks.
+
+    Returns:
+        `user_id`, `day` (in UTC; null for times that no calendar has), `clicks`.
+    """
+    first = clicks.where(~fn.col("repeat"))
+    by = (fn.col("key").alias("user_id"), day_of(fn.col("event.at")).alias("day"))
+    return first.groupBy(*by).agg(fn.count("*").alias("clicks"))

@@ -1,0 +1,54 @@
+"""Two versions of a table, key by key."""
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as fn
+
+MISSING, EXTRA, DIFFERENT, UNREADABLE = "missing", "extra", "different", "unreadable"
+
+
+def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -> DataFrame:
+    """The keys whose rows are not the same.
+
+    Args:
+        expected: `partition`, `key`, `row` (a struct with the field `value`), each key of a partition once.
+        live: the same, and `value` (bytes); `row` is null where they could not be decoded.
+        compared: the fields of the rows' values that must agree; none: the values themselves.
+
+    Returns:
+        `partition`, `key`, `difference` (missing: expected and not there; extra: there and not expected; different;
+        unreadable: the live bytes are no row), `expected` and `live` (the rows as JSON, null where there is none),
+        `live_value` (bytes).
+    """
+    left = expected.select("partition", "key", fn.col("row").alias("expected"))
+    right = live.select("partition", "key", fn.col("row").alias("live"), fn.col("value").alias("live_value"))
+    joined = left.join(right, ["partition", "key"], "full_outer")
+    kind = (
+        fn.when(fn.col("live_value").isNull(), MISSING)
+        .when(fn.col("live").isNull(), UNREADABLE)
+        .when(fn.col("expected").isNull(), EXTRA)
+        .when(~_same(compared), DIFFERENT)
+    )
+    return (
+        joined.withColumn("difference", kind)
+        .where("difference IS NOT NULL")
+        .select(
+            "partition",
+            "key",
+            "difference",
+            fn.to_json("expected").alias("expected"),
+            fn.to_json("live").alias("live"),
+            "live_value",
+        )
+    )
+
+
+def _same(compared: Sequence[str]) -> Column:
+    expected, live = fn.col("expected")["value"], fn.col("live")["value"]
+    if not compared:
+        return expected.eqNullSafe(live)
+    same = fn.lit(True)
+    for field in compared:
+        same = same & expected[field].eqNullSafe(live[field])
+    return same

@@ -1,0 +1,108 @@
+"""The reach of a URL: how many different people follow somebody who has tweeted it.
+
+Joining each tweet with each follower makes a row for every pair, many times more than there is to read. So followers
+are gathered for each author first, as sets or as sketches, and what is joined is one row for each author and URL.
+"""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+BUCKETS: Final = 64
+LG_K: Final = 12
+
+
+def followers(follows: DataFrame) -> DataFrame:
+    """Who follows whom after all events: the latest of an author and a follower counts, of one time the one that says yes.
+
+    Args:
+        follows: silver of the topic of follows.
+
+    Returns:
+        `author`, `follower`.
+    """
+    last = fn.max(fn.struct("event.at", "event.follows"))
+    now = follows.groupBy("event.author", "event.follower").agg(last.alias("last"))
+    return now.where("last.follows").select("author", "follower")
+
+
+def tweeted(tweets: DataFrame) -> DataFrame:
+    """Which authors stand behind which URL: a tweet that was deleted never counts again.
+
+    Args:
+        tweets: silver of the topic of tweets.
+
+    Returns:
+        `author`, `url`, each pair once.
+    """
+    first = fn.min_by("event.url", fn.struct("partition", "offset"))
+    deleted = fn.max(fn.col("event.url").isNull())
+    each = tweets.groupBy("event.author", "event.id").agg(first.alias("url"), deleted.alias("deleted"))
+    return each.where(~fn.col("deleted")).select("author", "url").distinct()
+
+
+def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> DataFrame:
+    """The number of different followers.
+
+    Args:
+        tweeted: `author`, `url`, each pair once.
+        followers: `author`, `follower`, each pair once.
+        buckets: into which followers are divided, so that the set of a well-known author never has to fit in one row.
+
+    Returns:
+        `url`, `reach`; 0 for a URL whose authors nobody follows.
+    """
+    sets = (
+        followers.withColumn("bucket", fn.pmod(fn.xxhash64("follower"), fn.lit(buckets)))
+        .groupBy("author", "bucket")
+        .agg(fn.collect_set("follower").alias("set"))
+    )
+    union = fn.array_distinct(fn.flatten(fn.collect_list("set")))
+    parts = tweeted.join(sets, "author").groupBy("url", "bucket").agg(fn.size(union).alias("part"))
+    counted = parts.groupBy("url").agg(fn.sum("part").alias("reach"))
+    return _all_urls(tweeted, counted)
+
+
+def sketched(tweeted: DataFrame, followers: DataFrame, lg_k: int = LG_K) -> DataFrame:
+    """Estimates of the same number, by two sketches.
+
+    Args:
+        tweeted: see `exact`.
+        followers: see `exact`.
+        lg_k: the size of a sketch is 2 to the power of this; 12: errors of about 1.6 %.
+
+    Returns:
+        `url`, `hll`, `theta`.
+    """
+    sketches = followers.groupBy("author").agg(
+        fn.hll_sketch_agg("follower", lg_k).alias("hll"), fn.theta_sketch_agg("follower", lg_k).alias("theta")
+    )
+    counted = (
+        tweeted.join(sketches, "author")
+        .groupBy("url")
+        .agg(
+            fn.hll_sketch_estimate(fn.hll_union_agg("hll")).alias("hll"),
+            fn.theta_sketch_estimate(fn.theta_union_agg("theta", lg_k)).alias("theta"),
+        )
+    )
+    return _all_urls(tweeted, counted)
+
+
+def compared(tweeted: DataFrame, followers: DataFrame) -> DataFrame:
+    """Exact numbers and estimates side by side.
+
+    Returns:
+        `url`, `reach`, `hll`, `theta`, `hll_error`, `theta_error`: parts of the exact number, 0.01 is one too many in
+        a hundred; null where that number is 0.
+    """
+    both = exact(tweeted, followers).join(sketched(tweeted, followers), "url")
+    for name in ("hll", "theta"):
+        both = both.withColumn(
+            f"{name}_error", fn.try_divide(fn.col(name) - fn.col("reach"), fn.col("reach"))
+        )
+    return both
+
+
+def _all_urls(tweeted: DataFrame, counted: DataFrame) -> DataFrame:
+    return tweeted.select("url").distinct().join(counted, "url", "left").na.fill(0)

@@ -1,0 +1,147 @@
+"""The tables of the scenarios, computed from history: what a processor keeps up to date, as a query.
+
+Events are grouped by partition and key, as a processor sees them: a key that some program has sent to a wrong partition
+has a row there too.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as fn
+
+from contracts.records import USER_CLICK, USER_STATUS, USER_STATUS_UPDATE
+from contracts.schema import RecordSchema
+from streamtable_spark.transforms.avro import decode, encode, fingerprint_prefix, released, single_object
+
+PLACE = ["partition", "key"]
+_VERSION = re.compile(r"-v[0-9]+")
+
+
+@dataclass(frozen=True)
+class GroupTable:
+    """What is needed to compute a group's table.
+
+    Attributes:
+        name: of the scenario, which is also its group's usual name.
+        inputs: the record of each topic whose events make rows.
+        context: the record of each further topic that is needed to compute rows.
+        joins: topics whose offsets the group commits beside those of its inputs: the tables that it joins.
+        value: Avro schema of a row, as JSON; `older` holds those of its other released versions.
+        compared: the fields in which two versions of a row must agree. A field that depends on when the processor met
+            an event is left out.
+        rows: from events by topic (see `events`) to `partition`, `key`, `row` (a struct with the field `value`),
+            `events` and `unfit` (how many the key has had); `row` is null for keys of unfit ones only.
+    """
+
+    name: str
+    inputs: Mapping[str, RecordSchema[Any]]
+    value: str
+    compared: tuple[str, ...]
+    rows: Callable[[Mapping[str, DataFrame]], DataFrame]
+    context: Mapping[str, RecordSchema[Any]] = field(default_factory=dict)
+    joins: tuple[str, ...] = ()
+    older: tuple[str, ...] = ()
+
+
+def events(records: DataFrame, schema: RecordSchema[Any]) -> DataFrame:
+    """Records to events.
+
+    Args:
+        records: with at least `partition`, `key`, `value`, `timestamp`.
+        schema: of the values, which may be written with any released version of it.
+
+    Returns:
+        The columns of `records`, with `event` (a struct; null for records that no handler may see: without key or
+        value, with a key that is no text, with bytes that do not decode).
+    """
+    read = decode(records, released(schema)).drop("reason")
+    legal = fn.is_valid_utf8(fn.col("key").cast("string"))
+    return read.withColumn("event", fn.when(legal, fn.col("decoded"))).drop("decoded")
+
+
+def values(rows: DataFrame, table: GroupTable) -> DataFrame:
+    """Rows as they stand in the changelog: `partition`, `key`, `value` (bytes)."""
+    value = encode(fn.col("row")["value"], table.value, fingerprint_prefix(table.value))
+    return rows.where("row IS NOT NULL").select(*PLACE, value.alias("value"))
+
+
+def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
+    """The opposite: `partition`, `key`, `value`, and `row`, null where the bytes are no row."""
+    read = decode(held, single_object(table.value, table.older))
+    row = fn.struct(fn.col("decoded").alias("value"))
+    return read.select(*PLACE, "value", fn.when(fn.col("reason").isNull(), row).alias("row"))
+
+
+def count_clicks(by_topic: Mapping[str, DataFrame]) -> DataFrame:
+    """One count a user."""
+    counted = by_topic["user-clicks"].groupBy(*PLACE).agg(*_tally())
+    return counted.withColumn(
+        "row", fn.when(fn.col("events") > 0, fn.struct(fn.col("events").alias("value")))
+    )
+
+
+def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
+    """The latest status of each user by (time, id, text), with the clicks that had come before it did.
+
+    The processor joins each update with the clicks that were counted when it was processed. Here they are those whose
+    records have no later timestamp than the update's: the same if neither of the two groups has ever been behind.
+    """
+    updates = by_topic["user-status-updates"]
+    rank = fn.struct("event.at", "event.id", "event.status", (-fn.unix_micros("timestamp")).alias("first"))
+    latest = updates.groupBy(*PLACE).agg(
+        *_tally(), fn.max(fn.when(fn.col("event").isNotNull(), rank)).alias("last")
+    )
+    clicks = (
+        by_topic["user-clicks"]
+        .where("event IS NOT NULL")
+        .select(*PLACE, fn.unix_micros("timestamp").alias("time"))
+    )
+    marks = latest.where("last IS NOT NULL").select(*PLACE, (-fn.col("last")["first"]).alias("until"))
+    counted = (
+        marks.join(clicks, PLACE, "left")
+        .groupBy(*PLACE)
+        .agg(fn.count(fn.when(fn.col("time") <= fn.col("until"), 1)).alias("clicks"))
+    )
+    row = fn.struct(
+        fn.col("last")["status"].alias("status"),
+        fn.col("last")["at"].alias("at"),
+        fn.col("last")["id"].alias("id"),
+        fn.coalesce("clicks", fn.lit(0)).alias("clicks"),
+    )
+    return latest.join(counted, PLACE, "left").select(
+        *PLACE,
+        "events",
+        "unfit",
+        fn.when(fn.col("last").isNotNull(), fn.struct(row.alias("value"))).alias("row"),
+    )
+
+
+TABLES: Mapping[str, GroupTable] = {
+    table.name: table
+    for table in (
+        GroupTable("click-count", {"user-clicks": USER_CLICK}, '"long"', (), count_clicks),
+        GroupTable(
+            "user-status",
+            {"user-status-updates": USER_STATUS_UPDATE},
+            USER_STATUS.schema,
+            ("status", "at", "id"),
+            latest_statuses,
+            context={"user-clicks": USER_CLICK},
+            joins=("click-count-table",),
+            older=USER_STATUS.history,
+        ),
+    )
+}
+"""By name."""
+
+
+def table_named(group: str) -> GroupTable | None:
+    """That of a group which has a scenario's name, or that with a version behind it: `click-count-v2`."""
+    return TABLES.get(group) or TABLES.get(_VERSION.sub("", group))
+
+
+def _tally() -> list[Any]:
+    return [fn.count("event").alias("events"), fn.count(fn.when(fn.col("event").isNull(), 1)).alias("unfit")]

@@ -1,0 +1,25 @@
+"""One Spark session for all tests of this folder in a process: it takes longer to start than most of them run."""
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamtable_spark.session import Local, connect
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """Quiet, local, two threads."""
+    session = connect("tests", Local(partitions=2, scratch=tmp_path_factory.mktemp("spark")))
+    yield session
+    session.stop()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give every test that asks for Spark the time that it takes to start, and let its bridge to Java leave sockets open."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
+            item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))

@@ -1,0 +1,39 @@
+from pyspark.sql import SparkSession
+
+from streamtable_spark.transforms.differences import differences
+
+ROW = "row struct<value: struct<a: bigint, b: bigint>>"
+
+
+def test_every_kind_of_difference_is_found_and_equal_rows_are_not(spark: SparkSession) -> None:
+    expected = spark.createDataFrame(
+        [
+            (0, b"same", ((1, 1),)),
+            (0, b"other", ((1, 1),)),
+            (0, b"missing", ((1, 1),)),
+            (0, b"bad", ((1, 1),)),
+        ],
+        f"partition int, key binary, {ROW}",
+    )
+    live = spark.createDataFrame(
+        [
+            (0, b"same", ((1, 2),), b"-"),
+            (0, b"other", ((2, 1),), b"-"),
+            (0, b"bad", None, b"!"),
+            (1, b"same", ((1, 1),), b"-"),
+        ],
+        f"partition int, key binary, {ROW}, value binary",
+    )
+
+    def found(*compared: str) -> dict[tuple[int, bytes], str]:
+        rows = differences(expected, live, compared).collect()
+        return {(row["partition"], bytes(row["key"])): row["difference"] for row in rows}
+
+    always = {
+        (0, b"other"): "different",
+        (0, b"missing"): "missing",
+        (0, b"bad"): "unreadable",
+        (1, b"same"): "extra",
+    }
+    assert found("a") == always
+    assert found() == {**always, (0, b"same"): "different"}, "whole rows, when no fields are named"

@@ -1,0 +1,96 @@
+import pytest
+
+from streamtable.engine.position import TablePosition as TheirPosition
+from streamtable_spark.errors import ConfigurationError, InputLost
+from streamtable_spark.jobs.history import whole
+from streamtable_spark.jobs.positions import (
+    Committed,
+    Cut,
+    Place,
+    Span,
+    TablePosition,
+    check_within,
+    cut_of,
+    parse_until,
+)
+
+TWO = {"clicks": 2}
+
+
+def committed(first: Committed | None, second: Committed | None) -> dict[Place, Committed | None]:
+    return {Place("clicks", 0): first, Place("clicks", 1): second}
+
+
+def test_the_engine_reads_the_metadata_that_is_written_and_the_other_way_round() -> None:
+    assert TheirPosition.decode(TablePosition(57).encode()) == TheirPosition(57, exact=True)
+    assert TablePosition.decode(TheirPosition(57, exact=False).encode()) == TablePosition(57, exact=False)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "[]", "7", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}']
+)
+def test_metadata_of_somebody_else_is_no_position(text: str) -> None:
+    assert TablePosition.decode(text) is None
+
+
+def test_until_names_the_offsets_of_all_partitions() -> None:
+    assert parse_until("now", TWO) is None
+    assert parse_until('{"clicks": {"0": 5, "1": 0}}', TWO) == {"clicks": {0: 5, 1: 0}}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "neither 'now' nor JSON"),
+        ("[1]", "offsets by topic"),
+        ("{}", "offsets by topic"),
+        ('{"x": {"0": 1}}', "'x' is no input"),
+        ('{"clicks": 5}', "offsets by partition"),
+        ('{"clicks": {"0": 5}}', "'1' is missing"),
+        ('{"clicks": {"0": 5, "1": 5, "2": 5}}', "'2' is none of its partitions"),
+        ('{"clicks": {"0": 5, "01": 5, "1": 5}}', "'01' is none of its partitions"),
+        ('{"clicks": {"0": 5, "0": 6, "1": 5}}', "twice"),
+        ('{"clicks": {"0": 1.5, "1": 5}}', "1.5 is no offset"),
+        ('{"clicks": {"0": true, "1": 5}}', "true is no offset"),
+        ('{"clicks": {"0": "latest", "1": 5}}', "is no offset"),
+        ('{"clicks": {"0": -2, "1": -1}}', "-2 is no offset"),
+        ("[" * 100_000, "neither 'now' nor JSON"),
+    ],
+)
+def test_an_until_that_does_not_fit_is_refused_with_the_place(text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        parse_until(text, TWO)
+    assert said in str(raised.value)
+
+
+def test_offsets_beyond_the_end_are_refused_with_both_numbers() -> None:
+    check_within({"clicks": {0: 5}}, {"clicks": {0: 5}})
+    with pytest.raises(ConfigurationError, match=r"clicks\[0\] is wanted up to 6, .* ends at 5"):
+        check_within({"clicks": {0: 6}}, {"clicks": {0: 5}})
+
+
+def test_a_cut_is_what_was_committed_with_the_table_of_that_moment() -> None:
+    metadata = '{"changelog": 9, "exact": true}'
+    assert cut_of("g", committed(Committed(5, metadata), None), ["clicks"]) == Cut(
+        {"clicks": {0: 5, 1: 0}}, {0: 9, 1: 0}
+    )
+
+
+@pytest.mark.parametrize(
+    ("first", "said"),
+    [
+        (None, "no committed offsets"),
+        (Committed(5, ""), "a tool has set the offset"),
+        (Committed(5, '{"changelog": 9, "exact": false}'), "at least once"),
+    ],
+)
+def test_a_group_without_exact_positions_has_no_cut(first: Committed | None, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        cut_of("g", committed(first, None), ["clicks"])
+
+
+def test_history_that_has_lost_its_beginning_is_refused_unless_that_is_accepted() -> None:
+    ends, starts = {"clicks": {0: 9, 1: 4}}, {"clicks": {0: 3, 1: 4}}
+    with pytest.raises(InputLost, match=r"clicks\[0\] begins at offset 3.*1 other"):
+        whole(ends, starts, allow_missing=False)
+    assert whole(ends, starts, allow_missing=True) == {"clicks": {0: Span(3, 9), 1: Span(4, 4)}}

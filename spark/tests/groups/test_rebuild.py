@@ -1,0 +1,324 @@
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException
+from pyspark.sql import SparkSession
+
+from contracts.records import USER_STATUS, USER_STATUS_UPDATE, UserStatusUpdate
+from streamtable import Avro
+from streamtable.partitioner import partition_for
+from streamtable_spark.jobs import reconcile
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.manifest import Manifest, load
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.rebuild import STAGES, Wanted, main, rebuild
+from streamtable_spark.jobs.report import Report
+from streamtable_spark.jobs.running import Source, ended
+from streamtable_spark.transforms.tables import TABLES
+
+pytestmark = pytest.mark.timeout(600)
+POINTS = ("begun", "fenced", "computed", "written", "fenced again", "read back", "committed")
+
+
+class Crashed(Exception):
+    pass
+
+
+class Rebuilds:
+    """Rebuilds click-count as another group."""
+
+    def __init__(self, spark: SparkSession, stage: Any) -> None:
+        self.spark = spark
+        self.stage = stage
+
+    def manifest(self, as_group: str) -> Path:
+        path: Path = self.stage.folder / f"{as_group}.json"
+        return path
+
+    def run(self, as_group: str, reached: Callable[[str], None] = lambda _: None, **more: Any) -> Manifest:
+        source = more.pop("source", Source("click-count", TABLES["click-count"], {}))
+        wanted = Wanted(source, as_group, self.manifest(as_group), **more)
+        with Cluster(self.stage.servers) as cluster:
+            return rebuild(
+                lambda: self.spark,
+                cluster,
+                wanted,
+                Progress(STAGES, StringIO(), lambda: 0.0),
+                now=lambda: datetime(2026, 3, 1, tzinfo=UTC),
+                reached=reached,
+            )
+
+    def audit(self, group: str, earlier: Manifest | None) -> Report:
+        source = Source(group, TABLES["click-count"], {})
+        wanted = reconcile.Wanted(source, self.stage.folder / "audit", earlier=earlier)
+        progress = Progress(reconcile.STAGES, StringIO(), lambda: 0.0)
+        with Cluster(self.stage.servers) as cluster:
+            return reconcile.reconcile(
+                lambda: self.spark, cluster, wanted, progress, now=lambda: datetime(2026, 3, 1, tzinfo=UTC)
+            )
+
+    def command(self, as_group: str, *more: str) -> int:
+        """The job as a command; it ends before it needs Spark, or the test is wrong."""
+        servers = ["--bootstrap-servers", self.stage.servers, "--manifest", str(self.manifest(as_group))]
+        return ended(main, [*servers, "--group", "click-count", "--as", as_group, *more])
+
+
+@pytest.fixture
+def rebuilds(spark: SparkSession, stage: Any) -> Rebuilds:
+    return Rebuilds(spark, stage)
+
+
+def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(
+    rebuilds: Rebuilds, stage: Any
+) -> None:
+    """Clicks arrive all the time; among them are aborted ones and such that cannot be read; a letter was sent again."""
+    stage.clicks(300)
+    stage.clicks(50, committed=False)
+    stage.produce("user-clicks", b"user-1", b"no click")
+    stage.produce("user-clicks", b"user-2", None)
+    stage.produce("user-clicks", b"\xff", stage.click()[1])
+    stage.produce("user-clicks", None, stage.click()[1])
+    old = stage.processor("click-count")
+    stage.wait(lambda: stage.table("click-count") == stage.truth)
+    # A letter of a record that could not be decoded, sent again with a value that can.
+    key = next(user for user in map(b"user-%d".__mod__, range(40)) if partition_for(user, 3) == 1)
+    headers = {
+        "origin-topic": b"user-clicks",
+        "origin-partition": b"1",
+        "origin-offset": b"7777",
+        "attempt": b"1",
+    }
+    stage.produce(
+        "click-count-retry",
+        key,
+        stage.click()[1],
+        1,
+        headers={f"streamtable-{name}": value for name, value in headers.items()},
+    )
+    stage.truth[key] += 1
+    stage.wait(lambda: stage.table("click-count") == stage.truth)
+    stage.group("click-count-v2")
+
+    stopped = threading.Event()
+
+    def keep_sending() -> None:
+        while not stopped.wait(0.3):
+            stage.clicks(5)
+
+    sender = threading.Thread(target=keep_sending)
+    sender.start()
+    try:
+        done = rebuilds.run("click-count-v2")
+        rebuilt = stage.table("click-count-v2")
+        new = stage.processor("click-count-v2")
+        stage.clicks(100)
+    finally:
+        stopped.set()
+        sender.join()
+    stage.wait(lambda: stage.table("click-count-v2") == stage.truth)
+    assert sum(rebuilt.values()) == done.counts["events"] >= 301
+    assert done.counts["unfit"] == 0, "all that cannot be read is in the dead letters"
+    assert stage.records("click-count-v2-dead-letters") == []
+    for partition, user, _ in stage.records("click-count-v2-table"):
+        assert partition == partition_for(user, 3), "views look for a key in one partition only"
+    # The letter that was sent again went to the old group: of the new one's audit it is a part by the manifest only.
+    for earlier, differing in ((done, []), (None, [key.decode()])):
+        found = rebuilds.audit("click-count-v2", earlier)
+        assert [each.key for each in found.keys] == differing
+    for process in (old, new):
+        process.process.send_signal(signal.SIGTERM)
+        assert process.process.wait(60) == 0
+
+
+def test_a_rebuild_that_is_ended_after_any_of_its_steps_is_taken_up_and_makes_the_same_table(
+    rebuilds: Rebuilds, stage: Any
+) -> None:
+    stage.clicks(200)
+    stage.group("v2")
+    frozen = dict(stage.truth)
+
+    for point in POINTS:
+
+        def crash(name: str, at: str = point) -> None:
+            if name == at:
+                raise Crashed
+
+        with pytest.raises(Crashed):
+            rebuilds.run("v2", crash)
+        stage.clicks(20)  # what comes later belongs to the processor
+    done = rebuilds.run("v2")
+    assert stage.table("v2") == frozen
+    assert len(stage.records("v2-table")) == len(frozen), "what was there is not written again"
+    assert done.counts == {"events": 200, "unfit": 0}
+    assert load(rebuilds.manifest("v2")) is not None
+    again = json.loads(rebuilds.manifest("v2").read_text())
+    assert again["state"] == "done"
+    assert sum(each["rows"] for each in again["table"].values()) == len(frozen)
+
+
+def test_what_a_late_task_of_an_earlier_run_has_begun_is_neither_seen_nor_can_it_be_committed(
+    rebuilds: Rebuilds, stage: Any
+) -> None:
+    stage.clicks(50)
+    stage.group("v2")
+    late = stage.producer(
+        {"transactional.id": "streamtable-rebuild-v2-table-0", "transaction.timeout.ms": 300_000}
+    )
+    late.init_transactions(60)
+    late.begin_transaction()
+    late.produce("v2-table", Avro("long").encode(999), b"stale", 0)
+    late.flush(60)
+    rebuilds.run("v2", replace=True)
+    with pytest.raises(KafkaException):
+        late.commit_transaction(60)
+    assert stage.table("v2") == stage.truth
+
+
+def test_replacing_a_table_deletes_keys_that_vanish_and_leaves_equal_rows_alone(
+    rebuilds: Rebuilds, stage: Any
+) -> None:
+    stage.clicks(100)
+    stage.group("v2")
+    same, users = Avro("long"), iter(stage.truth.items())
+    user, count = next(users)
+    stage.produce("v2-table", user, same.encode(count), partition_for(user, 3))
+    wrong, count = next(users)
+    stage.produce("v2-table", wrong, same.encode(count + 1), partition_for(wrong, 3))
+    stage.produce("v2-table", b"alien", same.encode(1), 2)
+    rebuilds.run("v2", replace=True)
+    assert stage.table("v2") == stage.truth
+    records = stage.records("v2-table")
+    assert (2, b"alien", None) in records
+    assert len([key for _, key, _ in records if key == user]) == 1
+    assert len([key for _, key, _ in records if key == wrong]) == 2
+
+
+def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(rebuilds: Rebuilds, stage: Any) -> None:
+    updates, statuses = Avro(USER_STATUS_UPDATE), Avro(USER_STATUS)
+
+    def say(user: str, status: str, at: int) -> None:
+        update = UserStatusUpdate(id=f"{status}-{at}", user_id=user, status=status, at=at)
+        place = partition_for(user.encode(), 3)
+        stage.produce("user-status-updates", user.encode(), updates.encode(update), place)
+
+    stage.create("user-status-updates", "user-status-changes")
+    stage.group("user-status")
+    stage.group("user-status-v2")
+    stage.clicks(60)
+    stage.processor("click-count")
+    stage.wait(lambda: stage.table("click-count") == stage.truth)
+    users = sorted(user.decode() for user in stage.truth)
+    for user in users:
+        say(user, "late", 5)
+        say(user, "early", 2)
+    stage.clicks(40)
+    stage.wait(lambda: stage.table("click-count") == stage.truth)
+    source = Source("user-status", TABLES["user-status"], {})
+    rebuilds.run("user-status-v2", source=source)
+    rebuilt = stage.table("user-status-v2", statuses)
+    assert {key.decode(): row["status"] for key, row in rebuilt.items()} == dict.fromkeys(users, "late")
+    assert sum(row["clicks"] for row in rebuilt.values()) == 60, "clicks before the updates"
+    stage.processor("user-status-v2", "user_status")
+    say(users[0], "new", 9)
+    say(users[1], "too early", 4)
+    say(users[2], "new", 9)
+    wanted = {
+        **{key: row["status"] for key, row in rebuilt.items()},
+        **{users[n].encode(): "new" for n in (0, 2)},
+    }
+
+    def there() -> dict[bytes, str]:
+        return {key: row["status"] for key, row in stage.table("user-status-v2", statuses).items()}
+
+    stage.wait(lambda: there() == wanted)
+    row = stage.table("user-status-v2", statuses)[users[0].encode()]
+    assert row["clicks"] == stage.truth[users[0].encode()], "joined with the table as it is now"
+
+
+def test_a_rebuild_killed_while_it_writes_is_taken_up_by_another_process(
+    rebuilds: Rebuilds, stage: Any
+) -> None:
+    stage.clicks(100)
+    stage.group("v2")
+    script = (
+        "import os, signal, sys\n"
+        "from pyspark import RDD\n"
+        "from streamtable_spark.jobs import rebuild\n"
+        "collect = RDD.collect\n"
+        "def killed(self):\n"
+        "    collect(self)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "RDD.collect = killed\n"
+        "rebuild.main(sys.argv[1:])\n"
+    )
+    arguments = ["--bootstrap-servers", stage.servers, "--group", "click-count", "--as", "v2", "--cores", "1"]
+    manifest = rebuilds.manifest("v2")
+    child = subprocess.run(
+        [sys.executable, "-c", script, *arguments, "--manifest", str(manifest)],
+        env=os.environ, stderr=subprocess.PIPE, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert child.returncode == -signal.SIGKILL, child.stderr
+    assert '"stage": "writing the changelog"' in child.stderr
+    stage.clicks(10)
+    rebuilds.run("v2")
+    assert sum(stage.table("v2").values()) == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--until", "tomorrow"], "neither 'now' nor JSON"),
+        (
+            ["--until", '{"user-clicks": {"0": 0, "1": 0}}'],
+            "user-clicks has the partitions 0 to 2, and '2' is missing",
+        ),
+        (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is wanted up to 9"),
+        (["--until", '{"clicks": {"0": 1}}'], "'clicks' is no input of the group"),
+        (["--until", '{"user-clicks": {"0": -1, "1": 0, "2": 0}}'], "user-clicks[0]: -1 is no offset"),
+        (["--topic", "user-clicks=elsewhere"], "has no topic 'elsewhere'"),
+        (["--scenario", "user-status"], "has no topic 'user-status-updates', 'click-count-table-of-nobody'"),
+    ],
+)
+def test_wrong_arguments_are_refused_in_one_line_before_anything_is_done(
+    rebuilds: Rebuilds, stage: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    stage.group("v2")
+    if "user-status" in arguments:
+        arguments = [*arguments, "--topic", "click-count-table=click-count-table-of-nobody"]
+    assert rebuilds.command("v2", *arguments) == 2
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.startswith("error: ")
+    assert said in last
+    assert not rebuilds.manifest("v2").exists()
+
+
+def test_a_table_that_is_in_use_is_refused(
+    rebuilds: Rebuilds, stage: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said() -> str:
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert rebuilds.command("v2") == 2
+    assert "has no topic 'v2-table', 'v2-retry'" in said()
+    stage.group("v2")
+    stage.produce("v2-table", b"k", Avro("long").encode(1))
+    assert rebuilds.command("v2") == 2
+    assert "v2-table[0] is not empty (it ends at 1)" in said()
+    member = Consumer({"bootstrap.servers": stage.servers, "group.id": "v2", "client.id": "somebody"})
+    try:
+        member.subscribe(["user-clicks"])
+        stage.wait(lambda: (member.poll(0.2), bool(member.assignment()))[1])
+        assert rebuilds.command("v2", "--replace") == 2
+        assert "group 'v2' has 1 live member (somebody on" in said()
+    finally:
+        member.close()

@@ -1,0 +1,131 @@
+"""Topics with what happens to topics: transactions, aborted ones, repeated events, records that cannot be read."""
+
+import uuid
+from contextlib import suppress
+from random import Random
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from contracts.records import USER_CLICK, USER_STATUS_UPDATE, UserClick, UserStatusUpdate
+from streamtable import Avro
+from streamtable.errors import PoisonRecord
+
+PARTITIONS = 3
+DAY_MS = 86_400_000
+CLICK, UPDATE = Avro(USER_CLICK), Avro(USER_STATUS_UPDATE)
+Place = tuple[int, int]
+Pair = tuple[bytes | None, bytes | None]
+
+
+class Stage:
+    """Two topics in Kafka, and what a reader of committed records finds in them.
+
+    Attributes:
+        servers: where Kafka is.
+        clicks: the topic of clicks.
+        updates: the topic of status updates.
+    """
+
+    def __init__(self, servers: str) -> None:
+        self.servers = servers
+        name = uuid.uuid4().hex[:8]
+        self.clicks, self.updates = f"{name}-clicks", f"{name}-updates"
+        self.admin = AdminClient({"bootstrap.servers": servers, "log_level": 0})
+        self.create(self.clicks, self.updates)
+        self._random = Random(11)
+        self._producer = Producer(
+            {
+                "bootstrap.servers": servers,
+                "transactional.id": name,
+                "partitioner": "murmur2_random",
+                "log_level": 0,
+            }
+        )
+        self._producer.init_transactions(60)
+
+    @property
+    def arguments(self) -> list[str]:
+        """As which the jobs are told of the topics."""
+        return [f"user-clicks={self.clicks}", f"user-status-updates={self.updates}"]
+
+    def create(self, *names: str) -> None:
+        for made in self.admin.create_topics([NewTopic(name, PARTITIONS) for name in names]).values():
+            made.result(60)
+
+    def delete(self, *names: str) -> None:
+        for gone in self.admin.delete_topics(list(names)).values():
+            gone.result(60)
+
+    def send(self, count: int) -> None:
+        """So many users' clicks, a fifth as many updates, poison between them; every fourth transaction is aborted."""
+        for number in range(8):
+            self._producer.begin_transaction()
+            for _ in range(count // 8):
+                self._send_one()
+            self._producer.flush(60)
+            if number % 4 == 2:
+                self._producer.abort_transaction(60)
+            else:
+                self._producer.commit_transaction(60)
+
+    def _send_one(self) -> None:
+        random = self._random
+        user, event = f"user-{random.randrange(20)}", str(uuid.UUID(int=random.getrandbits(128)))
+        at = 1_700_000_000_000 + random.randrange(3 * DAY_MS)
+        click = CLICK.encode(UserClick(id=event, user_id=user, url="/ä", at=at))
+        for _ in range(random.choice([1, 1, 1, 1, 2])):
+            self._producer.produce(self.clicks, key=user, value=click)
+        if random.random() < 0.2:
+            status = UserStatusUpdate(id=event, user_id=user, status=random.choice("abc"), at=at)
+            self._producer.produce(self.updates, key=user, value=UPDATE.encode(status))
+        if random.random() < 0.05:
+            poison: list[Pair] = [
+                (b"u", click[:-1]),
+                (b"u", None),
+                (b"u", b"junk"),
+                (b"\xff", click),
+                (None, click),
+            ]
+            key, value = random.choice(poison)
+            self._producer.produce(self.clicks, key=key, value=value)
+
+    def committed(self, topic: str) -> dict[Place, Pair]:
+        """Key and value of every committed record, by partition and offset, in their order."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": uuid.uuid4().hex,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "auto.offset.reset": "earliest",
+                "log_level": 0,
+            }
+        )
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(PARTITIONS)])
+        found: dict[Place, Pair] = {}
+        ended: set[int] = set()
+        while len(ended) < PARTITIONS:
+            message = consumer.poll(60)
+            assert message is not None, f"nothing came from {topic} for a minute"
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            if message.error() is not None:
+                ended.add(partition)
+                continue
+            assert offset is not None
+            key: Any = message.key()  # bytes: no deserializer was given
+            value: Any = message.value()
+            found[partition, offset] = (key, value)
+        consumer.close()
+        return found
+
+    def readable(self, topic: str) -> dict[Place, UserClick]:
+        """The clicks among them that can be read, by the services' codec."""
+        found = {}
+        for place, (key, value) in self.committed(topic).items():
+            if value is not None and key not in (None, b"\xff"):
+                with suppress(PoisonRecord):
+                    found[place] = CLICK.decode(value)
+        return found

@@ -1,0 +1,262 @@
+"""Spark's columns against the services' own codec: what it writes is read, and the other way round, to the byte."""
+
+import json
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import Row, SparkSession
+from pyspark.sql import functions as fn
+from pyspark.testing import assertDataFrameEqual
+
+from contracts import records
+from contracts.schema import RecordSchema
+from streamtable import Avro
+from streamtable_spark.transforms.avro import (
+    confluent,
+    decode,
+    encode,
+    fingerprint_prefix,
+    plain,
+    released,
+    single_object,
+)
+
+EACH = 1_500
+SCHEMAS = [value for value in vars(records).values() if isinstance(value, RecordSchema)]
+V1 = json.dumps(
+    {
+        "type": "record",
+        "name": "Visit",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "n", "type": "int"},
+            {"name": "paid", "type": "boolean"},
+        ],
+    }
+)
+V2 = json.dumps(
+    {
+        "type": "record",
+        "name": "Visit",
+        "fields": [
+            {"name": "id", "type": "string"},
+            {"name": "n", "type": "long"},
+            {"name": "paid", "type": "boolean"},
+            {"name": "from", "type": ["null", "string"], "default": None},
+        ],
+    }
+)
+V3 = json.dumps(
+    {
+        "type": "record",
+        "name": "Visit",
+        "fields": [
+            {"name": "visit", "aliases": ["id"], "type": "string"},
+            {"name": "n", "type": "double"},
+            {"name": "from", "type": ["null", "string"], "default": None},
+            {"name": "tags", "type": {"type": "array", "items": "string"}, "default": ["none"]},
+        ],
+    }
+)
+
+
+def made_up(random: Random, tree: Any) -> Any:
+    """A value of a schema; ends of ranges and odd texts are frequent."""
+    if isinstance(tree, list):
+        return made_up(random, random.choice(tree))
+    kind = tree["type"] if isinstance(tree, dict) else tree
+    if kind == "record":
+        return {entry["name"]: made_up(random, entry["type"]) for entry in tree["fields"]}
+    if kind == "array":
+        return [made_up(random, tree["items"]) for _ in range(random.choice([0, 1, 3]))]
+    bits = 31 if kind == "int" else 63
+    return {
+        "null": None,
+        "boolean": random.random() < 0.5,
+        "int": random.choice([0, -1, 2**31 - 1, -(2**31), random.randrange(-(2**bits), 2**bits) % 1000]),
+        "long": random.choice([0, 2**63 - 1, -(2**63), random.randrange(-(2**bits), 2**bits)]),
+        "float": random.choice([0.0, -1.5, 2.0**20]),
+        "double": random.choice([0.0, -0.0, 1e300, random.random()]),
+        "string": random.choice(["", "alice", "ä🎵\u0000\n", "x" * 300, str(random.random())]),
+        "bytes": random.choice([b"", b"\xc3\x01", random.randbytes(40)]),
+    }[kind]
+
+
+def plainly(value: Any) -> Any:
+    """A row and what is in it as the services have it."""
+    if isinstance(value, Row):
+        return {name: plainly(item) for name, item in value.asDict().items()}
+    if isinstance(value, list):
+        return [plainly(item) for item in value]
+    if isinstance(value, dict):
+        return {name: plainly(item) for name, item in value.items()}
+    return bytes(value) if isinstance(value, bytearray) else value
+
+
+CHOSEN = [
+    records.USER_CLICK,
+    records.USER_STATUS_CHANGE,
+    records.FEED,
+    records.MESSAGE_COUNTS,
+    records.BLOCKED,
+]
+
+
+@pytest.mark.parametrize("record", CHOSEN, ids=lambda record: record.name)
+def test_what_the_services_write_is_read_and_written_again_byte_for_byte(
+    spark: SparkSession, record: RecordSchema[Any]
+) -> None:
+    random, codec = Random(record.name), Avro(record)
+    values = [made_up(random, json.loads(record.schema)) for _ in range(EACH)]
+    encoded = [codec.encode(value) for value in values]
+    frame = spark.createDataFrame(list(enumerate(encoded)), "n int, value binary")
+    prefix = fingerprint_prefix(record.schema)
+    found = decode(frame, released(record))
+    rows = found.select(
+        "n", "decoded", "reason", encode(fn.col("decoded"), record.schema, prefix).alias("again")
+    ).collect()
+    assert len(rows) == EACH
+    for row in rows:
+        assert row["reason"] is None
+        assert plainly(row["decoded"]) == values[row["n"]]
+        assert bytes(row["again"]) == encoded[row["n"]]
+
+
+def test_the_prefix_of_every_record_is_the_one_that_the_services_write(spark: SparkSession) -> None:
+    for record in SCHEMAS:
+        assert fingerprint_prefix(record.schema) == b"\xc3\x01" + record.fingerprint.to_bytes(8, "little")
+
+
+def text(data: str | bytes) -> bytes:
+    data = data.encode() if isinstance(data, str) else data
+    return bytes([2 * len(data)]) + data
+
+
+def test_three_versions_of_a_record_are_read_as_the_newest(spark: SparkSession) -> None:
+    framing = single_object(V3, [V1, V2])
+    first, second, third = framing.writers
+    values = [
+        first + text("a") + b"\x02\x01",
+        second + text("b") + b"\x04\x00\x02" + text("mail"),
+        third + text("c") + bytes(8) + b"\x00" + b"\x04" + text("x") + text("y") + b"\x00",
+    ]
+    frame = spark.createDataFrame(list(enumerate(values)), "n int, value binary")
+    found = decode(frame, framing).select("n", "decoded.*", "reason")
+    expected = spark.createDataFrame(
+        [(0, "a", 1.0, None, ["none"]), (1, "b", 2.0, "mail", ["none"]), (2, "c", 0.0, None, ["x", "y"])],
+        "n int, visit string, n_ double, `from` string, tags array<string>",
+    ).toDF("n", "visit", "n", "from", "tags")
+    assertDataFrameEqual(
+        found.drop("reason").toDF("k", "visit", "n", "from", "tags"),
+        expected.toDF("k", "visit", "n", "from", "tags"),
+    )
+    assert [row["reason"] for row in found.collect()] == [None] * 3
+
+
+def test_what_cannot_be_read_gets_a_reason_and_harms_nothing_beside_it(spark: SparkSession) -> None:
+    framing = single_object(V2, [V1])
+    first, second = framing.writers
+    whole = first + text("abc") + b"\x02\x01"
+    cut = {f"cut to {size}": (whole[:size], "cut short") for size in range(10, len(whole))}
+    poison = {
+        **cut,
+        "nothing at all": (None, "no value"),
+        "empty": (b"", "shorter than the 10 bytes"),
+        "nine bytes": (whole[:9], "shorter than the 10 bytes"),
+        "one byte more": (whole + b"\x00", "left over"),
+        "a checksum's length more": (whole + bytes(16), "left over"),
+        "twice": (whole + whole[10:], "left over"),
+        "boolean 2": (first + text("a") + b"\x02\x02", "not encoded as Avro"),
+        "text that is not UTF-8": (first + text(b"\xff\xfe") + b"\x02\x01", "not UTF-8"),
+        "nested text that is not UTF-8": (
+            second + text("a") + b"\x02\x01\x02" + text(b"\xed\xa0\x80"),
+            "not UTF-8",
+        ),
+        "a length of 2 GB": (first + b"\xfe\xff\xff\xff\x0f" + b"abc", "cut short"),
+        "a length below 0": (first + b"\x01", "cut short"),
+        "an int of 40 bits": (first + text("a") + b"\x80\x80\x80\x80\x80\x80\x01\x01", "cut short"),
+        "a number of 20 bytes": (first + b"\x80" * 20 + b"\x01", "cut short"),
+        "a branch that is not there": (second + text("a") + b"\x02\x01\x08", "cut short"),
+        "a negative branch": (second + text("a") + b"\x02\x01\x01", "cut short"),
+        "an unknown schema": (b"\xc3\x01" + b"12345678" + b"\x00", "not known: C3013132333435363738"),
+        "another framing": (b"\x00\x00\x00\x00\x01" + b"hello, world", "does not begin with C3 01"),
+        "a container file": (b"Obj\x01" + bytes(20), "does not begin with C3 01"),
+    }
+    rows = [(name, value) for name, (value, _) in poison.items()] + [("right", whole)]
+    found = decode(spark.createDataFrame(rows, "name string, value binary"), framing).collect()
+    assert {row["name"] for row in found} == {*poison, "right"}
+    for row in found:
+        if row["name"] == "right":
+            assert row["reason"] is None
+            assert plainly(row["decoded"]) == {"id": "abc", "n": 1, "paid": True, "from": None}
+        else:
+            assert row["decoded"] is None
+            assert poison[row["name"]][1] in row["reason"], row["name"]
+
+
+def test_arrays_in_several_blocks_are_read_and_huge_ones_refused(spark: SparkSession) -> None:
+    framing = plain(json.dumps({"type": "array", "items": "string"}))
+    rows = [
+        (0, b"\x02" + text("a") + b"\x02" + text("b") + b"\x00"),
+        (1, b"\x02" + text("a") + b"\x01\x04" + text("b") + b"\x00"),
+        (2, b"\xfe\xff\xff\xff\x0f"),
+        (3, b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+        (4, b"\x02" + text(b"\xff") + b"\x00"),
+    ]
+    found = decode(spark.createDataFrame(rows, "n int, value binary"), framing).orderBy("n").collect()
+    assert [row["decoded"] for row in found] == [["a", "b"], ["a", "b"], None, None, None]
+    assert [row["reason"] is None for row in found] == [True, True, False, False, False]
+
+
+def test_a_type_that_is_used_a_second_time_is_checked_there_too(spark: SparkSession) -> None:
+    names = {
+        "type": "record",
+        "name": "Names",
+        "fields": [{"name": "all", "type": {"type": "array", "items": "string"}}],
+    }
+    pair = {
+        "type": "record",
+        "name": "Pair",
+        "namespace": "a.b",
+        "fields": [{"name": "one", "type": names}, {"name": "other", "type": "a.b.Names"}],
+    }
+    rows = [
+        (0, b"\x00" + b"\x02" + text("a") + b"\x02" + text("b") + b"\x00"),
+        (1, b"\x00" + b"\x02" + text(b"\xff") + b"\x00"),
+    ]
+    found = (
+        decode(spark.createDataFrame(rows, "n int, value binary"), plain(json.dumps(pair)))
+        .orderBy("n")
+        .collect()
+    )
+    assert plainly(found[0]["decoded"]) == {"one": {"all": []}, "other": {"all": ["a", "b"]}}
+    assert [row["reason"] for row in found] == [None, "holds text that is not UTF-8"]
+
+
+def test_values_with_a_registrys_number_are_read(spark: SparkSession) -> None:
+    framing = confluent(V2, {7: V1, 258: V2})
+    rows = [
+        (0, b"\x00\x00\x00\x00\x07" + text("a") + b"\x02\x01"),
+        (1, b"\x00\x00\x00\x01\x02" + text("b") + b"\x02\x01\x00"),
+        (2, b"\x00\x00\x00\x00\x08" + text("c") + b"\x02\x01"),
+        (3, b"\x01\x00\x00\x00\x07" + text("c") + b"\x02\x01"),
+    ]
+    found = decode(spark.createDataFrame(rows, "n int, value binary"), framing).orderBy("n").collect()
+    assert [row["decoded"] and row["decoded"]["id"] for row in found] == ["a", "b", None, None]
+    assert [row["reason"] for row in found] == [
+        None,
+        None,
+        "schema not known: 0000000008",
+        "does not begin with 00",
+    ]
+
+
+def test_a_count_without_a_frame_is_read(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(b"\x54",), (b"\xff",), (b"",)], "value binary")
+    assert [row["decoded"] for row in decode(frame, plain('"long"')).collect()] == [42, None, None]
+
+
+def test_a_framing_without_writers_is_refused() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        confluent(V1, {})

@@ -1,0 +1,51 @@
+from pyspark.sql import SparkSession
+from pyspark.testing import assertDataFrameEqual
+
+from streamtable_spark.transforms import statuses
+
+UPDATES = "key string, event struct<status: string, at: long, id: string>, repeat boolean"
+CLICKS = "key string, event struct<at: long>, repeat boolean"
+ROWS = [
+    ("ann", ("lunch", 20, "b"), False),
+    ("ann", ("work", 10, "a"), False),
+    ("ann", ("lunch", 20, "b"), True),
+    ("ann", ("home", 20, "c"), False),
+    ("bob", ("away", 5, "d"), False),
+]
+
+
+def test_a_status_lasts_until_the_next_one_by_its_own_time_whatever_order_they_came_in(
+    spark: SparkSession,
+) -> None:
+    assertDataFrameEqual(
+        statuses.history(spark.createDataFrame(ROWS, UPDATES)),
+        spark.createDataFrame(
+            [
+                ("ann", "work", 10, "a", 20),
+                ("ann", "lunch", 20, "b", 20),
+                ("ann", "home", 20, "c", None),
+                ("bob", "away", 5, "d", None),
+            ],
+            "user_id string, status string, at long, id string, until long",
+        ),
+    )
+
+
+def test_the_latest_status_has_the_clicks_up_to_its_time(spark: SparkSession) -> None:
+    clicks = spark.createDataFrame(
+        [
+            ("ann", (20,), False),
+            ("ann", (20,), True),
+            ("ann", (1,), False),
+            ("ann", (21,), False),
+            ("eve", (1,), False),
+        ],
+        CLICKS,
+    )
+    assertDataFrameEqual(
+        statuses.latest(spark.createDataFrame(ROWS, UPDATES), clicks),
+        spark.createDataFrame(
+            [("ann", "home", 20, "c", 2), ("bob", "away", 5, "d", 0)],
+            "user_id string, status string, at long, id string, clicks long",
+        ),
+    )
