@@ -1,10 +1,13 @@
-"""`make demo`: a real Kafka and the four services of click-count on this machine, clicks in, known counts out.
+"""`make demo`: a real Kafka and the services of three scenarios on this machine, with known answers.
 
-Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in order. With --check it ends by
-itself, with exit code 0 only if every count is right.
+Clicks go in, then what users say, in an order that is not that of saying it; counts come out, and the latest status
+of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
+The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
+order. With --check it ends by itself, with exit code 0 only if every answer is right.
 """
 
 import argparse
+import json
 import os
 import shutil
 import signal
@@ -26,11 +29,28 @@ from rich.table import Table
 
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
+from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
 ROOT = Path(__file__).resolve().parent.parent
 BIN = ROOT / ".venv" / "bin"
 KNOWN_CLICKS: Mapping[str, int] = {"alice": 5, "bob": 3, "carol": 2, "dave": 1, "erin": 1, "user-1": 8}
-READY_SECONDS = 40.0
+NOON_MS = 1_767_268_800_000
+# User, minutes after noon, status: the later ones come first, and must not be overwritten.
+UPDATES: Sequence[tuple[str, int, str]] = (
+    ("alice", 5, "at lunch"),
+    ("alice", 1, "at work"),
+    ("bob", 9, "gone home"),
+    ("bob", 3, "at lunch"),
+    ("mallory", 2, "just looking"),
+)
+# User: the latest status, the clicks that had been counted before it, the clicks by now.
+KNOWN_USERS: Mapping[str, tuple[str | None, int | None, int | None]] = {
+    "alice": ("at lunch", 5, 6),
+    "bob": ("gone home", 3, 3),
+    "carol": (None, None, 2),
+    "mallory": ("just looking", 0, None),
+}
+READY_SECONDS = 90.0
 ANSWER_SECONDS = 20.0
 STOP_SECONDS = 20.0
 say = Console(highlight=False).print
@@ -42,16 +62,16 @@ class DemoFailed(Exception):
 
 @dataclass
 class Service:
-    """A process of the demo: `click-count <role>`."""
+    """A process of the demo: a command such as `click-count view`, or `streamtable-console` alone."""
 
-    role: str
+    command: str
     process: subprocess.Popen[bytes]
     log: Path
 
     def check_alive(self) -> None:
         if self.process.poll() is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-            raise DemoFailed(f"click-count {self.role} ended with {self.process.returncode}:\n{tail}")
+            raise DemoFailed(f"{self.command} ended with {self.process.returncode}:\n{tail}")
 
 
 def free_port(preferred: int) -> int:
@@ -68,25 +88,26 @@ def free_port(preferred: int) -> int:
 
 
 @contextmanager
-def service(role: str, environment: Mapping[str, str], folder: Path) -> Iterator[Service]:
+def service(command: str, environment: Mapping[str, str], folder: Path) -> Iterator[Service]:
     """Run a service; at the end ask it to stop, and insist if it does not."""
-    log = folder / f"{role}.log"
+    program, *role = command.split()
+    log = folder / f"{command.replace(' ', '-')}.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [BIN / "click-count", role],
-            env={**os.environ, **environment, "STREAMTABLE_INSTANCE_ID": f"demo-{role}"},
+            [BIN / program, *role],
+            env={**os.environ, **environment, "STREAMTABLE_INSTANCE_ID": "-".join(["demo", *role])},
             stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,  # Ctrl-C is for this program, which stops the services one after the other
         )
     try:
-        yield Service(role, process, log)
+        yield Service(command, process, log)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
             process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
-            say(f"[red]click-count {role} did not stop in {STOP_SECONDS:g} s and is killed[/]")
+            say(f"[red]{command} did not stop in {STOP_SECONDS:g} s and is killed[/]")
             process.kill()
             process.wait()
 
@@ -113,23 +134,34 @@ def answers(client: httpx.Client, url: str) -> dict[str, Any] | None:
     return found
 
 
-def reached(client: httpx.Client, url: str) -> bool:
+def reached(client: httpx.Client, url: str, headers: Mapping[str, str] | None = None) -> bool:
     try:
-        return client.get(url).is_success
+        return client.get(url, headers=headers).is_success
     except httpx.TransportError:
         return False
 
 
-def emit(client: httpx.Client, emitter: str) -> None:
-    """Send the known clicks, in an order that mixes the users."""
-    users = [user for user, count in KNOWN_CLICKS.items() for _ in range(count)]
-    clicks = [
+def emit(client: httpx.Client, emitter: str, clicks: Mapping[str, int]) -> None:
+    """Send clicks, in an order that mixes the users."""
+    users = [user for user, count in clicks.items() for _ in range(count)]
+    body = [
         {"user_id": user, "url": f"https://example.org/{n}"}
         for n, user in enumerate(users[::2] + users[1::2])
     ]
-    response = client.post(f"{emitter}/clicks", json=clicks)
-    response.raise_for_status()
-    say(f"Emitted {len(clicks)} clicks by REST; every one is acknowledged by Kafka.")
+    client.post(f"{emitter}/clicks", json=body).raise_for_status()
+    say(f"Emitted by REST and acknowledged by Kafka: {len(body)} clicks.")
+
+
+def say_statuses(client: httpx.Client, emitter: str) -> Mapping[str, str]:
+    """Send what users say, late things first. Returns a token of each user's last write."""
+    tokens = {}
+    for user, minutes, status in UPDATES:
+        at = NOON_MS + minutes * 60_000
+        answer = client.put(f"{emitter}/users/{user}/status", json={"status": status, "at": at})
+        answer.raise_for_status()
+        tokens[user] = answer.headers["Streamtable-Token"]
+    say(f"Emitted by REST and acknowledged by Kafka: {len(UPDATES)} statuses, the latest ones first.")
+    return tokens
 
 
 def compare(client: httpx.Client, query: str, services: Sequence[Service]) -> bool:
@@ -149,12 +181,114 @@ def compare(client: httpx.Client, query: str, services: Sequence[Service]) -> bo
         say(f"[red]{error}[/]")
     table = Table("user", "expected", "counted", "")
     for user, expected in KNOWN_CLICKS.items():
-        right = found.get(user) == expected
-        table.add_row(
-            user, str(expected), str(found.get(user, "-")), "[green]right[/]" if right else "[red]WRONG[/]"
-        )
+        table.add_row(user, str(expected), str(found.get(user, "-")), mark(found.get(user) == expected))
     say(table)
     return found == KNOWN_CLICKS
+
+
+def compare_users(client: httpx.Client, query: str, services: Sequence[Service]) -> bool:
+    """Ask for each user, print the answers, return whether all are right."""
+    found: dict[str, tuple[str | None, int | None, int | None]] = {}
+
+    def known() -> bool:
+        for user in KNOWN_USERS:
+            answer = answers(client, f"{query}/users/{user}")
+            if answer is not None:
+                status = answer["status"] or {"text": None, "clicks": None}
+                found[user] = (status["text"], status["clicks"], answer["clicks"])
+        return found == KNOWN_USERS
+
+    try:
+        wait_until("the statuses", ANSWER_SECONDS, services, known)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("user", "says", "clicks then", "clicks now", "")
+    for user, expected in KNOWN_USERS.items():
+        cells = ["-" if cell is None else str(cell) for cell in found.get(user, ("?", "?", "?"))]
+        table.add_row(user, *cells, mark(found.get(user) == expected))
+    say(table)
+    return found == KNOWN_USERS
+
+
+def tweet(client: httpx.Client, emitter: str) -> None:
+    """Send who tweets what and who follows whom."""
+    tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
+    follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
+    client.post(f"{emitter}/tweets", json=tweets).raise_for_status()
+    client.post(f"{emitter}/follows", json=follows).raise_for_status()
+    say(f"Emitted by REST and acknowledged by Kafka: {len(tweets)} tweets and {len(follows)} followers.")
+
+
+def compare_reaches(client: httpx.Client, query: str, services: Sequence[Service]) -> bool:
+    """Ask for the reach of each URL, print the answers, return whether all are right."""
+    found: dict[str, int] = {}
+
+    def reached_all() -> bool:
+        for url in REACHES:
+            answer = answers(client, f"{query}/reach?url={url}")
+            if answer is not None:
+                found[url] = answer["reach"]
+        return found == REACHES
+
+    try:
+        wait_until("the reaches", ANSWER_SECONDS, services, reached_all)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("URL", "expected", "reach", "")
+    for url, expected in REACHES.items():
+        table.add_row(url, str(expected), str(found.get(url, "-")), mark(found.get(url) == expected))
+    say(table)
+    return found == REACHES
+
+
+def mark(right: bool) -> str:  # noqa: FBT001 the only argument
+    return "[green]right[/]" if right else "[red]WRONG[/]"
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the services listen."""
+
+    clicks: str
+    counts: str
+    statuses: str
+    users: str
+    processor: str
+    status_processor: str
+    counts_grpc: str
+    statuses_grpc: str
+    tweets: str
+    reaches: str
+    reaches_grpc: str
+    console: str
+
+
+def start(
+    running: ExitStack, environment: Mapping[str, str], folder: Path
+) -> tuple[Addresses, list[Service]]:
+    """Start the scenarios, their emitters last, so that these are stopped first: what they accepted is processed."""
+    ports = (8081, 8082, 8091, 8092, 8083, 8093, 50051, 50052, 8101, 8102, 50053, 8090)
+    at = Addresses(*(f"127.0.0.1:{free_port(port)}" for port in ports))
+    commands = {
+        "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
+        "click-count processor": {"STREAMTABLE_METRICS_ADDRESS": at.processor},
+        "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
+        "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
+        "click-count view": {"STREAMTABLE_GRPC_ADDRESS": at.counts_grpc, "CLICK_COUNT_REFLECTION": "true"},
+        "user-status view": {"STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc, "USER_STATUS_REFLECTION": "true"},
+        "tweet-reach view": {"STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc, "TWEET_REACH_REFLECTION": "true"},
+        "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts},
+        "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
+        "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
+        "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
+        "user-status emitter": {"STREAMTABLE_HTTP_ADDRESS": at.statuses},
+        "tweet-reach emitter": {"STREAMTABLE_HTTP_ADDRESS": at.tweets},
+    }
+    services = []
+    for command, own in commands.items():
+        state = {"STREAMTABLE_STATE_DIR": str(folder / "state" / command.replace(" ", "-"))}
+        services.append(running.enter_context(service(command, {**environment, **state, **own}, folder)))
+    return at, services
 
 
 def run(folder: Path, *, check: bool) -> int:
@@ -165,8 +299,8 @@ def run(folder: Path, *, check: bool) -> int:
         broker = running.enter_context(Broker(folder / "kafka", port=free_port(9092)))
         environment = {
             "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
-            "STREAMTABLE_STATE_DIR": str(folder / "state"),
             "STREAMTABLE_LOG_FORMAT": "console",
+            "SERVICEKIT_STATUS_TOPIC": "streamtable-status",
         }
         subprocess.run(
             [BIN / "streamtable", "topics", "apply", "--file", ROOT / "infra" / "topics.yaml"],
@@ -174,53 +308,78 @@ def run(folder: Path, *, check: bool) -> int:
             check=True,
             stdout=subprocess.DEVNULL,
         )
-        say("Starting the four services of click-count ...")
-        addresses = {role: f"127.0.0.1:{free_port(port)}" for role, port in
-                     (("emitter", 8081), ("query", 8082), ("processor", 8083), ("view", 50051))}  # fmt: skip
-        for_role = {
-            "emitter": {"STREAMTABLE_HTTP_ADDRESS": addresses["emitter"]},
-            "query": {"STREAMTABLE_HTTP_ADDRESS": addresses["query"]},
-            "processor": {"STREAMTABLE_METRICS_ADDRESS": addresses["processor"]},
-            "view": {"STREAMTABLE_GRPC_ADDRESS": addresses["view"], "CLICK_COUNT_REFLECTION": "true"},
-        }
-        # The emitter is started last and so stopped first: what it accepted is still counted.
-        services = [
-            running.enter_context(service(role, {**environment, **for_role[role]}, folder))
-            for role in ("processor", "view", "query", "emitter")
-        ]
-        emitter, query = f"http://{addresses['emitter']}", f"http://{addresses['query']}"
-        with httpx.Client(timeout=5) as client:
-            for url in (f"{emitter}/readyz", f"{query}/readyz", f"http://{addresses['processor']}/readyz"):
+        say("Starting the services of click-count, user-status and tweet-reach, and the console ...")
+        at, services = start(running, environment, folder)
+        with httpx.Client(timeout=10) as client:
+            asked = (at.clicks, at.counts, at.statuses, at.users, at.processor, at.status_processor)
+            for each in (*asked, at.tweets, at.reaches, at.console):
+                url = f"http://{each}/readyz"
                 wait_until(f"{url} is ready", READY_SECONDS, services, partial(reached, client, url))
-            emit(client, emitter)
-            right = compare(client, query, services)
+            right = walk(client, at, services, environment)
         say(f"{'Right' if right else 'Wrong'} after {time.monotonic() - began:.0f} s.")
         if check or not right:
             return 0 if right else 1
-        show(emitter, query, addresses, environment)
+        show(at, environment)
         while True:
             time.sleep(1)
-            for each in services:
-                each.check_alive()
+            for one in services:
+                one.check_alive()
 
 
-def show(emitter: str, query: str, addresses: Mapping[str, str], environment: Mapping[str, str]) -> None:
+def walk(
+    client: httpx.Client, at: Addresses, services: Sequence[Service], environment: Mapping[str, str]
+) -> bool:
+    """Each scenario in its turn; after statuses one click more. Returns whether all answers are right."""
+    emit(client, f"http://{at.clicks}", KNOWN_CLICKS)
+    right = compare(client, f"http://{at.counts}", services)
+    # A status is joined with the clicks that its processor knows of: only then the answers below are known.
+    joined = partial(has_read_all, "user-status", environment)
+    wait_until("clicks are joined", ANSWER_SECONDS, services, joined)
+    tokens = say_statuses(client, f"http://{at.statuses}")
+    for user, token in tokens.items():
+        url, headers = f"http://{at.users}/users/{user}", {"Streamtable-Token": token}
+        shown = partial(reached, client, url, headers)
+        wait_until(f"the status of {user} shows", ANSWER_SECONDS, services, shown)
+    emit(client, f"http://{at.clicks}", {"alice": 1})
+    right = compare_users(client, f"http://{at.users}", services) and right
+    tweet(client, f"http://{at.tweets}")
+    return compare_reaches(client, f"http://{at.reaches}", services) and right
+
+
+def has_read_all(group: str, environment: Mapping[str, str]) -> bool:
+    """Whether a group has committed all that is in its inputs and joined tables."""
+    command: list[str | Path] = [BIN / "streamtable", "group", "lag", group, "--json"]
+    done = subprocess.run(
+        command, env={**os.environ, **environment}, capture_output=True, text=True, check=True
+    )
+    return bool(json.loads(done.stdout)["lag"] == 0)
+
+
+def show(at: Addresses, environment: Mapping[str, str]) -> None:
     """What to open and what to try."""
     say(
         f"""
 [bold]Open[/]
-  {query}/top                      the users with the most clicks
-  {query}/events                   live changes (server-sent events)
-  http://{addresses["processor"]}/metrics    the processor's metrics
+  http://{at.console}/                        the console: the graph, every process, tables and topics, live
+  http://{at.counts}/top                    the users with the most clicks
+  http://{at.counts}/events                 live changes (server-sent events)
+  http://{at.users}/users/alice/events     what alice says and clicks, live
+  http://{at.reaches}/reach/top              the URLs with the highest reach
+  http://{at.processor}/metrics                the processor's metrics
 
 [bold]Try[/] in another terminal
-  curl {query}/clicks/alice
-  curl -X POST {emitter}/clicks -H 'content-type: application/json' \\
+  curl http://{at.users}/users/alice
+  curl -X POST http://{at.clicks}/clicks -H 'content-type: application/json' \\
        -d '{{"user_id": "alice", "url": "https://example.org/"}}'
+  curl -X PUT http://{at.statuses}/users/alice/status -H 'content-type: application/json' \\
+       -d '{{"status": "back at work"}}'
+  curl 'http://{at.reaches}/reach?url=foo.com/blog/1'
+  curl -X POST http://{at.tweets}/follows -H 'content-type: application/json' \\
+       -d '{{"author": "george", "follower": "you"}}'
   STREAMTABLE_BOOTSTRAP_SERVERS={environment["STREAMTABLE_BOOTSTRAP_SERVERS"]} \\
        .venv/bin/click-count load --rate 2000 --keys 100 --seconds 10
 
-gRPC is served on {addresses["view"]}. [bold]Ctrl-C[/] stops everything.
+gRPC is served on {at.counts_grpc} (counts), {at.statuses_grpc} (statuses) and {at.reaches_grpc} (reach). [bold]Ctrl-C[/] stops everything.
 """,
         soft_wrap=True,
     )
@@ -231,7 +390,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--check", action="store_true", help="end by itself; 0 only if the counts are right")
+    parser.add_argument("--check", action="store_true", help="end by itself; 0 only if all answers are right")
     check = parser.parse_args().check
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: stop all in order
     folder = Path(tempfile.mkdtemp(prefix="streamtable-demo-"))

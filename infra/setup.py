@@ -21,6 +21,7 @@ PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"
 LOCK = ROOT / "requirements.lock"
 UV_PIN = ROOT / "infra" / "uv.txt"
+SPARK_JARS = ROOT / "spark" / "src" / "streamtable_spark" / "jars.sha256"
 LOCALKAFKA = ROOT / "libs" / "localkafka" / "src" / "localkafka"
 # pip's settings that uv has under other names; it reads neither pip's files nor its variables.
 PIP_TO_UV = {"index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX"}
@@ -49,6 +50,9 @@ def main() -> None:
     editable = [argument for member in members() for argument in ("--editable", str(member))]
     step("Installing the workspace", [*uv, "--no-deps", "--no-build-isolation", *editable], env)
     tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
+    tools += step(
+        "Looking for the jars of Spark's connectors", [str(PYTHON), str(ROOT / "infra" / "spark_jars.py")]
+    )
     STAMP.write_text("\n".join([digest, *tools.split("\n")]))
     print(f"[setup] ready after {time.monotonic() - started:.0f} s", flush=True)
 
@@ -56,14 +60,16 @@ def main() -> None:
 def members() -> list[Path]:
     """The folders of the workspace's packages."""
     return sorted(
-        path.parent for pattern in ("libs", "services") for path in (ROOT / pattern).glob("*/pyproject.toml")
+        path.parent
+        for pattern in ("libs/*", "services/*", "spark")
+        for path in ROOT.glob(f"{pattern}/pyproject.toml")
     )
 
 
 def fingerprint() -> str:
     """Of all that decides what is installed."""
     digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
-    pins = sorted((LOCALKAFKA / "pins").iterdir())
+    pins = [*sorted((LOCALKAFKA / "pins").iterdir()), SPARK_JARS]
     for path in (LOCK, UV_PIN, Path(__file__), *(member / "pyproject.toml" for member in members()), *pins):
         digest.update(path.read_bytes())
     return digest.hexdigest()

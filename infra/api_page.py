@@ -1,0 +1,178 @@
+"""Writes docs/reference/api.md from the docstrings of the public names. Run by `make gen`."""
+
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import griffe
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "reference" / "api.md"
+HEAD = """# The library's names
+
+Made from the docstrings by `make gen`; a test sees to it that it is up to date. All of these are imported from
+`streamtable` itself, except where another module is named. Errors are on [their own page](errors.md).
+"""
+CHAPTERS: dict[str, tuple[str, ...]] = {
+    "Streams and tables": ("Stream", "Table"),
+    "Codecs": ("String", "Bytes", "Long", "Json", "Avro", "SingleObject", "Plain", "Confluent"),
+    "Groups": (
+        "Group",
+        "Input",
+        "Persist",
+        "Output",
+        "Join",
+        "Changes",
+        "Lookup",
+        "Loop",
+        "Visit",
+        "OnError",
+    ),
+    "Handlers": ("Context", "Batch", "RowChange", "Aggregate", "Count", "Sum", "Min", "Max", "Last"),
+    "Processors": ("Processor", "Guarantee", "stop_on_signals"),
+    "Views": ("View", "Views", "Answer", "Position", "Snapshot", "Watch", "Change", "TooSlow"),
+    "Emitters": ("Emitter", "Ack", "BadToken"),
+    "Kafka and settings": ("Kafka", "Settings", "kafka_from"),
+}
+FOR_THE_ENGINE = {
+    "Watch.offer",
+    "Watch.end",
+    "Context.each",
+    "Context.index",
+    "Context.stand",
+    "Context.stand_at_row",
+    "Batch.whole",
+}
+TESTING = ("Tester", "Emitted", "DeadLetter")
+Documented = griffe.Object | griffe.Alias
+
+
+def page() -> str:
+    """The whole page."""
+    package = griffe.load("streamtable", search_paths=[ROOT / "libs" / "streamtable" / "src"])
+    testing = griffe.load("streamtable_testing", search_paths=[ROOT / "libs" / "streamtable_testing" / "src"])
+    parts = [HEAD]
+    for title, names in CHAPTERS.items():
+        parts.append(f"## {title}\n")
+        parts.extend(text for name in names for text in _entry(package[name], "###"))
+    parts.append("## Testing\n\nFrom `streamtable_testing`: `pip install streamtable[testing]`.\n")
+    parts.extend(text for name in TESTING for text in _entry(testing[name], "###"))
+    return "\n".join(parts).rstrip() + "\n"
+
+
+def _entry(each: Documented, level: str, owner: str = "") -> Iterator[str]:
+    target = each.final_target if isinstance(each, griffe.Alias) else each
+    yield f"{level} {owner}{each.name}\n"
+    yield f"```python\n{owner}{_signature(target)}\n```\n"
+    yield from _text(target)
+    if isinstance(target, griffe.Class):
+        for constant in target.attributes.values():
+            if constant.docstring is not None and "property" not in constant.labels:
+                yield f"- `{each.name}.{constant.name}`: {_line(constant.docstring.value)}"
+        if plain := _plain_attributes(target):
+            yield f"\nAttributes: {', '.join(plain)}."
+        yield ""
+        for member in _public_members(target):
+            yield from _entry(member, level + "#", f"{each.name}.")
+
+
+def _plain_attributes(each: griffe.Class) -> list[str]:
+    """Fields and properties of which name and type say everything, own and inherited."""
+    told = set() if "NamedTuple" in map(str, each.bases) else {argument.name for argument in each.parameters}
+    return [
+        f"`{name}: {member.annotation}`"
+        for name, alias in each.all_members.items()
+        if isinstance(
+            member := alias.final_target if isinstance(alias, griffe.Alias) else alias, griffe.Attribute
+        )
+        and not name.startswith("_")
+        and name not in told
+        and member.docstring is None
+        and ("property" in member.labels or member.value is None)
+        and not str(member.annotation).startswith("ClassVar")
+    ]
+
+
+def _public_members(each: griffe.Class) -> Iterable[Documented]:
+    """Own and inherited methods and properties that say something about themselves, in the order of the source."""
+    return [
+        member
+        for member in each.all_members.values()
+        if member.is_public
+        and not member.name.startswith("_")
+        and member.docstring is not None
+        and not member.docstring.value.startswith("See `ports.")  # that is for whoever writes a codec
+        and f"{each.name}.{member.name}" not in FOR_THE_ENGINE
+        and (member.is_function or "property" in member.labels)
+    ]
+
+
+def _signature(target: griffe.Object) -> str:
+    match target:
+        case griffe.Function():
+            return f"{target.name}{_arguments(target.parameters)} -> {target.returns}"
+        case griffe.Class():
+            return f"{target.name}{'' if _is_enum(target) else _arguments(target.parameters)}"
+        case griffe.Attribute():
+            return f"{target.name}: {target.annotation}"
+        case _:
+            sys.exit(f"{target.path}: a {target.kind.value} has no place on the page")
+
+
+def _is_enum(target: griffe.Class) -> bool:
+    return any(str(base) in {"Enum", "StrEnum"} for base in target.bases)
+
+
+def _arguments(parameters: griffe.Parameters) -> str:
+    shown, keyword_only = [], False
+    for each in parameters:
+        if each.name in {"self", "cls"}:
+            continue
+        if each.kind is griffe.ParameterKind.keyword_only and not keyword_only:
+            keyword_only = True
+            shown.append("*")
+        star = "*" if each.kind is griffe.ParameterKind.var_positional else ""
+        text = f"{star}{each.name}" + (f": {each.annotation}" if each.annotation is not None else "")
+        shown.append(text if star or each.default is None else f"{text} = {each.default}")
+    line = f"({', '.join(shown)})"
+    return line if len(line) <= 90 else "(\n    " + ",\n    ".join(shown) + ",\n)"  # noqa: PLR2004 - a line of the page
+
+
+def _text(each: Documented) -> Iterator[str]:
+    """The docstring, its sections as lists."""
+    if each.docstring is None:
+        return
+    for section in each.docstring.parse("google", warnings=False):
+        match section:
+            case griffe.DocstringSectionText():
+                yield f"{_prose(section.value)}\n"
+            case griffe.DocstringSectionParameters() | griffe.DocstringSectionAttributes():
+                yield from (f"- `{item.name}`: {_line(item.description)}" for item in section.value)
+                yield ""
+            case griffe.DocstringSectionRaises():
+                yield from (
+                    f"- raises `{item.annotation}`: {_line(item.description)}" for item in section.value
+                )
+                yield ""
+            case griffe.DocstringSectionReturns():
+                yield f"Returns {_line(' '.join(item.description for item in section.value))}\n"
+            case _:
+                sys.exit(f"{each.path}: a docstring section of kind {section.kind.value} is not known here")
+
+
+def _prose(text: str) -> str:
+    """A docstring's text: blocks that are indented become code."""
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        code = all(line.startswith("    ") for line in block.splitlines())
+        blocks.append(f"```python\n{textwrap.dedent(block).strip()}\n```" if code else block)
+    return "\n\n".join(blocks)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,157 @@
+"""`make images`: builds the images of the services and of the command line, and says how large they are.
+
+Standard library only. Packages are fetched through the index that pip is set to on this machine: its settings are
+lent to the build as secrets, which stay out of the images and of the build's cache. With --sbom it writes what is in
+each image to dist/<image>.cdx.json.
+"""
+
+import argparse
+import ast
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCKERFILE = ROOT / "infra" / "docker" / "Dockerfile"
+SBOM = ROOT / "infra" / "docker" / "sbom.py"
+REGISTRY = os.environ.get("STREAMTABLE_REGISTRY", "streamtable")
+VERSION = os.environ.get("STREAMTABLE_VERSION", "dev")
+BASE = os.environ.get("STREAMTABLE_BASE", "python:3.11-slim")
+# Where packages are found and whom to trust; folders of this machine mean nothing in a container.
+PIP_SETTINGS = ("index-url", "extra-index-url", "trusted-host", "proxy", "timeout", "retries")
+AUTHORITIES = "/run/authorities.pem"
+PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
+
+
+@dataclass(frozen=True)
+class Image:
+    """What one image is made of: a distribution, its command, and the lock of what it needs."""
+
+    package: str
+    command: str
+    lock: str
+
+    @property
+    def tag(self) -> str:
+        return f"{REGISTRY}/{self.package}:{VERSION}"
+
+
+IMAGES = (
+    Image("click-count", "click-count", "services"),
+    Image("user-status", "user-status", "services"),
+    Image("messaging", "messaging", "services"),
+    Image("console", "streamtable-console", "services"),
+    Image("tweet-reach", "tweet-reach", "stores"),
+    Image("streamtable-cli", "streamtable", "cli"),
+)
+
+
+def pip_settings() -> Mapping[str, str]:
+    """What pip is set to, by its files and variables; the latter win."""
+    told = subprocess.run(
+        [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
+    )
+    found: dict[str, str] = {}
+    for line in sorted(told.stdout.splitlines(), key=lambda line: line.startswith(":env:")):
+        name, _, value = line.partition("=")
+        found[name.rpartition(".")[2]] = str(ast.literal_eval(value))
+    return found
+
+
+def secrets(settings: Mapping[str, str], folder: Path) -> list[str]:
+    """Write pip's settings into a folder, as the build is lent them. Returns the arguments of `docker build`."""
+    lines = [
+        f"{name} = {value.replace(chr(10), f'{chr(10)}    ')}"
+        for name, value in settings.items()
+        if name in PIP_SETTINGS
+    ]
+    arguments = []
+    if authorities := settings.get("cert"):
+        lines.append(f"cert = {AUTHORITIES}")
+        arguments += ["--secret", f"id=authorities,src={authorities}"]
+    file = folder / "pip.conf"
+    file.write_text("\n".join(["[global]", *lines, ""]))
+    return [*arguments, "--secret", f"id=pip,src={file}"]
+
+
+def command(image: Image, lent: Sequence[str]) -> list[str]:
+    """How an image is built; `lent` are the secrets. Proxies are build arguments that Docker knows by itself."""
+    made_of = {
+        "BASE": BASE,
+        "LOCK": image.lock,
+        "PACKAGE": image.package,
+        "COMMAND": image.command,
+        "VERSION": VERSION,
+    }
+    arguments = [f"{name}={value}" for name, value in made_of.items()]
+    arguments += [name for name in PROXIES if name in os.environ]
+    built = [part for argument in arguments for part in ("--build-arg", argument)]
+    return ["docker", "build", "--file", str(DOCKERFILE), *built, *lent, "--tag", image.tag, str(ROOT)]
+
+
+def build(image: Image, lent: Sequence[str]) -> None:
+    """Build one image; what the build said is shown only if it fails."""
+    print(f"[images] {image.tag} ...", flush=True)
+    done = subprocess.run(
+        command(image, lent),
+        env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        stop(f"{image.tag} could not be built:\n{done.stdout[-6000:]}")
+    size = ["docker", "image", "inspect", "--format", "{{.Size}}", image.tag]
+    told = subprocess.run(size, capture_output=True, text=True, check=True)
+    print(f"[images] {image.tag}: {int(told.stdout) / 1e6:.0f} MB, with its base", flush=True)
+
+
+def write_sbom(image: Image, folder: Path) -> None:
+    """Ask the image itself what is in it."""
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{image.package}.cdx.json"
+    run = ["docker", "run", "--rm", "--interactive", "--network", "none", "--entrypoint", "python"]
+    with SBOM.open("rb") as program, file.open("wb") as out:
+        subprocess.run(
+            [*run, image.tag, "-I", "-", image.package, VERSION], stdin=program, stdout=out, check=True
+        )
+    print(f"[images] {file.relative_to(ROOT)}", flush=True)
+
+
+def main() -> None:
+    """Build all images, or those that are named."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="IMAGE", help=", ".join(each.package for each in IMAGES))
+    parser.add_argument("--sbom", action="store_true", help="list what is in images that are built")
+    given = parser.parse_args()
+    chosen = [each for each in IMAGES if not given.names or each.package in given.names]
+    if unknown := set(given.names) - {each.package for each in IMAGES}:
+        stop(f"there is no image {', '.join(sorted(unknown))}")
+    if shutil.which("docker") is None:
+        stop("images need Docker; everything else runs without it")
+    if given.sbom:
+        for image in chosen:
+            write_sbom(image, ROOT / "dist")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        lent = secrets(pip_settings(), Path(folder))
+        for image in chosen:
+            build(image, lent)
+
+
+def stop(message: str) -> NoReturn:
+    """Say why, and end."""
+    sys.exit(f"[images] {message}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+"""Fetch the jars of Spark's connectors into the cache, unless they are there; print where. Run by `make setup`."""
+
+import logging
+import sys
+from pathlib import Path
+
+from localkafka.errors import ConfigurationError
+from localkafka.jars import maven_jars
+from streamtable_spark.session import PACKAGE, cache_name
+
+POM = Path(__file__).resolve().parent.parent / "spark" / "pom.xml"
+
+
+def main() -> None:
+    """Fetch and print."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    pinned = (PACKAGE / "jars.sha256").read_text()
+    try:
+        print(maven_jars(cache_name(pinned), POM, pinned))
+    except ConfigurationError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,178 @@
+"""The compose stack as tests see it: brought up under a name and ports of its own, asked through its published ports."""
+
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import httpx
+
+from servicekit.load import key_choice
+
+ROOT = Path(__file__).resolve().parents[2]
+PORTS = (
+    "STACK_KAFKA_PORT",
+    "STACK_CLICK_EMITTER_PORT",
+    "STACK_CLICK_QUERY_PORT",
+    "STACK_CLICK_VIEW_PORT",
+    "STACK_STATUS_EMITTER_PORT",
+    "STACK_STATUS_QUERY_PORT",
+    "STACK_STATUS_VIEW_PORT",
+    "STACK_REACH_EMITTER_PORT",
+    "STACK_REACH_QUERY_PORT",
+    "STACK_REACH_VIEW_PORT",
+    "STACK_REDIS_PORT",
+)
+UP_SECONDS = 400  # half a minute on a machine with nothing else to do
+CALM_SECONDS = 240.0
+
+
+def free_ports(names: Sequence[str]) -> dict[str, str]:
+    """One for each name, all different."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in names]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return {name: str(probe.getsockname()[1]) for name, probe in zip(names, probes, strict=True)}
+
+
+def wait_until(what: str, done: Callable[[], bool], seconds: float = CALM_SECONDS) -> None:
+    """Ask until it is so; an answer that fails because somebody is just being restarted is asked for again."""
+    deadline = time.monotonic() + seconds
+    last: object = "it never was so"
+    while time.monotonic() < deadline:
+        try:
+            if done():
+                return
+        except (httpx.TransportError, httpx.HTTPStatusError, subprocess.CalledProcessError) as error:
+            last = error
+        time.sleep(0.3)
+    raise AssertionError(f"{what}: not within {seconds:g} s; last: {last}")
+
+
+@dataclass
+class Stack:
+    """A project of compose.
+
+    Attributes:
+        name: of the project; its containers, volumes and network are found by it.
+        ports: published on 127.0.0.1, by the variables of the compose file.
+        sent: the clicks of each user that Kafka has acknowledged.
+    """
+
+    name: str
+    ports: Mapping[str, str]
+    sent: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        clean = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
+        return {**clean, "STACK_NAME": self.name, **self.ports}
+
+    def compose(self, *arguments: str, seconds: float = 500) -> str:
+        """Run `docker compose`; an assertion tells what it said if it fails."""
+        command = ["docker", "compose", "--project-directory", str(ROOT), "--progress", "plain", *arguments]
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
+        assert done.returncode == 0, f"{' '.join(arguments)}:\n{done.stderr[-4000:]}\n{self._logs()}"
+        return done.stdout
+
+    def _logs(self) -> str:
+        command = ["docker", "compose", "--project-directory", str(ROOT), "logs", "--tail", "15"]
+        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
+        return done.stdout[-8000:]
+
+    def containers(self, service: str) -> list[str]:
+        return self.compose("--profile", "*", "ps", "--all", "--quiet", service).split()
+
+    def inspect(self, container: str) -> Any:
+        return json.loads(docker("inspect", container))[0]
+
+    def left(self) -> list[str]:
+        """Containers, volumes and networks of the project."""
+        label = f"label=com.docker.compose.project={self.name}"
+        lists = (["ps", "--all", "--quiet"], ["volume", "ls", "--quiet"], ["network", "ls", "--quiet"])
+        return [each for listing in lists for each in docker(*listing, "--filter", label).split()]
+
+    def url(self, port: str) -> str:
+        return f"http://127.0.0.1:{self.ports[port]}"
+
+    def ours(self, program: str, *arguments: str) -> subprocess.Popen[str]:
+        """Start one of our programs on this machine, with the stack's Kafka."""
+        kafka = {"STREAMTABLE_BOOTSTRAP_SERVERS": f"127.0.0.1:{self.ports['STACK_KAFKA_PORT']}"}
+        return subprocess.Popen(
+            [Path(sys.executable).parent / program, *arguments],
+            env={**self.environment, **kafka},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def lag(self, group: str) -> int:
+        """Records that a group has not applied yet."""
+        with self.ours("streamtable", "group", "lag", group, "--json") as asked:
+            said, _ = asked.communicate(timeout=60)
+        if asked.returncode:
+            raise subprocess.CalledProcessError(asked.returncode, "streamtable group lag", said)
+        return int(json.loads(said)["lag"])
+
+    def counts(self) -> Counter[str]:
+        """All rows of the query service."""
+        found: Counter[str] = Counter()
+        cursor: str | None = None
+        with httpx.Client(base_url=self.url("STACK_CLICK_QUERY_PORT"), timeout=10) as client:
+            while True:
+                page = client.get("/clicks", params={"limit": 1000} | ({"cursor": cursor} if cursor else {}))
+                answer = page.raise_for_status().json()
+                found.update({item["user_id"]: item["count"] for item in answer["items"]})
+                cursor = answer["next"]
+                if cursor is None:
+                    return found
+
+    def settle(self) -> None:
+        """Wait until all that was sent is applied, and compare each user's count with it."""
+        wait_until("all clicks are applied", lambda: self.lag("click-count") == 0)
+        wait_until("the view shows what was sent", lambda: self.counts() == self.sent)
+
+
+class Clicks:
+    """A load of clicks through the published port of Kafka, without end until `finish`."""
+
+    def __init__(self, stack: Stack, *, seed: int, rate: int, keys: int = 200) -> None:
+        self._stack = stack
+        self._user_of = key_choice(keys, 0, seed)
+        options = {"--seed": seed, "--rate": rate, "--keys": keys}
+        flat = [str(part) for option in options.items() for part in option]
+        self._process = stack.ours("click-count", "load", *flat)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.communicate()
+
+    def finish(self, seconds: float = 200) -> None:
+        """End it in order, and add to what was sent what it has sent: all of it must be acknowledged."""
+        assert self._process.poll() is None, self._process.communicate()[0]
+        self._process.terminate()
+        said, _ = self._process.communicate(timeout=seconds)
+        report = re.search(r"sent (\d+), acknowledged (\d+) .*errors: none", said)
+        assert report is not None, said
+        assert report[1] == report[2]
+        self._stack.sent += Counter(self._user_of() for _ in range(int(report[1])))
+
+
+def docker(*arguments: str) -> str:
+    return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout

@@ -1,0 +1,70 @@
+"""What the compose file promises can be read in it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = (ROOT / "docker-compose.yml").read_text()
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load(TEXT)["services"]
+DEFAULT = {name: service for name, service in SERVICES.items() if "profiles" not in service}
+OURS = {name: service for name, service in SERVICES.items() if service.get("pull_policy") == "never"}
+PAGE = (ROOT / "docs/how-to/run-the-stack.md").read_text()
+UNITS = {"m": 1, "g": 1024}
+
+
+def megabytes(service: dict[str, Any]) -> int:
+    limit = service["deploy"]["resources"]["limits"]["memory"]
+    return int(limit[:-1]) * UNITS[limit[-1]]
+
+
+def test_the_default_profile_takes_at_most_three_gigabytes() -> None:
+    assert sum(map(megabytes, DEFAULT.values())) <= 3 * 1024
+
+
+def test_every_service_has_bounds_and_a_health_check() -> None:
+    for name, service in SERVICES.items():
+        assert service["deploy"]["resources"]["limits"]["pids"] > 0, name
+        assert service["logging"]["options"]["max-size"], name
+        if name != "topics":  # it ends by itself
+            assert {"test", "interval", "timeout", "retries"} & service["healthcheck"].keys(), name
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_our_services_run_without_rights_on_a_file_system_that_is_read_only(name: str) -> None:
+    service = OURS[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert "no-new-privileges:true" in service["security_opt"]
+    assert "privileged" not in service
+
+
+def test_every_published_port_is_a_variable_and_bound_to_this_machine() -> None:
+    published = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert len(published) > 10
+    for port in published:
+        assert re.fullmatch(r"\$\{STACK_BIND:-127\.0\.0\.1}:\$\{STACK_[A-Z_]+_PORT:-\d+}:\d+", port), port
+    defaults = re.findall(r"_PORT:-(\d+)}:\d+", " ".join(published))
+    assert len(set(defaults)) == len(defaults)
+
+
+def test_every_image_of_others_is_pinned_to_a_release() -> None:
+    for name, service in SERVICES.items():
+        if name not in OURS:
+            tag = service["image"].rstrip("}").rpartition(":")[2]
+            assert re.fullmatch(r"v?\d[\w.-]*", tag), name
+
+
+def test_what_is_scaled_shares_no_port_and_has_no_name_of_its_own() -> None:
+    for name in ("click-count-processor", "user-status-processor"):
+        assert "ports" not in SERVICES[name]
+        assert not {"container_name", "hostname"} & SERVICES[name].keys()
+        assert "STREAMTABLE_INSTANCE_ID" not in SERVICES[name]["environment"]  # so it is the host name
+
+
+def test_every_variable_of_the_file_is_explained_on_its_page() -> None:
+    used = set(re.findall(r"\$\{([A-Z_]+)", TEXT))
+    assert used - set(re.findall(r"`([A-Z_]+)`", PAGE)) == set()
