@@ -1,0 +1,87 @@
+"""Figures: what a row of the benchmark is, and its arithmetic."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Self
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One row.
+
+    Attributes:
+        name: of the row.
+        value: what was measured; None if that failed.
+        unit: of the value.
+        baseline: name of the row that it is compared with.
+        ratio: value over the baseline's.
+        cpu_seconds: of the measured process, all its threads, between the two moments that the value is about.
+        rss_mb: the process's peak of resident memory.
+        records: that the value and the CPU seconds are about; requests where there are no records.
+        p99_us: of the requests.
+        error: why there is no value.
+    """
+
+    name: str
+    value: float | None
+    unit: str
+    baseline: str | None = None
+    ratio: float | None = None
+    cpu_seconds: float | None = None
+    rss_mb: float | None = None
+    records: int | None = None
+    p99_us: float | None = None
+    error: str | None = None
+
+    @property
+    def cpu_us(self) -> float | None:
+        """Microseconds of CPU a record."""
+        if not self.records or self.cpu_seconds is None:
+            return None
+        return self.cpu_seconds / self.records * 1e6
+
+    def compared(self, name: str | None, others: Mapping[str, "Figure"]) -> "Figure":
+        """This figure with its baseline and the ratio, if the baseline was measured."""
+        other = others.get(name) if name is not None else None
+        ratio = None
+        if self.value is not None and other is not None and other.value:
+            ratio = self.value / other.value
+        return replace(self, baseline=name, ratio=ratio)
+
+    def line(self) -> dict[str, Any]:
+        """As it is written, rounded to four digits."""
+        return {name: rounded(value) for name, value in asdict(self).items()}
+
+    @classmethod
+    def of_line(cls, line: Mapping[str, Any]) -> Self:
+        """The figure in a line that may say more than that."""
+        return cls(**{name: line[name] for name in cls.__dataclass_fields__ if name in line})
+
+
+def rounded(value: Any) -> Any:
+    """A number as its first four digits, those before the point all kept; anything else as it is."""
+    if not isinstance(value, float) or not value:
+        return value
+    digits = max(0, 3 - math.floor(math.log10(abs(value))))
+    return round(value, digits) if digits else float(round(value))
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """The smallest value that at least so many percent of all do not exceed."""
+    ordered = sorted(values)
+    if not ordered:
+        raise ValueError("no values have no percentiles")
+    return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
+
+
+def middle(figures: Sequence[Figure]) -> Figure:
+    """Of several tries the one in the middle by its value; of two the lower. One that failed comes before all."""
+    if failed := next((figure for figure in figures if figure.value is None), None):
+        return failed
+    return sorted(figures, key=lambda figure: figure.value or 0.0)[(len(figures) - 1) // 2]
+
+
+def by_name(figures: Iterable[Figure]) -> dict[str, Figure]:
+    """The last one of each name."""
+    return {figure.name: figure for figure in figures}

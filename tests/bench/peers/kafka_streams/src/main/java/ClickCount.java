@@ -1,0 +1,88 @@
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.time.Duration;
+import java.util.Properties;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.avro.Schema;
+import org.apache.avro.generic.GenericDatumReader;
+import org.apache.avro.generic.GenericRecord;
+import org.apache.avro.io.BinaryDecoder;
+import org.apache.avro.io.DecoderFactory;
+import org.apache.kafka.clients.consumer.ConsumerConfig;
+import org.apache.kafka.common.serialization.Deserializer;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.StreamsConfig;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.Materialized;
+import org.apache.kafka.streams.state.KeyValueStore;
+
+/** Counts clicks with Kafka Streams, exactly once: groupByKey().count(), Avro generic records, RocksDB, one thread. */
+public final class ClickCount {
+    /** What stands before the Avro body: C3 01 and the schema's fingerprint. */
+    private static final int HEAD = 10;
+
+    private static final class Clicks implements Deserializer<GenericRecord> {
+        private final GenericDatumReader<GenericRecord> reader;
+        private BinaryDecoder decoder;
+
+        Clicks(Schema schema) {
+            reader = new GenericDatumReader<>(schema);
+        }
+
+        @Override
+        public GenericRecord deserialize(String topic, byte[] data) {
+            try {
+                decoder = DecoderFactory.get().binaryDecoder(data, HEAD, data.length - HEAD, decoder);
+                return reader.read(null, decoder);
+            } catch (IOException e) {
+                throw new UncheckedIOException(e);
+            }
+        }
+    }
+
+    private static void mark(String what) {
+        System.out.printf("%s %.6f%n", what, System.currentTimeMillis() / 1000.0);
+    }
+
+    public static void main(String[] args) throws IOException {
+        long records = Long.parseLong(System.getenv("BENCH_RECORDS"));
+        Clicks clicks = new Clicks(new Schema.Parser().parse(new File(System.getenv("BENCH_SCHEMA"))));
+        Serde<GenericRecord> serde = Serdes.serdeFrom((topic, click) -> {
+            throw new UnsupportedOperationException("clicks are only read");
+        }, clicks);
+
+        Properties settings = new Properties();
+        settings.put(StreamsConfig.BOOTSTRAP_SERVERS_CONFIG, System.getenv("BENCH_BROKER"));
+        settings.put(StreamsConfig.APPLICATION_ID_CONFIG, System.getenv("BENCH_GROUP"));
+        settings.put(StreamsConfig.STATE_DIR_CONFIG, System.getenv("BENCH_STATE_DIR"));
+        settings.put(StreamsConfig.COMMIT_INTERVAL_MS_CONFIG, System.getenv("BENCH_COMMIT_MS"));
+        settings.put(StreamsConfig.PROCESSING_GUARANTEE_CONFIG, StreamsConfig.EXACTLY_ONCE_V2);
+        settings.put(ConsumerConfig.AUTO_OFFSET_RESET_CONFIG, "earliest");
+
+        AtomicLong seen = new AtomicLong();
+        StreamsBuilder builder = new StreamsBuilder();
+        builder.stream(System.getenv("BENCH_TOPIC"), Consumed.with(Serdes.String(), serde))
+            .peek((user, click) -> {
+                long number = seen.incrementAndGet();
+                if (number == 1) {
+                    mark("first");
+                }
+                if (number == records) {
+                    mark("last");
+                }
+            })
+            .groupByKey(Grouped.with(Serdes.String(), serde))
+            .count(Materialized.<String, Long, KeyValueStore<Bytes, byte[]>>as("counts")
+                .withKeySerde(Serdes.String()).withValueSerde(Serdes.Long()));
+
+        KafkaStreams streams = new KafkaStreams(builder.build(), settings);
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(20))));
+        streams.start();
+    }
+}

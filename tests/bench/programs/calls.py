@@ -1,0 +1,13 @@
+"""What the services are asked; those of click-count each after the handler that does nothing."""
+
+from typing import Final
+
+CLICK_COUNT: Final = (
+    "grpc_empty",
+    "grpc_get",
+    "grpc_empty_multi",
+    "grpc_multi_get",
+    "rest_empty",
+    "rest_get",
+)
+USER_STATUS: Final = ("user_status_grpc_get", "user_status_rest_get")

@@ -1,0 +1,160 @@
+"""Counting with the library: a `Processor` as anybody would start it."""
+
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+
+from tests.bench.job import Job
+from tests.bench.programs.marks import mark
+from tests.bench.programs.watched import Watched
+
+from contracts.records import USER_CLICK, UserClick
+from streamtable import (
+    Avro,
+    Context,
+    Count,
+    Group,
+    Guarantee,
+    Input,
+    Join,
+    Kafka,
+    Lookup,
+    Output,
+    Persist,
+    Processor,
+    Stream,
+    String,
+    Table,
+)
+from streamtable.observe import configure_logging
+
+_LOOK_SECONDS = 0.005
+
+
+def clicks(topic: str) -> Stream[str, UserClick]:
+    return Stream(topic, key=String(), value=Avro(USER_CLICK))
+
+
+def add_one(ctx: Context[str, int], click: UserClick) -> None:
+    ctx.set((ctx.value or 0) + 1)
+
+
+def by_count(name: str, topic: str) -> Group[str, int]:
+    """Counts with the built-in aggregate."""
+    return Group(name, Input(clicks(topic), aggregate=Count()), Persist(Avro("long")))
+
+
+def by_record(name: str, topic: str) -> Group[str, int]:
+    """Counts with a function that is called for each record."""
+    return Group(name, Input(clicks(topic), add_one), Persist(Avro("long")))
+
+
+def counts(topic: str) -> Table[str, int]:
+    """Another group's table, in which each user has a count of one."""
+    return Table(topic, String(), Avro("long"))
+
+
+def by_join(name: str, topic: str, table: str) -> Group[str, int]:
+    """Adds up what a joined table has for the user, and emits each sum: right only if each row was found."""
+    ones, sums = counts(table), Stream(f"{name}-out", String(), Avro("long"))
+
+    def add(ctx: Context[str, int], click: UserClick) -> None:
+        total = (ctx.value or 0) + (ctx.join(ones) or 0)
+        ctx.set(total)
+        ctx.emit(sums, ctx.key, total)
+
+    return Group(name, Input(clicks(topic), add), Join(ones), Output(sums), Persist(Avro("long")))
+
+
+def by_lookup(name: str, topic: str, table: str) -> Group[str, int]:
+    """Adds up what a table has for the user, of which the process holds a whole copy."""
+    ones = counts(table)
+
+    def add(ctx: Context[str, int], click: UserClick) -> None:
+        ctx.set((ctx.value or 0) + (ctx.lookup(ones, ctx.key) or 0))
+
+    return Group(name, Input(clicks(topic), add), Lookup(ones), Persist(Avro("long")))
+
+
+class Run:
+    """One processor, from start to the end that its job names."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._ended = False
+        self._told_of: set[int] = set()
+        self.processor = Processor(
+            self._group(),
+            Watched(Kafka(job.broker), (job.topic,), job.records, self._last),
+            state_dir=Path(job.state_dir),
+            instance_id=job.instance,
+            standby=bool(job.standby),
+            guarantee=Guarantee(job.guarantee),
+            commit_interval=job.commit_ms / 1000,
+        )
+
+    def run(self) -> None:
+        if self._job.until == "ready":
+            threading.Thread(target=self._wait_ready, daemon=True).start()
+        if self._job.until == "killed":
+            threading.Thread(target=self._wait_shared, daemon=True).start()
+        self.processor.run()
+
+    def _group(self) -> Group[str, int]:
+        name, topic = self._job.group, self._job.topic
+        if self._job.until == "killed":
+            return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
+        if self._job.until == "handled":
+            return Group(name, Input(clicks(topic), self._handled), Persist(Avro("long")))
+        match self._job.handler:
+            case "count":
+                return by_count(name, topic)
+            case "join":
+                return by_join(name, topic, self._job.table)
+            case "lookup":
+                return by_lookup(name, topic, self._job.table)
+            case _:
+                return by_record(name, topic)
+
+    def _handled(self, ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if not self._ended:
+            self._ended = True
+            mark("handled")
+            self.processor.stop()
+
+    def _told(self, ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if ctx.partition not in self._told_of:
+            self._told_of.add(ctx.partition)
+            mark(f"handled_{ctx.partition}")
+
+    def _last(self) -> None:
+        # It still handles and commits what it was just handed; only waiting for the next commit is left out.
+        if self._job.until == "last":
+            self.processor.stop()
+
+    def _wait_ready(self) -> None:
+        while not self.processor.ready:
+            time.sleep(_LOOK_SECONDS)
+        mark("ready")
+        self.processor.stop()
+
+    def _wait_shared(self) -> None:
+        """Until two have half of the partitions each, and what is copied is current."""
+        while not self._shared():
+            time.sleep(_LOOK_SECONDS)
+        mark("shared")
+
+    def _shared(self) -> bool:
+        member = self.processor.member
+        if member is None or 2 * len(member.assignment.tasks) != self._job.partitions:
+            return False
+        return member.ready and member.restorer.standby.settled
+
+
+if __name__ == "__main__":
+    configure_logging("json", "warning", sys.stderr)
+    Run(Job.from_environment(os.environ)).run()

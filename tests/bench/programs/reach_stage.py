@@ -1,0 +1,43 @@
+"""A stage of tweet reach over a store in memory, as its service runs it."""
+
+import os
+import sys
+import threading
+import time
+
+from tests.bench.job import Job
+from tests.bench.programs.marks import mark
+
+from microbatch import BatchProcessor
+from microbatch.stores.memory import MemoryDriver
+from streamtable import Kafka
+from streamtable.observe import configure_logging
+from tweet_reach.stages import authors_stage, urls_stage
+
+_LOOK_SECONDS = 0.005
+
+
+def main() -> None:
+    job = Job.from_environment(os.environ)
+    make = authors_stage if job.handler == "authors" else urls_stage
+    group = make(job.group, job.commit_ms / 1000)
+    processor = BatchProcessor(
+        group,
+        Kafka(job.broker),
+        store=MemoryDriver(tenant=group.name),
+        instance_id=job.instance,
+        start_over=True,
+    )
+
+    def wait_ready() -> None:
+        while not processor.ready:
+            time.sleep(_LOOK_SECONDS)
+        mark("ready")
+
+    threading.Thread(target=wait_ready, daemon=True).start()
+    processor.run()
+
+
+if __name__ == "__main__":
+    configure_logging("json", "warning", sys.stderr)
+    main()
