@@ -15,10 +15,11 @@ import pytest
 
 from localkafka.fixtures import OwnBroker
 from streamtable import Emitter, Kafka, Processor
+from streamtable_testing import Tester
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
-SNIPPETS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+PROCESS, VIEW, TEST = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 ADDRESS = "127.0.0.1:9092"
 
 
@@ -49,7 +50,7 @@ def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBr
         snippet.replace(ADDRESS, broker.bootstrap_servers).replace(
             'Path("state")', f"Path({str(tmp_path)!r})"
         )
-        for snippet in SNIPPETS
+        for snippet in (PROCESS, VIEW)
     )
     assert ".run()" in process
     names: dict[str, Any] = {}
@@ -66,6 +67,14 @@ def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBr
         exec(f"from streamtable import View\n{asked}", {**names, "until_it_is": until_it_is})
 
 
+def test_the_test_of_the_readme_passes(tester: Tester) -> None:
+    names: dict[str, Any] = {"Tester": Tester}
+    exec(PROCESS.partition("Processor(")[0], names)
+    names["CLICK"] = {"id": "1", "user_id": "alice", "url": "https://example.org", "at": 1}
+    exec(TEST, names)
+    names["test_each_click_counts"](tester)
+
+
 def until_it_is(expected: int, view: Any, key: str) -> None:
     deadline = time.monotonic() + 30
     while view.get(key) != expected:
@@ -74,17 +83,19 @@ def until_it_is(expected: int, view: Any, key: str) -> None:
 
 
 @pytest.mark.broker
-def test_make_demo_with_check_ends_with_0_because_all_counts_are_right() -> None:
+@pytest.mark.timeout(240)
+def test_make_demo_with_check_ends_with_0_because_all_answers_are_right() -> None:
     done = subprocess.run(
         ["make", "--no-print-directory", "demo", "CHECK=1"],
-        cwd=ROOT, capture_output=True, text=True, timeout=110, check=False, stdin=subprocess.DEVNULL,
+        cwd=ROOT, capture_output=True, text=True, timeout=220, check=False, stdin=subprocess.DEVNULL,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.count("right") == 6
+    assert done.stdout.count("right") == 14
     assert "WRONG" not in done.stdout
 
 
 @pytest.mark.broker
+@pytest.mark.timeout(240)
 def test_ctrl_c_stops_the_demo_and_everything_that_it_started() -> None:
     with subprocess.Popen(
         [ROOT / ".venv/bin/python", ROOT / "infra/demo.py"],
@@ -112,7 +123,22 @@ def test_every_verb_that_the_readme_names_is_in_the_makefile() -> None:
         assert re.search(rf"^{verb}:", makefile, re.MULTILINE), verb
 
 
+def links_of(page: Path) -> list[Path]:
+    """Where the links of a page lead, but those to other sites."""
+    return [page.parent / target for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text())]
+
+
 def test_every_link_of_the_docs_leads_to_a_file() -> None:
     for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]:
-        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
-            assert (page.parent / target).exists(), f"{page.name}: {target}"
+        for target in links_of(page):
+            assert target.exists(), f"{page.name}: {target}"
+
+
+def test_every_page_of_the_docs_is_reached_by_links_from_the_readme() -> None:
+    reached, todo = set(), [ROOT / "README.md"]
+    while todo:
+        page = todo.pop().resolve()
+        if page not in reached:
+            reached.add(page)
+            todo += [target for target in links_of(page) if target.suffix == ".md"]
+    assert set((ROOT / "docs").rglob("*.md")) - reached == set()
