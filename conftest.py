@@ -1,3 +1,60 @@
 """For the tests of all rooms."""
 
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadFileScheduling
+
 pytest_plugins = ["localkafka.fixtures"]
+
+_ROOT = Path(__file__).parent
+_WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
+_LONG = ("libs/localstores", "libs/microbatch", "spark", "tests/console", "tests/simulation")
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C end the programs that tests start, also in a session that a script has put into the background.
+
+    Such a session ignores it, and what it starts would do the same.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run a test with real servers once more when it fails; the summary names it as rerun.
+
+    Such a test waits for other processes, with deadlines that a busy machine can break. All others are exact: if one
+    of them fails, something is wrong.
+
+    Files that take long go first, Spark's before all. With several workers, the many quick ones then fill what is left
+    at the end, instead of all waiting for one worker with the last long one.
+    """
+    long_files = set()
+    for item in items:
+        marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
+        place = item.path.relative_to(_ROOT).as_posix()
+        if marked or place.startswith(_WITH_SERVERS):
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=1))
+            long_files.add(item.path)
+        elif place.startswith(_LONG):
+            long_files.add(item.path)
+    spark = _ROOT / "spark"
+    items.sort(key=lambda item: (spark not in item.path.parents, item.path not in long_files))
+
+
+class OneSpark(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Workers get whole files, and one of them all of Spark's: each that has one of these starts a Spark of its own."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "spark" if nodeid.startswith("spark/") else str(super()._split_scope(nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)  # of xdist, which may be switched off
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    if config.getoption("dist") != "loadfile":
+        return None
+    return OneSpark(config, log)

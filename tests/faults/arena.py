@@ -1,5 +1,6 @@
 """A group under attack: its topics, its load, its processes, and the check of everything at the end."""
 
+import os
 import signal
 import sys
 import threading
@@ -17,6 +18,8 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from tests.faults import worker
+from tests.faults.oracle import digest, make_events, make_keys, replayed, violations
+from tests.faults.patience import patiently
 
 from localkafka.fixtures import Topics
 from localkafka.process import Child
@@ -25,7 +28,6 @@ from streamtable.emitter import Emitter
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
-from streamtable.testing.oracle import digest, make_events, make_keys, replayed, violations
 from streamtable.types import Committed, TopicPartition
 
 # A member counts as dead after 3 s without a sign: half of what is usual in tests, which are mostly waiting for it.
@@ -33,6 +35,7 @@ BROKER_SETTINGS = {
     "group.consumer.session.timeout.ms": "3000",
     "group.consumer.min.session.timeout.ms": "3000",
 }
+ROOT = Path(__file__).resolve().parents[2]
 HANDLED_SECONDS = 60.0
 LOG_LINES = 40
 LOST = "partitions lost, their uncommitted work is dropped"
@@ -69,20 +72,28 @@ def wait_until(true: Callable[[], bool], what: str, timeout: float = HANDLED_SEC
 class Process:
     """A worker that was started, perhaps several times, with a disk of its own."""
 
-    def __init__(self, arguments: Sequence[str], name: str, state: Path, log_file: Path) -> None:
+    def __init__(
+        self,
+        arguments: Sequence[str],
+        name: str,
+        state: Path,
+        log_file: Path,
+        program: str = worker.__file__,
+    ) -> None:
         self.name = name
         self.state = state
         self.log_file = log_file
-        self._arguments = arguments
+        self._command = [sys.executable, program, *arguments]
         self._child: Child | None = None
         self._log_start = 0
 
     def start(self, failpoint: str | None = None) -> None:
-        command = [sys.executable, worker.__file__, *self._arguments]
-        command += ["--state", str(self.state), "--instance", self.name]
+        command = [*self._command, "--state", str(self.state), "--instance", self.name]
         self._log_start = len(self.log)
         self.kill()  # it has ended already: this collects it and its guard
-        self._child = Child(command + (["--failpoint", failpoint] if failpoint else []), self.log_file)
+        command += ["--failpoint", failpoint] if failpoint else []
+        # The worker shares the oracle with the tests, whose folders are packages only as seen from the root.
+        self._child = Child(command, self.log_file, env={**os.environ, "PYTHONPATH": str(ROOT)})
 
     @property
     def child(self) -> Child:
@@ -203,6 +214,7 @@ class Arena:
         partitions: of input and table.
         events: about how many in all.
         commit_interval: seconds.
+        standby: each process keeps copies of what the others work on.
         delete_topics: at the end; not with a broker that is thrown away.
     """
 
@@ -218,6 +230,7 @@ class Arena:
         keys_per_partition: int = 4,
         events: int = 4_000,
         commit_interval: float = 0.1,
+        standby: bool = False,
         delete_topics: bool = True,
     ) -> None:
         self.kafka = Kafka(bootstrap_servers)
@@ -246,7 +259,7 @@ class Arena:
             self.input,
         ]
         self._arguments += ["--kind", kind, "--guarantee", guarantee]
-        self._arguments += ["--commit-interval", str(commit_interval)]
+        self._arguments += ["--commit-interval", str(commit_interval), *(["--standby"] if standby else [])]
         self.cluster = self.kafka.cluster()
         self._emitter = Emitter(worker.stream(self.input), self.kafka)
         self._stack.callback(self._emitter.close, 5)
@@ -307,13 +320,8 @@ class Arena:
 
     def committed(self, patience: float = 30.0) -> Mapping[TopicPartition, Committed | None]:
         """What the group has committed of the input; waits for a pending transaction, and for a broker that starts."""
-        deadline = time.monotonic() + patience
-        while True:
-            try:
-                return self.cluster.stable_offsets(self.group.name, self.places(self.input))
-            except RetryLater:
-                if time.monotonic() > deadline:
-                    raise
+        places = self.places(self.input)
+        return patiently(lambda: self.cluster.stable_offsets(self.group.name, places), patience)
 
     def unhandled_by_place(self, patience: float = 30.0) -> dict[TopicPartition, int]:
         """Input records beyond the committed offsets."""
@@ -326,11 +334,13 @@ class Arena:
     def unhandled(self) -> int:
         return sum(self.unhandled_by_place().values())
 
+    def handled(self) -> int:
+        """Input records below the committed offsets."""
+        return sum(done.next_offset for done in self.committed().values() if done)
+
     def wait_begun(self) -> None:
         """Wait until the group has committed some input."""
-        wait_until(
-            lambda: any(c and c.next_offset for c in self.committed().values()), "something is handled"
-        )
+        wait_until(lambda: self.handled() > 0, "something is handled")
 
     def wait_handled(self, timeout: float = HANDLED_SECONDS) -> None:
         """Wait until the group has committed all input."""
@@ -373,7 +383,7 @@ class Arena:
                 "check.crcs": True,
             }
         )
-        lows = self.cluster.watermarks(self.places(topic))
+        lows = patiently(lambda: self.cluster.watermarks(self.places(topic)))
         consumer.assign([Partition(*place, marks.low) for place, marks in lows.items()])
         found: dict[int, list[Change]] = {partition: [] for partition in range(self.partitions)}
         open_ends = set(found)

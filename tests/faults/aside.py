@@ -2,13 +2,12 @@
 
 A test decorated with `aside` has the arena maker as its first argument and may have parameters. All chosen ones begin
 when the first is asked for, a few at a time, in threads; each then waits for its own outcome, and what it returns goes
-into the summary.
+into the summary. One that fails and is run once more gets a fresh run of its own.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import pytest
 from tests.faults.arena import Arena
@@ -17,16 +16,20 @@ ArenaMaker = Callable[..., Arena]
 Body = Callable[..., str | None]
 
 
+class Results(Protocol):
+    def result(self, node: str) -> str | None: ...
+
+
 def aside(body: Body) -> Callable[..., None]:
     """Make a test of a function `(make: ArenaMaker, parameters...) -> line for the summary, or None`."""
 
     def test(
-        outcomes: Mapping[str, Future[str | None]],
+        outcomes: Results,
         tell: Callable[[str], None],
         request: pytest.FixtureRequest,
         **_: Any,
     ) -> None:
-        line = outcomes[request.node.nodeid].result()
+        line = outcomes.result(request.node.nodeid)
         if line is not None:
             tell(line)
 

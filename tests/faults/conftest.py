@@ -3,8 +3,9 @@
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from tests.faults.aside import ArenaMaker, Body, body_of
 from localkafka.broker import Broker
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
-AT_ONCE = 6
+AT_ONCE = 8
 _SUMMARY = pytest.StashKey[list[str]]()
 
 
@@ -29,7 +30,7 @@ def seed() -> int:
 def fault_broker() -> Iterator[Broker]:
     """For all fault tests that do not hurt the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
-        broker = Broker(Path(folder), overrides=BROKER_SETTINGS)
+        broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True)
         try:
             broker.start()
             yield broker
@@ -49,9 +50,9 @@ def arenas(broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]:
     """Gives a function that makes an arena on the broker; it is cleared away at the end."""
     with ExitStack() as stack:
 
-        def make(**settings: Any) -> Arena:
+        def make(kind_of: Callable[..., Arena] = Arena, **settings: Any) -> Arena:
             settings = {"bootstrap_servers": broker.bootstrap_servers, "seed": seed, **settings}
-            return stack.enter_context(Arena(folder=folder, **settings))
+            return stack.enter_context(kind_of(folder=folder, **settings))
 
         yield make
 
@@ -63,12 +64,30 @@ def arena(fault_broker: Broker, folder: Path, seed: int) -> Iterator[ArenaMaker]
         yield make
 
 
-@pytest.fixture(scope="session")
-def outcomes(
-    request: pytest.FixtureRequest, fault_broker: Broker, seed: int
-) -> Iterator[Mapping[str, Future[str | None]]]:
+class Outcomes:
     """What becomes of the chosen tests that run side by side, by node id; see `aside`."""
+
+    def __init__(self, bodies: Mapping[str, Callable[[], str | None]], pool: ThreadPoolExecutor) -> None:
+        self._bodies = bodies
+        self._running = {node: pool.submit(body) for node, body in bodies.items()}
+        self._told: set[str] = set()
+
+    def result(self, node: str) -> str | None:
+        """The outcome of the run that has begun; asked once more, as after a failure, that of a fresh run."""
+        if node in self._told:
+            return self._bodies[node]()
+        self._told.add(node)
+        return self._running[node].result()
+
+    def wait(self) -> None:
+        wait(self._running.values())
+
+
+@pytest.fixture(scope="session")
+def outcomes(request: pytest.FixtureRequest, fault_broker: Broker, seed: int) -> Iterator[Outcomes]:
     items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    # Those that take longest begin first, so that none is left over at the end.
+    items.sort(key=_limit, reverse=True)
 
     def run(body: Body, params: Mapping[str, object]) -> str | None:
         with (
@@ -78,18 +97,25 @@ def outcomes(
             return body(make, **params)
 
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        yield {
-            item.nodeid: pool.submit(run, body, item.callspec.params if hasattr(item, "callspec") else {})
+        bodies = {
+            item.nodeid: partial(run, body, item.callspec.params if hasattr(item, "callspec") else {})
             for item in items
             if (body := body_of(item.function)) is not None
         }
+        yield Outcomes(bodies, pool)
         pool.shutdown(cancel_futures=True)
 
 
+def _limit(item: pytest.Function) -> float:
+    """Seconds that it may take; 0 if it has no limit of its own."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker is not None else 0.0
+
+
 @pytest.fixture
-def quiet(outcomes: Mapping[str, Future[str | None]]) -> None:
+def quiet(outcomes: Outcomes) -> None:
     """Waits until no other test runs: for those that measure time."""
-    wait(outcomes.values())
+    outcomes.wait()
 
 
 @pytest.fixture

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from tests.faults.arena import Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
 
 from streamtable.errors import StoreInUse
 from streamtable.store.rocksdb import RocksStores
-from streamtable.testing.oracle import parts
 
 pytestmark = pytest.mark.faults
 

@@ -6,9 +6,8 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions, ResourceType
 from tests.faults.arena import Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
-
-from streamtable.testing.oracle import parts
 
 pytestmark = pytest.mark.faults
 

@@ -5,9 +5,8 @@ import time
 import pytest
 from tests.faults.arena import Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
-
-from streamtable.testing.oracle import parts
 
 TRANSACTION_SECONDS = 12.0  # the producer's 10, and what the broker takes to notice
 

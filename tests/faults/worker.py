@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.faults.oracle import OrderRow, follow
+
 from streamtable import (
     Avro,
     Context,
@@ -25,7 +27,6 @@ from streamtable import (
 )
 from streamtable.errors import StreamtableError
 from streamtable.observe import configure_logging
-from streamtable.testing.oracle import OrderRow, follow
 
 EXIT_GAVE_UP = 3
 KINDS = ("count", "handler", "order")
@@ -61,6 +62,7 @@ def main() -> int:
     parser.add_argument("--kind", choices=KINDS, default="count")
     parser.add_argument("--guarantee", default="exactly_once")
     parser.add_argument("--commit-interval", type=float, default=0.1)
+    parser.add_argument("--standby", action="store_true")
     parser.add_argument("--failpoint")
     args = parser.parse_args()
     configure_logging("json", "info", sys.stderr)
@@ -72,6 +74,7 @@ def main() -> int:
         guarantee=Guarantee(args.guarantee),
         commit_interval=args.commit_interval,
         memory_bytes=16 << 20,
+        standby=args.standby,
         failpoint=args.failpoint,
     )
     try:

@@ -18,14 +18,13 @@ from localkafka.fixtures import Topics
 from streamtable import Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
-from streamtable.declared import TopicDescription
 from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import RetryLater
 from streamtable.graph import Group, Input, Persist
 from streamtable.observe import Metrics, SilentProgress
-from streamtable.ports import Log
+from streamtable.ports import Log, TopicDescription
 from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
@@ -170,6 +169,7 @@ class Bench:
             Metrics.register(CollectorRegistry()),
             SilentProgress(),
             failpoint,
+            RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20) if group.lookups else None,
         )
 
     def run(self, group: Group[Any, Any], **given: Any) -> Running:

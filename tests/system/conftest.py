@@ -24,7 +24,7 @@ def bench(broker: Broker, topics: Topics, tmp_path: Path) -> Iterator[Bench]:
 def frail() -> Iterator[Broker]:
     """A broker that tests may pause and stop; they leave it running."""
     with tempfile.TemporaryDirectory(prefix="streamtable-frail-") as folder:
-        broker = Broker(Path(folder))
+        broker = Broker(Path(folder), brief=True)
         try:
             broker.start()
             yield broker

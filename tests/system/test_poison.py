@@ -90,7 +90,7 @@ def test_the_records_around_a_bad_one_are_counted_once_and_it_leaves_no_trace(
     assert [(r.key, r.value) for r in bench.read(bench.name("out"))] == told
     failed = [(2, "ValueError"), (5, "ValueError")] if on_error is OnError.DEAD_LETTER else []
     letters = bench.letters(group)
-    assert sorted(origins(letters)) == sorted([(1, "UnicodeDecodeError"), *failed])
+    assert sorted(origins(letters)) == sorted([(1, "PoisonRecord"), *failed])
     assert bench.committed(group)[TopicPartition(bench.name("in"), 0)] == 6
     for letter in letters:
         assert letter.headers["streamtable-origin-topic"] == bench.name("in").encode()
@@ -224,7 +224,7 @@ def test_a_bad_record_does_not_hold_up_other_partitions(bench: Bench) -> None:
     with bench.run(group) as running:
         until(lambda: bench.table(group) == {"b": 1}, "the other partition is handled")
         bench.wait_handled(group, running)
-    assert origins(bench.letters(group)) == [(0, "UnicodeDecodeError")]
+    assert origins(bench.letters(group)) == [(0, "PoisonRecord")]
 
 
 def test_many_small_rows_fit_a_topic_that_accepts_only_small_batches(bench: Bench) -> None:

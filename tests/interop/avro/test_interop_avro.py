@@ -23,7 +23,8 @@ import pytest
 
 from contracts import records
 from contracts.schema import RecordSchema
-from streamtable.codec import Avro, AvroSchema, Plain
+from exactavro import Schema
+from streamtable.codec import Avro, Plain
 
 HERE = Path(__file__).resolve().parent
 GOLDEN = HERE / "golden.json"
@@ -101,7 +102,7 @@ def javas() -> list[dict[str, str]]:
 
 @each_case
 def test_the_fingerprint_is_javas(javas: list[dict[str, str]], number: int) -> None:
-    schema = AvroSchema.load(schema_of(CASES[number]))
+    schema = Schema.load(schema_of(CASES[number]))
     assert schema.fingerprint[::-1].hex() == javas[number]["fingerprint"]
 
 
@@ -148,7 +149,7 @@ def test_each_generated_record_makes_a_codec_that_reads_its_history(name: str) -
     codec: Avro[Any] = Avro(constant)
     assert int.from_bytes(codec.schema.fingerprint, "little") == constant.fingerprint
     assert codec.schema.name == constant.name
-    assert {AvroSchema.load(version).fingerprint for version in constant.history} <= codec._known.keys()
+    assert {Schema.load(version).fingerprint for version in constant.history} <= codec._known.keys()
 
 
 def regenerate() -> None:

@@ -1,0 +1,65 @@
+"""The sizes that keep the code readable. Lines of code: neither blank, nor comment, nor docstring."""
+
+import ast
+import io
+import tokenize
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LIBRARY_LINES_MAX = 9_000
+MODULE_LINES_MAX = 500  # all lines
+MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
+SKIPPED_TOKENS = {
+    tokenize.COMMENT,
+    tokenize.NL,
+    tokenize.NEWLINE,
+    tokenize.INDENT,
+    tokenize.DEDENT,
+    tokenize.ENCODING,
+    tokenize.ENDMARKER,
+}
+SOURCES = sorted(
+    path
+    for room in ("libs", "services", "infra")
+    for path in (ROOT / room).rglob("*.py")
+    if "tests" not in path.parts and not any(made in path.as_posix() for made in MADE_BY_PROGRAMS)
+)
+
+
+def lines_of_code(path: Path) -> int:
+    source = path.read_text(encoding="utf-8")
+    prose = {
+        line
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+        for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
+    code = {
+        line
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type not in SKIPPED_TOKENS
+        for line in range(token.start[0], token.end[0] + 1)
+    }
+    return len(code - prose)
+
+
+def test_lines_of_code_are_neither_blank_nor_comment_nor_docstring(tmp_path: Path) -> None:
+    sample = tmp_path / "sample.py"
+    sample.write_text(
+        '"""Prose\nin two lines."""\n\n# why\nx = (\n    1\n)  # here\n\n\ndef f():\n    """Says."""\n'
+    )
+    assert lines_of_code(sample) == 4
+
+
+def test_the_library_stays_small_enough_to_be_read() -> None:
+    sizes = {path: lines_of_code(path) for path in SOURCES if "libs/streamtable/src" in path.as_posix()}
+    assert 0 < sum(sizes.values()) < LIBRARY_LINES_MAX, sum(sizes.values())
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_a_module_is_at_most_so_long(path: Path) -> None:
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES_MAX

@@ -1,0 +1,166 @@
+"""A micro-batch under attack: its topics, its Redis, its processes, and the check of everything at the end."""
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Self
+
+import orjson
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Partition
+from tests.faults import batch_worker
+from tests.faults.arena import Process, wait_until
+
+from localkafka.fixtures import Topics
+from localstores.redis import RedisServer
+from microbatch.standing import standing_of
+from microbatch.stores.redis import RedisDriver
+from microbatch.stores.versions import Cell, Ledger, ledger_key
+from streamtable import Json, Kafka, Long, Stream, String
+from streamtable.emitter import Emitter
+from streamtable.errors import RetryLater
+from streamtable.types import Committed, TopicPartition
+
+PARTITIONS = 4
+KEYS = [f"key-{number}" for number in range(24)]
+
+
+class BatchArena:
+    """A context manager that leaves nothing behind.
+
+    Args:
+        bootstrap_servers: of the broker.
+        folder: for logs, and for Redis.
+        seed: not used: the schedule is that of the processes.
+    """
+
+    def __init__(self, bootstrap_servers: str, folder: Path, *, seed: int) -> None:
+        del seed
+        self.folder = folder
+        self.kafka = Kafka(bootstrap_servers)
+        self.topics = Topics(bootstrap_servers)
+        self.group = self.topics.name("mb")
+        self.processes: dict[str, Process] = {}
+        self.sent: list[int] = []
+        self._bootstrap = bootstrap_servers
+        self._stack = ExitStack()
+        self._stack.callback(self.topics.delete_all)
+        self._cluster = self.kafka.cluster()
+
+    def __enter__(self) -> Self:
+        for name in ("in", "seen", "chain", "retry", "dead-letters"):
+            self.topics.create(f"mb-{name}", partitions=PARTITIONS)
+        self.redis = self._stack.enter_context(RedisServer(self.folder / "redis"))
+        stream = Stream(f"{self.group}-in", String(), Long())
+        self._emitter = self._stack.enter_context(Emitter(stream, self.kafka))
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        for process in self.processes.values():
+            process.kill()
+            if error is not None:
+                error.add_note("\n".join([f"-- log of {process.name}", *process.log.splitlines()[-30:]]))
+        self._stack.close()
+
+    def start(self, name: str, failpoint: str | None = None) -> Process:
+        if name not in self.processes:
+            arguments = ["--bootstrap", self._bootstrap, "--group", self.group, "--store", self.redis.url]
+            program = batch_worker.__file__
+            log_file = self.folder / f"{name}.log"
+            self.processes[name] = Process(arguments, name, self.folder / name, log_file, program)
+        self.processes[name].start(failpoint)
+        return self.processes[name]
+
+    def feed(self, number: int) -> None:
+        """Send so many events more, evenly over the keys."""
+        for _ in range(number):
+            self._emitter.emit(KEYS[len(self.sent) % len(KEYS)], len(self.sent))
+            self.sent.append(len(self.sent))
+        self._emitter.flush(60)
+
+    def wait_handled(self, timeout: float = 90) -> None:
+        """Wait until the group has committed all input."""
+        places = [TopicPartition(f"{self.group}-in", partition) for partition in range(PARTITIONS)]
+        ends = self._cluster.watermarks(places)
+
+        def handled() -> bool:
+            committed = self.committed(places)
+            return all(
+                (each := committed[place]) is not None and each.next_offset >= ends[place].high
+                for place in places
+            )
+
+        wait_until(handled, "all input handled", timeout)
+
+    def committed(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, Committed | None]:
+        """What the group has committed; waits for pending transactions, and for a broker that has just started."""
+        deadline = time.monotonic() + 60
+        while True:
+            try:
+                return dict(self._cluster.stable_offsets(self.group, places))
+            except RetryLater:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.1)
+
+    def verify(self) -> str:
+        """Each event was seen once; each batch has read what the last one has left; and so does the store."""
+        seen = Counter(Long().decode(value) for _, value in self._records("seen"))
+        assert seen == Counter(self.sent), (
+            f"lost {Counter(self.sent) - seen}, doubled {seen - Counter(self.sent)}"
+        )
+        last: dict[str, Any] = {}
+        links = self._records("chain")
+        for key, value in links:
+            before, after = orjson.loads(value)
+            assert before == last.get(key), f"{key}: read was {before}, left was {last.get(key)}"
+            last[key] = after
+        assert self._rows() == last
+        return f"{len(self.sent)} events in {len(links)} links of {len(last)} chains"
+
+    def _rows(self) -> dict[str, Any]:
+        driver = RedisDriver(self.redis.url, tenant=self.group)
+        graph = batch_worker.graph(self.group)
+        found: dict[str, Any] = {}
+        for partition in range(PARTITIONS):
+            places = [TopicPartition(topic, partition) for topic in graph.input_topics]
+            committed = {place.topic: each for place, each in self.committed(places).items()}
+            row = driver.read([ledger_key(partition)], 10).rows.get(ledger_key(partition))
+            ledger = Ledger.open(standing_of(partition, committed), row)
+            keys = {batch_worker.LAST.key(key): key for key in KEYS}
+            for raw, stored in driver.read(list(keys), 10).rows.items():
+                if Cell.decode(stored).partition == partition:
+                    found[keys[raw]] = Json().decode(ledger.read(stored).value or b"null")
+        driver.close()
+        return found
+
+    def _records(self, name: str) -> list[tuple[str, bytes]]:
+        topic = f"{self.group}-{name}"
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "nobody",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "error",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+            }
+        )
+        consumer.assign([Partition(topic, partition, 0) for partition in range(PARTITIONS)])
+        found: list[tuple[str, bytes]] = []
+        open_ends, deadline = set(range(PARTITIONS)), time.monotonic() + 30
+        while open_ends:
+            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} have no end"
+            for message in consumer.consume(10_000, 0.3):
+                if (error := message.error()) is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
+                    open_ends.discard(message.partition() or 0)
+                    continue
+                key, value = message.key(), message.value()
+                assert isinstance(key, bytes)
+                assert isinstance(value, bytes)
+                found.append((key.decode(), value))
+        consumer.close()
+        return found

@@ -1,0 +1,52 @@
+"""A processor that may have so much memory and no more, and is slower than its input. Run by the tests of memory.
+
+After SIGTERM it ends with 0, having committed what it has handled.
+"""
+
+import argparse
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from streamtable import Avro, Count, Group, Input, Kafka, Persist, Processor, Stream, String
+from streamtable.aggregate import Rows
+from streamtable.observe import configure_logging
+
+RECORD_SECONDS = 4e-6
+
+
+class SlowCount(Count):
+    """Counts, and takes longer about it than the client does about fetching."""
+
+    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:
+        super().fold(rows, keys, events)
+        time.sleep(len(keys) * RECORD_SECONDS)
+
+
+def group(name: str, topic: str) -> Group[str, int]:
+    """Counts the records of each key."""
+    stream = Stream(topic, String(), String())
+    return Group(name, Input(stream, aggregate=SlowCount()), Persist(Avro("long")))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    for name in ("bootstrap", "group", "topic", "state"):
+        parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--data-bytes", type=int, required=True)
+    given = parser.parse_args()
+    resource.setrlimit(resource.RLIMIT_DATA, (given.data_bytes, given.data_bytes))
+    configure_logging("json", "info", sys.stderr)
+    Processor(
+        group(given.group, given.topic),
+        Kafka(given.bootstrap),
+        state_dir=Path(given.state),
+        instance_id="slow",
+    ).run()
+
+
+if __name__ == "__main__":
+    main()

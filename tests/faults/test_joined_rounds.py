@@ -1,0 +1,169 @@
+"""Two chained groups with joins, changes and loops, attacked in every way while events come in."""
+
+import os
+import random
+import shutil
+import signal
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from tests.faults.arena import BROKER_SETTINGS
+from tests.faults.aside import ArenaMaker, aside
+from tests.faults.chain_arena import ChainArena, told
+
+from localkafka.broker import Broker
+from streamtable.engine.failpoint import COMMIT_STEPS, RECOVERY_STEPS
+
+LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
+SHORT_SECONDS = 20.0
+EVENTS_PER_SECOND = 250
+PAUSE_SECONDS = (0.2, 2.0)  # between two attacks
+FROZEN_SECONDS = (4.0, 7.0)  # longer than a session lives
+MEMBERS, GUESTS = ("a1", "a2", "b1", "b2"), ("a3", "b3")
+# The broker once, the others as often as there is time for.
+SHORT = ("failpoint", "kill", "disk", "freeze", "guest", "broker", "failpoint")
+# A lone broker that is started again with transactions to be ended knows no leaders yet, takes their partitions for
+# deleted, and leaves these transactions open for ever: only `kafka-transactions.sh abort` helps.
+MARKERS_LOST = b"these partitions are likely deleted already"
+TRIES = 3
+LONG = ("failpoint",) * 4 + ("kill",) * 3 + ("guest",) * 2 + ("disk", "freeze")
+
+
+class Attack:
+    """What is done to the processes, at random moments.
+
+    Args:
+        arena: with both groups at work.
+        broker: theirs alone.
+        rng: chooses.
+    """
+
+    def __init__(self, arena: ChainArena, broker: Broker, rng: random.Random) -> None:
+        self.done: Counter[str] = Counter()
+        self._arena = arena
+        self._kafka = broker
+        self._rng = rng
+
+    def round(self, kind: str) -> None:
+        """One attack, after a pause and often after all processes have partitions again."""
+        self._arena.revive()
+        time.sleep(self._rng.uniform(*PAUSE_SECONDS))  # the moment is what is random here, not a wait
+        self._arena.revive()
+        getattr(self, f"_{kind}")(self._rng.choice(MEMBERS))
+        self.done[kind] += 1
+
+    def _kill(self, name: str) -> None:
+        process = self._arena.processes[name]
+        process.kill()
+        assert process.returncode == -signal.SIGKILL, f"{name} had ended by itself: {process.log[-2000:]}"
+        self._arena.start(name)
+
+    def _disk(self, name: str) -> None:
+        self._arena.processes[name].kill()
+        shutil.rmtree(self._arena.processes[name].state, ignore_errors=True)
+        self._arena.start(name)
+
+    def _failpoint(self, name: str) -> None:
+        """The process is killed, and again at a place of the next few commits, or in its recovery."""
+        self._arena.processes[name].kill()
+        in_commit = self._rng.random() < 0.7
+        place = self._rng.choice(COMMIT_STEPS if in_commit else RECOVERY_STEPS[1:])
+        self._arena.start(name, f"{place}:{self._rng.randint(2, 8) if in_commit else 1}")
+
+    def _guest(self, _: str) -> None:
+        name = self._rng.choice(GUESTS)
+        guest = self._arena.processes.get(name)
+        if guest is None or not guest.running:
+            self._arena.start(name).wait_joined()
+        else:
+            assert guest.stop() == 0, f"{name} did not leave in order: {guest.log[-2000:]}"
+
+    def _freeze(self, name: str) -> None:
+        if name in self._arena.armed:  # it could be dead before it is frozen
+            self._kill(name)
+            self._arena.processes[name].wait_joined()
+        self._arena.freeze(name)
+        time.sleep(self._rng.uniform(*FROZEN_SECONDS))
+        self._arena.processes[name].child.resume()
+
+    def _broker(self, _: str) -> None:
+        self._kafka.kill()
+        self._kafka.start()
+
+
+def joined_rounds(arena: ChainArena, broker: Broker, seconds: float, kinds: Iterator[str]) -> str:
+    """Attack both groups for so long, or until there are no more kinds of attack. Returns what was done."""
+    rng = random.Random(arena.seed)
+    began = time.monotonic()
+    for name in MEMBERS:
+        arena.start(name)
+    arena.wait_at_work()
+    load = arena.load(seconds, arena.early)
+    ends = time.monotonic() + seconds
+    attack = Attack(arena, broker, rng)
+    for kind in kinds:
+        attack.round(kind)
+        if seconds > SHORT_SECONDS and time.monotonic() > ends:
+            break
+    load.finish()
+    arena.disarm()
+    arena.wait_handled()
+    arena.feed(arena.late)
+    arena.wait_handled()
+    arena.finish()
+    copies = arena.verify_chain()
+    return f"{told(attack.done)}; {arena.told()}; {copies} copies checked, {time.monotonic() - began:.0f} s"
+
+
+def long_kinds(seed: int) -> Iterator[str]:
+    """For ever, with the broker as the fifth."""
+    rng = random.Random(seed)
+    yield from rng.choices(LONG, k=4)
+    yield "broker"
+    while True:
+        yield rng.choice(LONG)
+
+
+def run(make: ArenaMaker, seconds: float, kinds: Callable[[int], Iterator[str]]) -> str:
+    """The rounds on a broker of their own, and again on a new one if the broker has lost transactions of its own."""
+    for tries_left in reversed(range(TRIES)):
+        with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as data:
+            broker = Broker(Path(data), overrides=BROKER_SETTINGS, brief=True)
+            arena: ChainArena | None = None
+            try:
+                broker.start()
+                made = make(
+                    ChainArena,
+                    bootstrap_servers=broker.bootstrap_servers,
+                    keys_per_partition=10,
+                    events=int(seconds * EVENTS_PER_SECOND),
+                )
+                assert isinstance(made, ChainArena)
+                arena = made
+                return joined_rounds(arena, broker, seconds, kinds(arena.seed))
+            except AssertionError:
+                if not tries_left or arena is None or MARKERS_LOST not in broker.log_file.read_bytes():
+                    raise
+                arena.clear()
+            finally:
+                broker.kill()
+                broker.close()
+    raise AssertionError("each try returns or raises")
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+@aside
+def test_seven_attacks_leave_joins_changes_and_loops_exact(make: ArenaMaker) -> str:
+    return run(make, SHORT_SECONDS, lambda _: iter(SHORT))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(LONG_SECONDS + 600)
+@aside
+def test_many_attacks_leave_joins_changes_and_loops_exact(make: ArenaMaker) -> str:
+    return run(make, LONG_SECONDS, long_kinds)
