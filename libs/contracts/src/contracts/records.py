@@ -60,6 +60,82 @@ class Follow(TypedDict):
     """When: milliseconds since 1970 in UTC. The latest of an author and a follower counts, in whatever order they come; of two of one time the one that says true."""
 
 
+class JobInput(TypedDict):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+    start: int
+    """The first offset that is read."""
+    end: int
+    """The offset behind the last one."""
+
+
+class JobDifference(TypedDict):
+    """A key whose row is not as computed."""
+
+    partition: int
+    key: str
+    """As text, with bytes that are no text in hexadecimal digits."""
+    difference: str
+    """missing, extra, different or unreadable."""
+    expected: str
+    """The computed row as JSON; empty if there should be none."""
+    live: str
+    """The row in the table as JSON, or its bytes in hexadecimal digits; empty if there is none."""
+
+
+class JobRun(TypedDict):
+    """What a run of a batch job tells of itself, keyed by run: at its start, while it runs, and once more at its end."""
+
+    run: str
+    """Names the run; also the key of the record."""
+    job: str
+    """Which job: etl, maintain, backfill, rebuild, reconcile and so on."""
+    group: str
+    """Whose table is computed or audited; empty if it is about no group."""
+    as_group: str
+    """Whose table a rebuild writes; empty if it is none."""
+    lake: str
+    """Folder of the lake that it reads or writes; empty if there is none."""
+    host: str
+    """Name of the machine or container of its driver."""
+    version: str
+    """Of the jobs' code."""
+    started_at: int
+    """Milliseconds since 1970 in UTC."""
+    at: int
+    """When this was found so, in milliseconds since 1970 in UTC; a run says so at least every ten seconds, so one that is running and older than a minute was killed."""
+    finished_at: int
+    """Milliseconds since 1970 in UTC; 0: it has not ended."""
+    state: str
+    """running, done, different (an audit has found differences), failed or interrupted."""
+    error: str
+    """What went wrong and what to do, if it failed."""
+    stage: str
+    """What it does now, in a few words."""
+    stages_done: int
+    """How many of its stages are done."""
+    stages: int
+    """How many it has in all."""
+    records: int
+    """Read so far."""
+    inputs: list[JobInput]
+    """What it reads from Kafka, up to which offset; known once it has looked."""
+    counts: dict[str, int]
+    """What it has come to so far, by name: events, rows, quarantined records."""
+    differences: int
+    """Keys whose row is not as the inputs say; -1: it is no audit, or not so far."""
+    keys: list[JobDifference]
+    """The first of these keys."""
+    summary: str
+    """Its result in one sentence."""
+    report: str
+    """Where its report or manifest is; empty if there is none."""
+    omitted: int
+    """Entries of inputs and keys that were too many to send."""
+
+
 class MessageCounts(TypedDict):
     """How much a user has written and was written to; a row of detector-table."""
 
@@ -413,6 +489,17 @@ FOLLOW: RecordSchema[Follow] = RecordSchema(
     fingerprint=0xc90bc710d54d13a0,
     history=(
         '{"type":"record","name":"Follow","namespace":"streamtable.reach","fields":[{"name":"id","type":"string"},{"name":"author","type":"string"},{"name":"follower","type":"string"},{"name":"follows","type":"boolean"},{"name":"at","type":"long"}]}',
+    ),
+)
+
+
+JOB_RUN: RecordSchema[JobRun] = RecordSchema(
+    row=JobRun,
+    name='streamtable.console.JobRun',
+    schema='{"type":"record","name":"JobRun","namespace":"streamtable.console","fields":[{"name":"run","type":"string"},{"name":"job","type":"string"},{"name":"group","type":"string","default":""},{"name":"as_group","type":"string","default":""},{"name":"lake","type":"string","default":""},{"name":"host","type":"string","default":""},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"finished_at","type":"long","default":0},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"stage","type":"string","default":""},{"name":"stages_done","type":"int","default":0},{"name":"stages","type":"int","default":0},{"name":"records","type":"long","default":0},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"JobInput","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"start","type":"long"},{"name":"end","type":"long"}]}}},{"name":"counts","type":{"type":"map","values":"long"},"default":{}},{"name":"differences","type":"long","default":-1},{"name":"keys","default":[],"type":{"type":"array","items":{"type":"record","name":"JobDifference","fields":[{"name":"partition","type":"int"},{"name":"key","type":"string"},{"name":"difference","type":"string"},{"name":"expected","type":"string","default":""},{"name":"live","type":"string","default":""}]}}},{"name":"summary","type":"string","default":""},{"name":"report","type":"string","default":""},{"name":"omitted","type":"int","default":0}]}',
+    fingerprint=0x7b652d8faf397da9,
+    history=(
+        '{"type":"record","name":"JobRun","namespace":"streamtable.console","fields":[{"name":"run","type":"string"},{"name":"job","type":"string"},{"name":"group","type":"string","default":""},{"name":"as_group","type":"string","default":""},{"name":"lake","type":"string","default":""},{"name":"host","type":"string","default":""},{"name":"version","type":"string","default":""},{"name":"started_at","type":"long"},{"name":"at","type":"long"},{"name":"finished_at","type":"long","default":0},{"name":"state","type":"string"},{"name":"error","type":"string","default":""},{"name":"stage","type":"string","default":""},{"name":"stages_done","type":"int","default":0},{"name":"stages","type":"int","default":0},{"name":"records","type":"long","default":0},{"name":"inputs","default":[],"type":{"type":"array","items":{"type":"record","name":"JobInput","fields":[{"name":"topic","type":"string"},{"name":"partition","type":"int"},{"name":"start","type":"long"},{"name":"end","type":"long"}]}}},{"name":"counts","type":{"type":"map","values":"long"},"default":{}},{"name":"differences","type":"long","default":-1},{"name":"keys","default":[],"type":{"type":"array","items":{"type":"record","name":"JobDifference","fields":[{"name":"partition","type":"int"},{"name":"key","type":"string"},{"name":"difference","type":"string"},{"name":"expected","type":"string","default":""},{"name":"live","type":"string","default":""}]}}},{"name":"summary","type":"string","default":""},{"name":"report","type":"string","default":""},{"name":"omitted","type":"int","default":0}]}',
     ),
 )
 
