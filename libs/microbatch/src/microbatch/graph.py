@@ -6,6 +6,7 @@ AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeVar
 
 from microbatch.batch import Batch, Send
@@ -86,6 +87,7 @@ class MicroBatch(Group[Any, Any]):
             *(Output(stream) for stream in outputs),
         )
         self.process = process
+        self.awaits = iscoroutinefunction(process) or iscoroutinefunction(type(process).__call__)
         self.limits = Limits(max_records, max_bytes, max_wait)
         self.on_error = on_error
         self.rows: Mapping[str, Rows[Any]] = {each.name: each for each in rows}

@@ -128,8 +128,8 @@ class BatchTask(BaseTask):
         """Where each input goes on, after the last batch; what waits for the next one is not handled yet."""
         return self.committed_offsets
 
-    def process(self, records: RecordBatch) -> None:
-        self._buffer.add(records, self._around.clock.monotonic())
+    def process(self, records: RecordBatch, since: float | None = None) -> None:
+        self._buffer.add(records, self._around.clock.monotonic() if since is None else since)
 
     @property
     def dirty(self) -> bool:
@@ -140,6 +140,11 @@ class BatchTask(BaseTask):
         if self.uncommitted or self._buffer.full or self._suspects.records_max is not None:
             return AT_ONCE
         return self._buffer.first_arrival + self._graph.limits.seconds
+
+    @property
+    def alone(self) -> bool:
+        # What is `async` waits for its answers together with the other partitions; a plain function only holds them up.
+        return self.due_at != AT_ONCE and not self._graph.awaits
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 

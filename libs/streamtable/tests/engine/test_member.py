@@ -9,6 +9,7 @@ from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.position import Guarantee, LocalPosition, TablePosition
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.engine.task import Task
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import (
     ConfigurationError,
@@ -87,6 +88,13 @@ class Rig:
         self.consumer.listener.assigned(places)
         self.recover()
 
+    def join_two(self) -> None:
+        for topic in ("events", "g-retry"):
+            self.cluster.committed[TopicPartition(topic, 1)] = self.cluster.committed[
+                TopicPartition(topic, 0)
+            ]
+        self.join(0, 1)
+
     def recover(self) -> None:
         for _ in range(5):
             self.member.restorer.step(0)
@@ -129,6 +137,56 @@ def doubles(
 @pytest.fixture
 def rig(doubles: dict[str, Any]) -> Any:
     return Rig(Guarantee.EXACTLY_ONCE, doubles)
+
+
+class Timetable:
+    """When the tasks of a test are due, and since when what they were given may have waited."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, alone: bool) -> None:
+        self.due: dict[int, float] = {}
+        self.since: list[float | None] = []
+        handle = Task.process
+
+        def process(task: Task, records: RecordBatch, since: float | None = None) -> None:
+            self.since.append(since)
+            handle(task, records, since)
+
+        monkeypatch.setattr(Task, "process", process)
+        monkeypatch.setattr(Task, "due_at", property(lambda task: self.due[task.partition]))
+        monkeypatch.setattr(Task, "alone", alone)
+
+
+@pytest.mark.parametrize(("alone", "left"), [(True, [{0, 1}, {0}, set()]), (False, [{0, 1}, set(), set()])])
+def test_tasks_that_work_alone_are_committed_one_by_one_the_longest_due_first(
+    rig: Any, monkeypatch: pytest.MonkeyPatch, *, alone: bool, left: list[set[int]]
+) -> None:
+    rig.join_two()
+    times = Timetable(monkeypatch, alone=alone)
+    now = rig.clock.monotonic()
+    times.due = {0: now + 3.0, 1: now + 2.0}
+    rig.deliver([(b"a", b"x")])
+    rig.deliver([(b"b", b"x")], partition=1)
+    rig.turn()
+    found = []
+    for seconds in (0.0, 4.0, 0.0):
+        rig.clock.sleep(seconds)
+        rig.turn()
+        found.append({number for number, task in rig.member.assignment.tasks.items() if task.dirty})
+    assert found == left
+
+
+def test_what_is_polled_may_have_waited_since_the_poll_before(
+    rig: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.join()
+    times = Timetable(monkeypatch, alone=True)
+    times.due = {0: 0.0}
+    rig.turn()
+    before = rig.clock.monotonic()
+    rig.clock.sleep(0.7)
+    rig.deliver([(b"a", b"x")])
+    rig.turn()
+    assert times.since == [before]
 
 
 def test_partitions_are_resumed_where_they_go_on_once_they_are_recovered(rig: Any) -> None:
@@ -303,11 +361,7 @@ def test_a_newer_process_with_the_same_id_ends_this_one(rig: Any) -> None:
 
 
 def test_a_failing_handler_sends_its_own_partition_back_and_no_other(rig: Any) -> None:
-    rig.cluster.committed |= {
-        TopicPartition(t, 1): Committed(NextOffset(0), TablePosition(0, exact=True).encode())
-        for t in ("events", "g-retry")
-    }
-    rig.join(0, 1)
+    rig.join_two()
     rig.consumer.batches.append(
         [
             rig.batch("events", [(b"a", b"x"), (b"a", b"bad"), (b"a", b"x")]),

@@ -86,8 +86,13 @@ class BaseTask(ABC):
         """Where each input goes on, after what was handled."""
 
     @abstractmethod
-    def process(self, records: RecordBatch) -> None:
-        """Take records of one topic. Raises `RewindNeeded` or `RetryLater`: rewind, and read them again."""
+    def process(self, records: RecordBatch, since: float | None = None) -> None:
+        """Take records of one topic. Raises `RewindNeeded` or `RetryLater`: rewind, and read them again.
+
+        Args:
+            records: of one topic.
+            since: monotonic time; they have waited since then at the longest. None: they come right now.
+        """
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """The index of the first record that has to wait for a joined table; None if there is none."""
@@ -108,6 +113,14 @@ class BaseTask(ABC):
     def due_at(self) -> float:
         """Monotonic time from which on a dirty task may be committed by itself; a rebalance or a stop does not wait."""
         return AT_ONCE
+
+    @property
+    def alone(self) -> bool:
+        """When due it is committed by itself, and the next such task only after a look at Kafka: they fall due apart then.
+
+        For work that cannot be awaited together. If all of it were due at once, the last would always be late.
+        """
+        return False
 
     @property
     def pending_bytes(self) -> int:

@@ -23,7 +23,7 @@ from streamtable.engine.follower import Follower
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.standby import Standby
+from streamtable.engine.standby import Standby, copied_tables
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import (
     Migrated,
@@ -103,7 +103,7 @@ class Member:
         # One event loop for a whole life: clients that handlers share keep their connections in it.
         self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         weakref.finalize(self, _close_loop, self._loop)
-        self._committed_at = self._saved_at = clock.monotonic()
+        self._committed_at = self._saved_at = self._polled_at = clock.monotonic()
         self._outbox = self._new_outbox()
         try:
             self._outbox.open(_OPEN_SECONDS_MAX)
@@ -112,7 +112,7 @@ class Member:
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         follower = Follower(log_.table_reader(f"{group.name}-{settings.instance_id}"))
-        copied = [topics[name] for name in _copied(group)] if settings.standby else []
+        copied = [topics[name] for name in copied_tables(group)] if settings.standby else []
         own = group.table.name if group.persist else ""
         standby = Standby(own, copied, cluster, follower, stores, clock, vitals.standby)
         self.restorer = Restorer(
@@ -149,7 +149,9 @@ class Member:
 
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
+        since = self._polled_at  # what comes now may be here since the last look
         batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
+        self._polled_at = self._clock.monotonic()
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
         if not self._settled():
@@ -159,8 +161,9 @@ class Member:
             return
         self._resume_held()
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
-        self._handle(batches, gone_back={task.partition for task in started})
+        self._handle(batches, since, gone_back={task.partition for task in started})
         self._commit_what_is_due()
+        self._commit_one_alone()
         self._settled()
         self._housekeeping()
 
@@ -202,7 +205,7 @@ class Member:
 
     # ---- one turn --------------------------------------------------------------------------------------------------
 
-    def _handle(self, batches: list[RecordBatch], gone_back: set[int]) -> None:
+    def _handle(self, batches: list[RecordBatch], since: float, gone_back: set[int]) -> None:
         for polled in batches:
             task = self.assignment.tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
@@ -211,7 +214,7 @@ class Member:
             try:
                 records = self._let_wait(task, polled)
                 if records:
-                    task.process(records)
+                    task.process(records, since)
                     self._vitals.handled(records)
             except (RewindNeeded, RetryLater) as error:
                 gone_back.add(polled.partition)
@@ -342,8 +345,18 @@ class Member:
             or sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
         ):
-            return [task for task in tasks if task.dirty and task.due_at <= now]
+            return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
         return []
+
+    def _commit_one_alone(self) -> None:
+        now = self._clock.monotonic()
+        due = [
+            task
+            for task in self.assignment.tasks.values()
+            if task.dirty and task.alone and task.due_at <= now
+        ]
+        if due and not self._abandoned and not (self._rewound or self._renew_needed):
+            self._commit([min(due, key=lambda task: task.due_at)])
 
     def _poll_timeout(self) -> float:
         due_at = min((task.due_at for task in self.assignment.tasks.values() if task.dirty), default=None)
@@ -489,10 +502,3 @@ def _close_loop(runner: asyncio.Runner) -> None:
 def _mildness(error: BaseException) -> int:
     """The least mild of several errors decides: what asks a person to look, before what is mended by going back."""
     return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)
-
-
-def _copied(group: Group[Any, Any]) -> list[str]:
-    """The tables whose copies may be ahead of the group: joined ones not, if somebody handles their changes."""
-    handled = {edge.table.name for edge in group.changes}
-    own = [group.table.name] if group.persist else []
-    return own + [join.table.name for join in group.joins if join.table.name not in handled]

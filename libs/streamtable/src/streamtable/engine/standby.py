@@ -6,6 +6,7 @@ no lock, and no copy moves on while the broker is asked where its topic ends.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from typing import Any
 
 import structlog
 
@@ -16,6 +17,7 @@ from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, plan_join, why_discard
 from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
+from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.types import TopicPartition
 
@@ -283,3 +285,10 @@ class Standby:
                     copy.replica.save(copy.current_at)
                 except StoreCorrupted as error:
                     self._discard(place, error.message)
+
+
+def copied_tables(group: Group[Any, Any]) -> list[str]:
+    """The tables whose copies may be ahead of the group: joined ones not, if somebody handles their changes."""
+    handled = {edge.table.name for edge in group.changes}
+    own = [group.table.name] if group.persist else []
+    return own + [join.table.name for join in group.joins if join.table.name not in handled]

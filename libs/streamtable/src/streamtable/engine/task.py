@@ -119,7 +119,7 @@ class Task(BaseTask):
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
-    def process(self, records: RecordBatch) -> None:
+    def process(self, records: RecordBatch, since: float | None = None) -> None:  # noqa: ARG002 - of those who wait
         """Handle records of one input partition; see `Handling.handle`."""
         self._handling.handle(records)
 
