@@ -17,7 +17,6 @@ from grpc_status import rpc_status
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import ConnectionTerminated, ResponseReceived, StreamReset, TrailersReceived
-from tests.hostile.certificates import Pair
 from tests.hostile.program import Program, program, wait_until
 
 from click_count import topics as click_topics
@@ -27,6 +26,7 @@ from contracts.grpc.user_status.v1 import user_status_pb2 as status_pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from contracts.records import UserStatus
 from localkafka.broker import Broker
+from localkafka.certificates import Pair
 from localkafka.fixtures import Topics
 from streamtable import Table
 from user_status import topics as status_topics

@@ -7,12 +7,12 @@ from typing import Any
 
 import grpc
 import pytest
-from tests.hostile.certificates import Authority, Pair
 from tests.hostile.grpc_world import ROWS, World, serving
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from localkafka.certificates import Authority, Pair
 
 AUTHORITY = Authority("authority")
 STRANGER = Authority("stranger")

@@ -23,6 +23,7 @@ from localkafka.errors import ConfigurationError, Fatal
 from localkafka.jars import kafka_jars
 from localkafka.java import find_java
 from localkafka.process import Child, reserve_port
+from localkafka.security import LISTENER, Security
 
 READY_LINE = b"Kafka Server started"
 LOGGING = files("localkafka") / "log4j2.properties"
@@ -39,16 +40,21 @@ class Node:
 
 
 def server_properties(
-    node: Node, quorum: Sequence[Node], data_dir: Path, overrides: Mapping[str, str]
+    node: Node,
+    quorum: Sequence[Node],
+    data_dir: Path,
+    overrides: Mapping[str, str],
+    security: Security | None = None,
 ) -> str:
     """The text of `server.properties`: what all brokers share, this node's own lines, the overrides; the last wins."""
     replicas = str(len(quorum))
     in_sync = str(len(quorum) // 2 + 1)
+    listener = LISTENER if security else "PLAINTEXT"
     own = {
         "node.id": str(node.node_id),
         "controller.quorum.voters": ",".join(f"{n.node_id}@127.0.0.1:{n.controller_port}" for n in quorum),
-        "listeners": f"PLAINTEXT://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
-        "advertised.listeners": f"PLAINTEXT://127.0.0.1:{node.port}",
+        "listeners": f"{listener}://127.0.0.1:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
+        "advertised.listeners": f"{listener}://127.0.0.1:{node.port}",
         "log.dirs": str(data_dir / "logs"),
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,
@@ -57,6 +63,7 @@ def server_properties(
         "transaction.state.log.min.isr": in_sync,
         "share.coordinator.state.topic.replication.factor": replicas,
         "share.coordinator.state.topic.min.isr": in_sync,
+        **(security.properties(data_dir) if security else {}),
     }
     return SETTINGS.read_text() + "".join(f"{name}={value}\n" for name, value in {**own, **overrides}.items())
 
@@ -73,6 +80,7 @@ class Broker:
             of the first minute, and costs some of the speed of later ones.
         node_id: differs between the brokers of a cluster.
         detached: it outlives this process. Otherwise it is killed with it.
+        security: who may come in; None: everybody, and nothing is encrypted. Passwords are in its folder.
     """
 
     def __init__(
@@ -85,6 +93,7 @@ class Broker:
         brief: bool = False,
         node_id: int = 1,
         detached: bool = False,
+        security: Security | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.log_file = self.data_dir / "broker.log"
@@ -94,6 +103,7 @@ class Broker:
         self._brief = brief
         self._node_id = node_id
         self._detached = detached
+        self._security = security
         self._held: list[socket.socket] = []
         self._quorum: Sequence[Node] = ()
         self._cluster_id = cluster_id(self.data_dir)
@@ -112,6 +122,12 @@ class Broker:
     def bootstrap_servers(self) -> str:
         """What a client is given to find it."""
         return f"127.0.0.1:{self.node.port}"
+
+    def client(self, user: str | None = None) -> dict[str, str]:
+        """Options of librdkafka with which a user comes in; None: the administrator. Empty without security."""
+        if self._security is None:
+            return {}
+        return self._security.client(user or self._security.administrator, self.data_dir)
 
     @property
     def pid(self) -> int:
@@ -141,7 +157,12 @@ class Broker:
         java = [str(find_java()), f"-Xmx{self._heap}", *self._java_options(), "-cp", f"{kafka_jars()}/*"]
         settings = self.data_dir / "server.properties"
         (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
-        settings.write_text(server_properties(self.node, quorum, self.data_dir, self._overrides))
+        settings.touch(0o600)
+        settings.write_text(
+            server_properties(self.node, quorum, self.data_dir, self._overrides, self._security)
+        )
+        if self._security:
+            self._security.write(self.data_dir)
         if not (self.data_dir / "logs" / "meta.properties").exists():
             # The first compiler only: it is over before the second would pay.
             _format(
@@ -155,6 +176,7 @@ class Broker:
                     of_cluster,
                     "-c",
                     str(settings),
+                    *(self._security.formatting() if self._security else []),
                 ]
             )
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
@@ -256,7 +278,7 @@ class Broker:
             return READY_LINE in log.read()
 
     def _answers(self) -> bool:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0, **self.client()})
         try:
             return len(admin.list_topics(timeout=2).brokers) == len(self._quorum)
         except KafkaException:
@@ -274,6 +296,7 @@ class BrokerCluster:
         overrides: settings of all.
         brief: they live for minutes, as in tests; see `Broker`.
         detached: they outlive this process.
+        security: who may come in; see `Broker`.
     """
 
     def __init__(
@@ -286,6 +309,7 @@ class BrokerCluster:
         overrides: Mapping[str, str] | None = None,
         brief: bool = False,
         detached: bool = False,
+        security: Security | None = None,
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.brokers = tuple(
@@ -297,6 +321,7 @@ class BrokerCluster:
                 brief=brief,
                 node_id=node_id,
                 detached=detached,
+                security=security,
             )
             for node_id in range(1, count + 1)
         )

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 
 from localkafka.broker import Broker, BrokerCluster
 from localkafka.errors import RetryLater
+from localkafka.security import Security
 
 B = TypeVar("B", Broker, BrokerCluster)
 ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}
@@ -70,7 +71,13 @@ class Topics:
 class OwnBroker(Protocol):
     """Starts a broker that one test has for itself and may kill."""
 
-    def __call__(self, overrides: Mapping[str, str] | None = None, *, heap: str = "512m") -> Broker: ...
+    def __call__(
+        self,
+        overrides: Mapping[str, str] | None = None,
+        *,
+        heap: str = "512m",
+        security: Security | None = None,
+    ) -> Broker: ...
 
 
 class OwnCluster(Protocol):
@@ -101,8 +108,14 @@ def own_broker() -> Iterator[OwnBroker]:
     """A function that starts a broker for this test alone, to kill and restart."""
     with ExitStack() as stack:
 
-        def start(overrides: Mapping[str, str] | None = None, *, heap: str = "512m") -> Broker:
-            return _started(stack, Broker(_folder(stack), overrides=overrides, heap=heap, brief=True))
+        def start(
+            overrides: Mapping[str, str] | None = None,
+            *,
+            heap: str = "512m",
+            security: Security | None = None,
+        ) -> Broker:
+            made = Broker(_folder(stack), overrides=overrides, heap=heap, brief=True, security=security)
+            return _started(stack, made)
 
         yield start
 

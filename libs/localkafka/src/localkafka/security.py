@@ -1,0 +1,91 @@
+"""A broker that asks who comes, over TLS, and lets nobody do what was not allowed."""
+
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from localkafka.certificates import Authority
+
+LISTENER = "SASL_SSL"
+MECHANISM = "SCRAM-SHA-512"
+BROKER = "broker"
+"""The brokers' own user: among themselves by password, towards controllers by the name in their certificate."""
+
+
+@dataclass(frozen=True)
+class Security:
+    """Who may come in, and how a broker shows who it is: SASL/SCRAM over TLS, for clients and among brokers.
+
+    At first nobody may do anything but the administrator, who then allows others what they need (ACLs).
+
+    Args:
+        users: the password of each by name. The administrator can add others later.
+        administrator: the one of them who may do all.
+        authority: signs the brokers' certificates, which are for 127.0.0.1; it is what clients have to trust.
+        own_password: of the brokers' own user; the same for all of a cluster.
+    """
+
+    users: Mapping[str, str] = field(repr=False)
+    administrator: str = "admin"
+    authority: Authority = field(default_factory=lambda: Authority("localkafka"))
+    own_password: str = field(default_factory=secrets.token_urlsafe, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.administrator not in self.users:
+            raise ValueError(f"the administrator {self.administrator!r} is not among the users")
+        if BROKER in self.users:
+            raise ValueError(f"{BROKER!r} is the brokers' own user: choose another name")
+
+    def client(self, user: str, folder: Path) -> dict[str, str]:
+        """Options of librdkafka with which one of the users comes in; `folder` is where `write` was told to write."""
+        return {
+            "security.protocol": LISTENER,
+            "sasl.mechanism": MECHANISM,
+            "sasl.username": user,
+            "sasl.password": self.users[user],
+            "ssl.ca.location": str(authority_file(folder)),
+        }
+
+    def write(self, folder: Path) -> None:
+        """Put a broker's certificate with its key into its folder, and the authority's, for it and its clients."""
+        self.authority.issue(BROKER).write_together(folder / "broker.pem")
+        authority_file(folder).write_bytes(self.authority.certificate)
+
+    def properties(self, folder: Path) -> dict[str, str]:
+        """What a broker with these files is set to."""
+        jaas = (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required "
+            f'username="{BROKER}" password="{self.own_password}";'
+        )
+        return {
+            "listener.security.protocol.map": f"CONTROLLER:SSL,{LISTENER}:SASL_SSL",
+            "inter.broker.listener.name": LISTENER,
+            "sasl.enabled.mechanisms": MECHANISM,
+            "sasl.mechanism.inter.broker.protocol": MECHANISM,
+            f"listener.name.{LISTENER.lower()}.{MECHANISM.lower()}.sasl.jaas.config": jaas,
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": str(folder / "broker.pem"),
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": str(authority_file(folder)),
+            # Brokers and controllers know each other by their certificates; clients have none.
+            "listener.name.controller.ssl.client.auth": "required",
+            "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*$/$1/,DEFAULT",
+            "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found": "false",
+            "super.users": f"User:{BROKER};User:{self.administrator}",
+        }
+
+    def formatting(self) -> list[str]:
+        """What the storage tool is told, so that the first who come are known."""
+        known = {**self.users, BROKER: self.own_password}
+        return [
+            part
+            for name, password in known.items()
+            for part in ("--add-scram", f"{MECHANISM}=[name={name},password={password}]")
+        ]
+
+
+def authority_file(folder: Path) -> Path:
+    """The certificate that clients have to trust, in PEM, in a broker's folder."""
+    return folder / "authority.crt"
