@@ -22,19 +22,11 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read
-from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
-from streamtable_spark.jobs.positions import (
-    Committed,
-    Offsets,
-    Place,
-    Span,
-    TablePosition,
-    check_within,
-    parse_until,
-)
+from streamtable_spark.jobs.manifest import Manifest
+from streamtable_spark.jobs.plan import Wanted, plan_of, refuse_members
+from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, TablePosition
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import (
-    Source,
     arguments,
     earlier_of,
     ended,
@@ -44,13 +36,13 @@ from streamtable_spark.jobs.running import (
     retries_of,
     rows_of,
     source_of,
-    spans_of,
-    with_earlier,
 )
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, digests, rows_held
 from streamtable_spark.transforms.tables import values
+
+__all__ = ["STAGES", "Wanted", "main", "rebuild"]
 
 STAGES: Final = (
     "looking at topics and groups",
@@ -63,39 +55,7 @@ STAGES: Final = (
 _STABLE_S: Final = 60.0
 
 Reached = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """What is to be rebuilt.
-
-    Attributes:
-        source: the group whose events are read.
-        as_group: the group whose table is written.
-        manifest: where the manifest is, or will be.
-        until: `now`, or offsets as JSON.
-        replace: `as_group` may have a table and offsets already; they are replaced.
-        allow_missing: the inputs may begin later than at offset 0.
-        lake: folder of a lake that has what Kafka has no longer.
-        earlier: the rebuild that the table of the source comes from.
-    """
-
-    source: Source
-    as_group: str
-    manifest: Path
-    until: str = "now"
-    replace: bool = False
-    allow_missing: bool = False
-    lake: str | None = None
-    earlier: Manifest | None = None
-
-    @property
-    def changelog(self) -> str:
-        return f"{self.as_group}-table"
-
-    @property
-    def retry(self) -> str:
-        return f"{self.as_group}-retry"
+Digests = dict[int, dict[str, Any]]
 
 
 def rebuild(
@@ -124,25 +84,65 @@ def rebuild(
         Fenced: another rebuild of the same table has begun.
     """
     progress.stage(STAGES[0])
-    partitions = _check_topics(cluster, wanted)
-    count = partitions[wanted.changelog]
-    plan = _plan(cluster, wanted, partitions, now)
+    plan = plan_of(cluster, wanted, now)
     plan.save(wanted.manifest)
     reached("begun")
+    count = len(plan.offsets[wanted.retry])
     writer = ChangelogWriter(cluster.bootstrap_servers, wanted.changelog)
     writer.fence(count)
     reached("fenced")
-
     session = spark()
     if session.conf.get("spark.speculation", "false") == "true":
         raise ConfigurationError(
             "spark.speculation is on: the two tries of a task would fence each other; set it to false"
         )
+    made = _make(session, cluster, wanted, plan, writer, progress, reached)
+    writer.fence(count)
+    reached("fenced again")
+    progress.stage(STAGES[4], written=made.written, deleted=made.deleted)
+    positions = _read_back(session, cluster, wanted.changelog, made.digests)
+    reached("read back")
+    progress.stage(STAGES[5])
+    _commit(cluster, wanted, plan, positions)
+    reached("committed")
+    table = {
+        number: {**each, "changelog": positions[number]} for number, each in sorted(made.digests.items())
+    }
+    done = plan.done(table, made.counts)
+    done.save(wanted.manifest)
+    progress.done(rows=sum(each["rows"] for each in table.values()), **made.counts)
+    return done
+
+
+# ---- its steps ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The table as computed: rows and digest of each partition, counts of events, and how many records were written."""
+
+    digests: Digests
+    counts: Mapping[str, int]
+    written: int
+    deleted: int
+
+
+def _make(
+    session: SparkSession,
+    cluster: Cluster,
+    wanted: Wanted,
+    plan: Manifest,
+    writer: ChangelogWriter,
+    progress: Progress,
+    reached: Reached,
+) -> _Made:
+    """Compute the table, and write of it what the changelog does not hold."""
     progress.stage(STAGES[1])
+    source, count = wanted.source, len(plan.offsets[wanted.retry])
     records = history_of(session, cluster, plan.inputs, plan.lake, allow_missing=wanted.allow_missing)
     dead = read(session, cluster.bootstrap_servers, plan.letters)
-    rows = rows_of(wanted.source, records, dead, retries_of(plan.inputs, wanted.source)).persist()
-    table = values(rows, wanted.source.table).persist()
+    rows = rows_of(source, records, dead, retries_of(plan.inputs, source)).persist()
+    table = values(rows, source.table).persist()
     try:
         counts = _counts(rows)
         target = _digests(table, count)
@@ -156,192 +156,21 @@ def rebuild(
     finally:
         table.unpersist()
         rows.unpersist()
-    writer.fence(count)
-    reached("fenced again")
+    return _Made(target, counts, sum(each.written for each in written), sum(each.deleted for each in written))
 
-    progress.stage(
-        STAGES[4],
-        written=sum(each.written for each in written),
-        deleted=sum(each.deleted for each in written),
-    )
-    log = _changelog(session, cluster, wanted.changelog, count)
-    positions = dict.fromkeys(range(count), 0) | {
-        row["partition"]: row["next"]
-        for row in log.groupBy("partition").agg((fn.max("offset") + 1).alias("next")).collect()
-    }
-    there = _digests(rows_held(log), count)
+
+def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Digests) -> Offsets:
+    """See whether the changelog holds what was computed. Returns its positions, behind the last record of each partition."""
+    log = _changelog(session, cluster, topic, len(target))
+    last = log.groupBy("partition").agg((fn.max("offset") + 1).alias("next")).collect()
+    there = _digests(rows_held(log), len(target))
     if there != target:
-        different = sorted(number for number in there if there[number] != target[number])
+        first = min(number for number in there if there[number] != target[number])
         raise RetryLater(
-            f"{Place(wanted.changelog, different[0])} does not hold what was computed "
-            f"({there[different[0]]} instead of {target[different[0]]}): somebody else writes to it; stop them, and run "
-            "this again"
+            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): somebody "
+            "else writes to it; stop them, and run this again"
         )
-    reached("read back")
-    progress.stage(STAGES[5])
-    _commit(cluster, wanted, plan, positions)
-    reached("committed")
-    done = plan.done(
-        {number: {**target[number], "changelog": positions[number]} for number in sorted(target)}, counts
-    )
-    done.save(wanted.manifest)
-    progress.done(rows=sum(each["rows"] for each in target.values()), **counts)
-    return done
-
-
-# ---- what is asked before anything is changed -----------------------------------------------------------------------
-
-
-def _check_topics(cluster: Cluster, wanted: Wanted) -> dict[str, int]:
-    source = wanted.source
-    together = [
-        *source.inputs,
-        source.retry,
-        source.dead_letters,
-        wanted.changelog,
-        wanted.retry,
-        *source.joins,
-    ]
-    found = cluster.partitions([*together, *source.context])
-    first = together[0]
-    for topic in together:
-        if found[topic] != found[first]:
-            raise ConfigurationError(
-                f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
-                "have the same number; make the topic anew with it"
-            )
-    return {topic: found[topic] for topic in [*together, *source.context]}
-
-
-def _plan(
-    cluster: Cluster, wanted: Wanted, partitions: Mapping[str, int], now: Callable[[], datetime]
-) -> Manifest:
-    """What to do: that of the run which was ended halfway, or a new one."""
-    _refuse_members(cluster, wanted.as_group)
-    committed = cluster.committed(
-        wanted.as_group,
-        {topic: partitions[topic] for topic in [*wanted.source.inputs, wanted.retry, *wanted.source.joins]},
-    )
-    before = load(wanted.manifest)
-    if before is not None and before.state == "begun":
-        return _taken_up(cluster, wanted, before, offsets_before(committed))
-    if before is not None and not wanted.replace:
-        raise ConfigurationError(
-            f"{wanted.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
-            "or give --replace to do it anew"
-        )
-    if not wanted.replace:
-        _refuse_used(cluster, wanted, committed, partitions)
-    return _frozen(cluster, wanted, partitions, offsets_before(committed), now)
-
-
-def _refuse_members(cluster: Cluster, group: str) -> None:
-    if members := cluster.members(group):
-        raise ConfigurationError(
-            f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): "
-            "its table is theirs; stop them, or name another group with --as"
-        )
-
-
-def _refuse_used(
-    cluster: Cluster,
-    wanted: Wanted,
-    committed: Mapping[Place, Committed | None],
-    partitions: Mapping[str, int],
-) -> None:
-    ends = cluster.ends({wanted.changelog: partitions[wanted.changelog]})[wanted.changelog]
-    full = [number for number, end in sorted(ends.items()) if end > 0]
-    if full:
-        raise ConfigurationError(
-            f"{Place(wanted.changelog, full[0])} is not empty (it ends at {ends[full[0]]}): name a new group with --as, or "
-            "give --replace, and its rows are changed to those of the rebuild"
-        )
-    if any(each is not None for each in committed.values()):
-        raise ConfigurationError(
-            f"group {wanted.as_group!r} has committed offsets already: name a new group with --as, or give --replace"
-        )
-
-
-def _taken_up(
-    cluster: Cluster,
-    wanted: Wanted,
-    before: Manifest,
-    committed: Mapping[str, int],
-) -> Manifest:
-    this = (wanted.source.table.name, wanted.source.group, wanted.as_group, cluster.id())
-    if (before.scenario, before.group, before.as_group, before.cluster) != this:
-        raise ConfigurationError(
-            f"{wanted.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
-            "file with --manifest"
-        )
-    inputs = {topic: len(parts) for topic, parts in before.inputs.items()}
-    until = parse_until(wanted.until, inputs)
-    for topic, offsets in (until or {}).items():
-        if offsets != {number: span.end for number, span in before.inputs[topic].items()}:
-            raise ConfigurationError(
-                f"{wanted.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without "
-                "--until to finish it, or delete the file and give --replace"
-            )
-    ours = {
-        str(Place(topic, number)): at
-        for topic, offsets in before.offsets.items()
-        for number, at in offsets.items()
-    }
-    if committed not in (before.before, ours):
-        raise ConfigurationError(
-            f"group {wanted.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
-            "in use. Delete the manifest and give --replace to rebuild it all the same"
-        )
-    return before
-
-
-def _frozen(
-    cluster: Cluster,
-    wanted: Wanted,
-    partitions: Mapping[str, int],
-    before: Mapping[str, int],
-    now: Callable[[], datetime],
-) -> Manifest:
-    """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
-    source = wanted.source
-    read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
-    ends = cluster.stable_ends(read_)
-    until = parse_until(wanted.until, read_)
-    if until is not None:
-        check_within(until, ends)
-        ends |= until
-    beside = {topic: partitions[topic] for topic in [source.dead_letters, *source.context]}
-    others = {topic: partitions[topic] for topic in [wanted.retry, *source.joins] if topic not in read_}
-    beside_ends, other_ends = cluster.stable_ends(beside), cluster.stable_ends(others)
-    dead = {source.dead_letters: beside_ends.pop(source.dead_letters)}
-    ends_read = ends | {topic: at for topic, at in beside_ends.items() if topic not in ends}
-    own: dict[str, Offsets] = {topic: ends[topic] for topic in source.inputs} | other_ends
-    if wanted.retry == source.retry:
-        own[wanted.retry] = ends[source.retry]
-    inputs, letters = with_earlier(
-        spans_of(cluster, ends_read, wanted.lake, allow_missing=wanted.allow_missing),
-        # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
-        spans_of(cluster, dead, None, allow_missing=True),
-        wanted.earlier,
-        source,
-    )
-    return Manifest(
-        scenario=source.table.name,
-        group=source.group,
-        as_group=wanted.as_group,
-        cluster=cluster.id(),
-        replace=wanted.replace,
-        inputs=inputs,
-        lake=wanted.lake,
-        letters=letters,
-        offsets=own,
-        before=before,
-        code=code_version(),
-        began=now().isoformat(timespec="seconds"),
-    )
-
-
-# ---- doing it -------------------------------------------------------------------------------------------------------
+    return dict.fromkeys(target, 0) | {row["partition"]: row["next"] for row in last}
 
 
 def _changelog(session: SparkSession, cluster: Cluster, topic: str, count: int) -> DataFrame:
@@ -361,7 +190,7 @@ def _counts(rows: DataFrame) -> dict[str, int]:
     return {"events": found["events"] or 0, "unfit": found["unfit"] or 0}
 
 
-def _digests(rows: DataFrame, count: int) -> dict[int, dict[str, Any]]:
+def _digests(rows: DataFrame, count: int) -> Digests:
     empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(count)}
     found = digests(rows).collect()
     return empty | {row["partition"]: {"rows": row["rows"], "digest": row["digest"]} for row in found}
@@ -376,7 +205,7 @@ def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:
 
 
 def _commit(cluster: Cluster, wanted: Wanted, plan: Manifest, positions: Offsets) -> None:
-    _refuse_members(cluster, wanted.as_group)
+    refuse_members(cluster, wanted.as_group)
     offsets = {
         Place(topic, number): Committed(offset, TablePosition(positions[number]).encode())
         for topic, parts in plan.offsets.items()

@@ -1,0 +1,202 @@
+"""What a rebuild will do, asked and decided before anything is changed: the offsets, which it goes by to its end.
+
+A run that was ended halfway is taken up with the plan that its manifest holds, so that the same table comes out.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
+from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_within, parse_until
+from streamtable_spark.jobs.running import Source, spans_of, with_earlier
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be rebuilt.
+
+    Attributes:
+        source: the group whose events are read.
+        as_group: the group whose table is written.
+        manifest: where the manifest is, or will be.
+        until: `now`, or offsets as JSON.
+        replace: `as_group` may have a table and offsets already; they are replaced.
+        allow_missing: the inputs may begin later than at offset 0.
+        lake: folder of a lake that has what Kafka has no longer.
+        earlier: the rebuild that the table of the source comes from.
+    """
+
+    source: Source
+    as_group: str
+    manifest: Path
+    until: str = "now"
+    replace: bool = False
+    allow_missing: bool = False
+    lake: str | None = None
+    earlier: Manifest | None = None
+
+    @property
+    def changelog(self) -> str:
+        return f"{self.as_group}-table"
+
+    @property
+    def retry(self) -> str:
+        return f"{self.as_group}-retry"
+
+
+def plan_of(cluster: Cluster, wanted: Wanted, now: Callable[[], datetime]) -> Manifest:
+    """What to do: that of the run which was ended halfway, or a new one. Its state is begun; it is not saved.
+
+    Raises:
+        ConfigurationError: the topics do not fit, or something is there that must not be.
+        InputLost: the inputs do not go back to their beginning.
+        RetryLater: Kafka does not answer.
+    """
+    partitions = _topics(cluster, wanted)
+    refuse_members(cluster, wanted.as_group)
+    own = [*wanted.source.inputs, wanted.retry, *wanted.source.joins]
+    committed = cluster.committed(wanted.as_group, {topic: partitions[topic] for topic in own})
+    before = load(wanted.manifest)
+    if before is not None and before.state == "begun":
+        return _taken_up(cluster, wanted, before, offsets_before(committed))
+    if before is not None and not wanted.replace:
+        raise ConfigurationError(
+            f"{wanted.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
+            "or give --replace to do it anew"
+        )
+    if not wanted.replace:
+        _refuse_used(cluster, wanted, committed, partitions)
+    return _frozen(cluster, wanted, partitions, offsets_before(committed), now)
+
+
+def refuse_members(cluster: Cluster, group: str) -> None:
+    """Raise `ConfigurationError` if somebody is in the group."""
+    if members := cluster.members(group):
+        raise ConfigurationError(
+            f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): "
+            "its table is theirs; stop them, or name another group with --as"
+        )
+
+
+def _topics(cluster: Cluster, wanted: Wanted) -> dict[str, int]:
+    """How many partitions each of them has."""
+    source = wanted.source
+    together = [
+        *source.inputs,
+        source.retry,
+        source.dead_letters,
+        wanted.changelog,
+        wanted.retry,
+        *source.joins,
+    ]
+    found = cluster.partitions([*together, *source.context])
+    first = together[0]
+    for topic in together:
+        if found[topic] != found[first]:
+            raise ConfigurationError(
+                f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
+                "have the same number; make the topic anew with it"
+            )
+    return {topic: found[topic] for topic in [*together, *source.context]}
+
+
+def _refuse_used(
+    cluster: Cluster,
+    wanted: Wanted,
+    committed: Mapping[Place, Committed | None],
+    partitions: Mapping[str, int],
+) -> None:
+    ends = cluster.ends({wanted.changelog: partitions[wanted.changelog]})[wanted.changelog]
+    full = [number for number, end in sorted(ends.items()) if end > 0]
+    if full:
+        raise ConfigurationError(
+            f"{Place(wanted.changelog, full[0])} is not empty (it ends at {ends[full[0]]}): name a new group with --as, or "
+            "give --replace, and its rows are changed to those of the rebuild"
+        )
+    if any(each is not None for each in committed.values()):
+        raise ConfigurationError(
+            f"group {wanted.as_group!r} has committed offsets already: name a new group with --as, or give --replace"
+        )
+
+
+def _taken_up(
+    cluster: Cluster,
+    wanted: Wanted,
+    before: Manifest,
+    committed: Mapping[str, int],
+) -> Manifest:
+    this = (wanted.source.table.name, wanted.source.group, wanted.as_group, cluster.id())
+    if (before.scenario, before.group, before.as_group, before.cluster) != this:
+        raise ConfigurationError(
+            f"{wanted.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
+            "file with --manifest"
+        )
+    inputs = {topic: len(parts) for topic, parts in before.inputs.items()}
+    until = parse_until(wanted.until, inputs)
+    for topic, offsets in (until or {}).items():
+        if offsets != {number: span.end for number, span in before.inputs[topic].items()}:
+            raise ConfigurationError(
+                f"{wanted.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without "
+                "--until to finish it, or delete the file and give --replace"
+            )
+    ours = {
+        str(Place(topic, number)): at
+        for topic, offsets in before.offsets.items()
+        for number, at in offsets.items()
+    }
+    if committed not in (before.before, ours):
+        raise ConfigurationError(
+            f"group {wanted.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
+            "in use. Delete the manifest and give --replace to rebuild it all the same"
+        )
+    return before
+
+
+def _frozen(
+    cluster: Cluster,
+    wanted: Wanted,
+    partitions: Mapping[str, int],
+    before: Mapping[str, int],
+    now: Callable[[], datetime],
+) -> Manifest:
+    """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
+    source = wanted.source
+    read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
+    ends = cluster.stable_ends(read_)
+    until = parse_until(wanted.until, read_)
+    if until is not None:
+        check_within(until, ends)
+        ends |= until
+    beside = {topic: partitions[topic] for topic in [source.dead_letters, *source.context]}
+    others = {topic: partitions[topic] for topic in [wanted.retry, *source.joins] if topic not in read_}
+    beside_ends, other_ends = cluster.stable_ends(beside), cluster.stable_ends(others)
+    dead = {source.dead_letters: beside_ends.pop(source.dead_letters)}
+    ends_read = ends | {topic: at for topic, at in beside_ends.items() if topic not in ends}
+    own: dict[str, Offsets] = {topic: ends[topic] for topic in source.inputs} | other_ends
+    if wanted.retry == source.retry:
+        own[wanted.retry] = ends[source.retry]
+    inputs, letters = with_earlier(
+        spans_of(cluster, ends_read, wanted.lake, allow_missing=wanted.allow_missing),
+        # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
+        spans_of(cluster, dead, None, allow_missing=True),
+        wanted.earlier,
+        source,
+    )
+    return Manifest(
+        scenario=source.table.name,
+        group=source.group,
+        as_group=wanted.as_group,
+        cluster=cluster.id(),
+        replace=wanted.replace,
+        inputs=inputs,
+        lake=wanted.lake,
+        letters=letters,
+        offsets=own,
+        before=before,
+        code=code_version(),
+        began=now().isoformat(timespec="seconds"),
+    )
