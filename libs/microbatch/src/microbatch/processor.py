@@ -11,12 +11,12 @@ from microbatch.metrics import BatchMetrics
 from microbatch.stores.port import Driver
 from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Settings, kafka_from, stop_on_signals
-from streamtable.app import fewer_collections
 from streamtable.clock import SystemClock
 from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, StoreBroken
+from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Store
 
@@ -141,6 +141,7 @@ class BatchProcessor(GroupProcessor):
 
         What has been read by then is processed as a last batch.
         """
+        hand_back()
         with stop_on_signals(self.stop), fewer_collections():
             super().run()
 

@@ -1,6 +1,5 @@
 """The library put together: the core with the real Kafka, RocksDB and clock. The only module that knows them all."""
 
-import gc
 import signal
 import socket
 import sys
@@ -25,13 +24,11 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
 from streamtable.host import Host
 from streamtable.kafka import Kafka
+from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, Progress, log_as_set, progress_on
-from streamtable.ports import Log
+from streamtable.ports import Log, Stores
 from streamtable.settings import Settings
-from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Table
-
-_COLLECT_AFTER = 100_000  # objects
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -46,6 +43,12 @@ def kafka_from(settings: Settings) -> Kafka:
         group_protocol=settings.group_protocol,
         static_membership=settings.static_membership,
     )
+
+
+def _rocks(folder: Path, memory_bytes: int) -> Stores:
+    from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
+
+    return RocksStores(folder, memory_bytes=memory_bytes)
 
 
 class Processor(GroupProcessor):
@@ -107,13 +110,13 @@ class Processor(GroupProcessor):
         super().__init__(
             group,
             kafka,
-            RocksStores(state_dir / group.name, memory_bytes=memory_bytes),
+            _rocks(state_dir / group.name, memory_bytes),
             settings,
             SystemClock(),
             metrics or Metrics.register(CollectorRegistry()),
             progress or progress_on(sys.stderr),
             failpoint_at(failpoint) if failpoint else no_failpoint,
-            RocksStores(copies, memory_bytes=memory_bytes) if group.lookups else None,
+            _rocks(copies, memory_bytes) if group.lookups else None,
         )
 
     @classmethod
@@ -139,6 +142,7 @@ class Processor(GroupProcessor):
         """As `GroupProcessor.run`; in the main thread, SIGTERM and SIGINT stop it in order, a second one at once."""
         if any(isinstance(edge.stream.value, Avro) for edge in self.group.inputs):
             threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while the group is joined
+        hand_back()
         with stop_on_signals(self.stop), fewer_collections():
             super().run()
 
@@ -171,7 +175,7 @@ class View(view.View[K, V], Generic[K, V]):
         metrics: Metrics | None = None,
         host: Host | None = None,
     ) -> None:
-        stores = host.stores if host else RocksStores(state_dir / "views" / name, memory_bytes=memory_bytes)
+        stores = host.stores if host else _rocks(state_dir / "views" / name, memory_bytes)
         metrics = metrics or Metrics.register(CollectorRegistry())
         super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
 
@@ -200,7 +204,7 @@ class Views(views.Views):
         memory_bytes: int = 64 << 20,
         metrics: Metrics | None = None,
     ) -> None:
-        stores = RocksStores(state_dir / "views" / name, memory_bytes=memory_bytes)
+        stores = _rocks(state_dir / "views" / name, memory_bytes)
         metrics = metrics or Metrics.register(CollectorRegistry())
         super().__init__(kafka, stores, SystemClock(), metrics, name)
         self._state_dir = state_dir
@@ -212,21 +216,6 @@ class Views(views.Views):
         return View(
             table, self.log, state_dir=self._state_dir, name=self.name, metrics=self.metrics, host=self
         )
-
-
-@contextmanager
-def fewer_collections() -> Iterator[None]:
-    """Within, Python looks for garbage that refers to itself less often.
-
-    Records and rows are plenty and hold no such garbage, but each look walks over them: a seventh of the time of a
-    processor with many keys.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECT_AFTER, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 @contextmanager
