@@ -4,6 +4,7 @@ Joining each tweet with each follower makes a row for every pair, many times mor
 are gathered for each author first, as sets or as sketches, and what is joined is one row for each author and URL.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import DataFrame
@@ -11,6 +12,7 @@ from pyspark.sql import functions as fn
 
 BUCKETS: Final = 64
 LG_K: Final = 12
+SKETCHES: Final = ("hll", "theta")
 
 
 def followers(follows: DataFrame) -> DataFrame:
@@ -64,27 +66,31 @@ def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> D
     return _all_urls(tweeted, counted)
 
 
-def sketched(tweeted: DataFrame, followers: DataFrame, lg_k: int = LG_K) -> DataFrame:
-    """Estimates of the same number, by two sketches.
+def sketched(
+    tweeted: DataFrame, followers: DataFrame, lg_k: int = LG_K, kinds: Sequence[str] = SKETCHES
+) -> DataFrame:
+    """Estimates of the same number, by sketches: one for each author, merged for each URL.
 
     Args:
         tweeted: see `exact`.
         followers: see `exact`.
         lg_k: the size of a sketch is 2 to the power of this; 12: errors of about 1.6 %.
+        kinds: which sketches. Those of the live table of tweet-reach are HLL sketches of size 12, which merge with these.
 
     Returns:
-        `url`, `hll`, `theta`.
+        `url`, and a column of the name of each kind.
     """
-    sketches = followers.groupBy("author").agg(
-        fn.hll_sketch_agg("follower", lg_k).alias("hll"), fn.theta_sketch_agg("follower", lg_k).alias("theta")
-    )
+    make = {
+        "hll": fn.hll_sketch_agg("follower", lg_k),
+        "theta": fn.theta_sketch_agg("follower", lg_k),
+    }
+    merge = {
+        "hll": fn.hll_sketch_estimate(fn.hll_union_agg("hll")),
+        "theta": fn.theta_sketch_estimate(fn.theta_union_agg("theta", lg_k)),
+    }
+    sketches = followers.groupBy("author").agg(*[make[kind].alias(kind) for kind in kinds])
     counted = (
-        tweeted.join(sketches, "author")
-        .groupBy("url")
-        .agg(
-            fn.hll_sketch_estimate(fn.hll_union_agg("hll")).alias("hll"),
-            fn.theta_sketch_estimate(fn.theta_union_agg("theta", lg_k)).alias("theta"),
-        )
+        tweeted.join(sketches, "author").groupBy("url").agg(*[merge[kind].alias(kind) for kind in kinds])
     )
     return _all_urls(tweeted, counted)
 
@@ -97,7 +103,7 @@ def compared(tweeted: DataFrame, followers: DataFrame) -> DataFrame:
         a hundred; null where that number is 0.
     """
     both = exact(tweeted, followers).join(sketched(tweeted, followers), "url")
-    for name in ("hll", "theta"):
+    for name in SKETCHES:
         both = both.withColumn(
             f"{name}_error", fn.try_divide(fn.col(name) - fn.col("reach"), fn.col("reach"))
         )

@@ -1,0 +1,141 @@
+"""Compute the reach of all URLs in a lake exactly and by sketches, and say what each way costs and how far it is off.
+
+python -m streamtable_spark.jobs.reach --lake FOLDER
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.lake import Lake, lake_folder
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.running import ended, local_of
+from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
+from streamtable_spark.session import connect
+from streamtable_spark.transforms import reach
+
+EXACT: Final = "exact"
+WAYS: Final[Mapping[str, Callable[[DataFrame, DataFrame], DataFrame]]] = {
+    EXACT: reach.exact,
+    **{kind: partial(reach.sketched, kinds=(kind,)) for kind in reach.SKETCHES},
+}
+STAGES: Final = ("reading the lake", *WAYS)
+
+
+@dataclass(frozen=True)
+class Way:
+    """What has come of one way to compute it.
+
+    Attributes:
+        name: exact, or the kind of sketch.
+        seconds: that it took, from tweets and followers that were read already.
+        urls: how many there are.
+        reach: of all of them, added up.
+        mean_error: how far a URL is off on average, upwards or downwards: 0.01 is one in a hundred. URLs that reach
+            nobody are left out; None if there are no others.
+        worst_error: the same of the URL that is off most.
+    """
+
+    name: str
+    seconds: float
+    urls: int
+    reach: int
+    mean_error: float | None
+    worst_error: float | None
+
+
+def compare(
+    tweeted: DataFrame,
+    followers: DataFrame,
+    clock: Callable[[], float],
+    begun: Callable[[str], None] = lambda _: None,
+) -> list[Way]:
+    """Compute reach in each way, one after another, the exact one first.
+
+    Args:
+        tweeted: `author`, `url`, each pair once.
+        followers: `author`, `follower`, each pair once.
+        clock: seconds, rising.
+        begun: is told the name of each way when it begins.
+    """
+    read = [frame.persist() for frame in (tweeted, followers)]
+    found: dict[str, DataFrame] = {}
+    ways: list[Way] = []
+    try:
+        for frame in read:
+            frame.count()
+        for name, compute in WAYS.items():
+            begun(name)
+            began = clock()
+            found[name] = compute(*read).toDF("url", "found").persist()
+            found[name].count()
+            ways.append(_way(name, clock() - began, found[name], found[EXACT]))
+    finally:
+        for frame in [*found.values(), *read]:
+            frame.unpersist()
+    return ways
+
+
+def _way(name: str, seconds: float, found: DataFrame, exact: DataFrame) -> Way:
+    both = found.join(exact.withColumnRenamed("found", "exact"), "url")
+    error = fn.abs(fn.try_divide(fn.col("found") - fn.col("exact"), fn.col("exact")))
+    row = both.agg(
+        fn.count("*").alias("urls"),
+        fn.sum("found").alias("reach"),
+        fn.avg(error).alias("mean"),
+        fn.max(error).alias("worst"),
+    ).collect()[0]
+    return Way(name, round(seconds, 1), row["urls"], row["reach"] or 0, row["mean"], row["worst"])
+
+
+def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
+    """`tweeted` and `followers` of a lake, see `compare`.
+
+    Raises:
+        ConfigurationError: it has no tweets, or no follows.
+    """
+    lake = Lake(spark, folder)
+    origin = lake.origin()
+    if origin is None:
+        raise ConfigurationError(f"--lake {folder!r}: there is no lake: run the ETL")
+    tables = lake.tables(origin)
+    for topic in (TWEETS, FOLLOWS):
+        if not tables.exists(f"silver/{topic}"):
+            raise ConfigurationError(
+                f"the lake {folder} has nothing of {topic}: run the ETL with --topic {topic}"
+            )
+    return reach.tweeted(tables.read(f"silver/{TWEETS}")), reach.followers(tables.read(f"silver/{FOLLOWS}"))
+
+
+def main(argv: Sequence[str]) -> int:
+    """The job, with its arguments. Returns its status."""
+    parser = argparse.ArgumentParser(
+        prog="reach", description="Compute reach exactly and by sketches, side by side.", allow_abbrev=False
+    )
+    parser.add_argument("--lake", required=True, metavar="FOLDER", help="that the ETL has filled")
+    parser.add_argument(
+        "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
+    )
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
+    found = parser.parse_args(argv)
+    folder, local = lake_folder(found.lake), local_of(found)
+    progress = Progress(STAGES, sys.stderr, time.monotonic)
+    progress.stage(STAGES[0])
+    ways = compare(*of_lake(connect("reach", local), folder), time.monotonic, progress.stage)
+    progress.done(urls=ways[0].urls)
+    for way in ways:
+        print(json.dumps(asdict(way)))  # noqa: T201 - a command line
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(main, sys.argv[1:]))
