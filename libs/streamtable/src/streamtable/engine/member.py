@@ -20,6 +20,7 @@ from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.deferral import DEFERRED_MAX, results, together
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
+from streamtable.engine.holding import Holding
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
@@ -97,9 +98,6 @@ class Member:
         self._joined_at: float | None = None
         self.undone = 0  # how often all tasks have gone back
         self._failures = 0  # commits that failed in a row
-        # Paused until the joined tables have come to this time; up to this offset, nothing waits again then.
-        self._held: dict[TopicPartition, tuple[int, int]] = {}
-        self._waited_to: dict[TopicPartition, int] = {}
         # One event loop for a whole life: clients that handlers share keep their connections in it.
         self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         weakref.finalize(self, _close_loop, self._loop)
@@ -111,6 +109,7 @@ class Member:
             self._outbox.close()
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
+        self._holding = Holding(self._consumer, clock)
         follower = Follower(log_.table_reader(f"{group.name}-{settings.instance_id}"))
         copied = [topics[name] for name in copied_tables(group)] if settings.standby else []
         own = group.table.name if group.persist else ""
@@ -159,7 +158,7 @@ class Member:
         started = self._start_tasks()
         if not self._settled():
             return
-        self._resume_held()
+        self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
         self._commit_what_is_due()
@@ -212,7 +211,7 @@ class Member:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
                 continue
             try:
-                records = self._let_wait(task, polled)
+                records = self._holding.let_wait(task, polled)
                 if records:
                     task.process(records, since)
                     self._vitals.handled(records)
@@ -228,30 +227,6 @@ class Member:
             self._commit_what_is_due()
             if self._rewound or self._renew_needed:
                 return
-
-    def _let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
-        """The records that need not wait for a joined table; the others are read again when it is time."""
-        if records.place in self._held:
-            return records.part(0, 0)  # polled before it was paused
-        index = task.first_held(records, self._waited_to.get(records.place, -1))
-        if index is None:
-            return records
-        # A time that is still to come counts as now, for all that are here now: the wait has an end.
-        until_ms, now_ms = records.timestamp(index), int(self._clock.now() * 1000)
-        self._held[records.place] = min(until_ms, now_ms), records.last_offset if until_ms > now_ms else -1
-        self._consumer.pause([records.place])
-        self._consumer.seek(records.place, records.offsets[index])
-        return records.part(0, index)
-
-    def _resume_held(self) -> None:
-        for place, (until_ms, waited_to) in list(self._held.items()):
-            task = self.assignment.tasks.get(place.partition)
-            if task is None:
-                del self._held[place]  # when it is at work again, it is read from where its tables stand
-            elif task.joined_until_ms() >= until_ms:
-                del self._held[place]
-                self._waited_to[place] = waited_to
-                self._consumer.resume([place])
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
         """Await all that handlers have deferred, together, and hand over the results in the order of the records.
@@ -474,9 +449,7 @@ class Member:
         for topic, offset in task.rewind().items():
             place = TopicPartition(topic, task.partition)
             self._consumer.seek(place, offset)
-            self._waited_to.pop(place, None)
-            if self._held.pop(place, None) is not None:
-                self._consumer.resume([place])  # it waits again when it comes again
+            self._holding.gone_back(place)
 
     def _back_off(self) -> None:
         self._failures = min(self._failures + 1, 10)

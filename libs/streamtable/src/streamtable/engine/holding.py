@@ -1,0 +1,55 @@
+"""Records that wait for a joined table: their partition is paused, and read again when the table has come to their time."""
+
+from collections.abc import Mapping
+
+from streamtable.clock import Clock
+from streamtable.engine.basetask import BaseTask
+from streamtable.ports import GroupConsumer
+from streamtable.types import RecordBatch, TopicPartition
+
+
+class Holding:
+    """The places that a member has paused because their next record has to wait.
+
+    Args:
+        consumer: the member's.
+        clock: wall time.
+    """
+
+    def __init__(self, consumer: GroupConsumer, clock: Clock) -> None:
+        self._consumer = consumer
+        self._clock = clock
+        # Paused until the joined tables have come to this time; up to this offset, nothing waits again then.
+        self._held: dict[TopicPartition, tuple[int, int]] = {}
+        self._waited_to: dict[TopicPartition, int] = {}
+
+    def let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
+        """The records that need not wait; the others are read again when it is time."""
+        if records.place in self._held:
+            return records.part(0, 0)  # polled before it was paused
+        index = task.first_held(records, self._waited_to.get(records.place, -1))
+        if index is None:
+            return records
+        # A time that is still to come counts as now, for all that are here now: the wait has an end.
+        until_ms, now_ms = records.timestamp(index), int(self._clock.now() * 1000)
+        self._held[records.place] = min(until_ms, now_ms), records.last_offset if until_ms > now_ms else -1
+        self._consumer.pause([records.place])
+        self._consumer.seek(records.place, records.offsets[index])
+        return records.part(0, index)
+
+    def resume(self, tasks: Mapping[int, BaseTask]) -> None:
+        """Let go what has waited long enough, and forget what is not at work here any more."""
+        for place, (until_ms, waited_to) in list(self._held.items()):
+            task = tasks.get(place.partition)
+            if task is None:
+                del self._held[place]  # when it is at work again, it is read from where its tables stand
+            elif task.joined_until_ms() >= until_ms:
+                del self._held[place]
+                self._waited_to[place] = waited_to
+                self._consumer.resume([place])
+
+    def gone_back(self, place: TopicPartition) -> None:
+        """It is read from its committed offset again: its records wait again when they come again."""
+        self._waited_to.pop(place, None)
+        if self._held.pop(place, None) is not None:
+            self._consumer.resume([place])
