@@ -20,6 +20,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
+from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Committed, Offsets, Place
 
 T = TypeVar("T")
@@ -39,18 +40,38 @@ _MEMBERS: Final = {
 }
 
 
+_SHUT: Final = {
+    KafkaError._AUTHENTICATION: "check STREAMTABLE_KAFKA_SASL_USERNAME, _SASL_PASSWORD and _SASL_MECHANISM",  # noqa: SLF001 - a code
+    KafkaError._SSL: "check STREAMTABLE_KAFKA_SSL_CA_LOCATION and the name in the broker's certificate",  # noqa: SLF001 - a code
+}
+_FORBIDDEN: Final = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+}
+_LISTEN_S: Final = 0.1
+_SHUT_S: Final = 2.0  # a broker that starts or stops may break off a handshake
+_ABSENT_S: Final = 10.0
+
+
 class Cluster:
-    """A Kafka cluster. Every method raises `RetryLater` when there is no answer in time.
+    """A Kafka cluster.
+
+    Every method raises `RetryLater` when there is no answer in time, and `ConfigurationError` when Kafka does not let the
+    job in or does not allow what it asks.
 
     Args:
-        bootstrap_servers: as Kafka's clients take them.
+        bootstrap_servers: as Kafka's clients take them; a `Kafka` if it takes more to be let in.
         timeout_s: for each answer.
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
         self.bootstrap_servers = bootstrap_servers
         self._timeout_s = timeout_s
-        self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+        self._kafka = Kafka(bootstrap_servers)
+        self._admin = AdminClient({**self._kafka.client(), "error_cb": self._hear})
+        self._heard: dict[int, tuple[str, float]] = {}
         self._outsiders: dict[str, Consumer] = {}
 
     def __enter__(self) -> Self:
@@ -228,28 +249,60 @@ class Cluster:
         if group not in self._outsiders:
             self._outsiders[group] = Consumer(
                 {
-                    "bootstrap.servers": self.bootstrap_servers,
+                    **self._kafka.client(),
                     "group.id": group,
                     "enable.auto.commit": False,
                     "auto.offset.reset": "error",
                     "isolation.level": "read_committed",  # else offsets of a commit under way are answered as the old ones
-                    "log_level": 0,
                 }
             )
         return self._outsiders[group]
 
     def _result(self, future: Future[T]) -> T:
-        try:
-            return future.result(self._timeout_s + 1)
-        except TimeoutError as error:
-            raise RetryLater(
-                f"no answer from Kafka at {self.bootstrap_servers} in {self._timeout_s:.0f} s"
-            ) from error
+        began = time.monotonic()
+        while True:
+            try:
+                return future.result(_LISTEN_S)
+            except TimeoutError:
+                self._admin.poll(0)
+                for code, advice in _SHUT.items():
+                    if self._since(code, began) > _SHUT_S:
+                        raise ConfigurationError(
+                            f"Kafka at {self.bootstrap_servers} does not let this job in: {self._reason()}: {advice}"
+                        ) from None
+                waited = time.monotonic() - began
+                absent = self._since(KafkaError._ALL_BROKERS_DOWN, began)  # noqa: SLF001 - a code
+                if waited > self._timeout_s + 1 or absent > _ABSENT_S:
+                    raise RetryLater(
+                        f"no answer from Kafka at {self.bootstrap_servers} in {waited:.0f} s{self._reason(': ')}: start it, "
+                        "check the address, or run this again"
+                    ) from None
 
-    def _silent(self, exception: KafkaException) -> RetryLater:
+    def _hear(self, error: KafkaError) -> None:
+        """What the client says of its connections; only `poll` calls this."""
+        _, since = self._heard.get(error.code(), ("", time.monotonic()))
+        self._heard[error.code()] = error.str(), since
+
+    def _since(self, code: int, began: float) -> float:
+        """For how many seconds this has been so, while waiting for one answer."""
+        _, since = self._heard.get(code, ("", time.monotonic()))
+        return time.monotonic() - max(since, began)
+
+    def _reason(self, before: str = "") -> str:
+        """Why there is no connection, as far as the client has said so."""
+        told = [text for code, (text, _) in self._heard.items() if code != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - a code
+        return before + told[-1] if told else ""
+
+    def _silent(self, exception: KafkaException) -> RetryLater | ConfigurationError:
         error: KafkaError = exception.args[0]
+        if error.code() in _FORBIDDEN:
+            return ConfigurationError(
+                f"Kafka at {self.bootstrap_servers} does not allow this ({error.name()}: {error.str()}): give the job's "
+                "user the right"
+            )
+        self._admin.poll(0)
         return RetryLater(
-            f"no answer from Kafka at {self.bootstrap_servers} ({error.name()}: {error.str()}): "
+            f"no answer from Kafka at {self.bootstrap_servers} ({error.name()}: {error.str()}{self._reason(': ')}): "
             "check the address, or run this again"
         )
 

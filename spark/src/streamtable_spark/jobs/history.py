@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 
 from streamtable_spark.errors import InputLost
+from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets, Place, Spans, spans_to
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -39,7 +40,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
 
     reader = (
         spark.read.format("kafka")
-        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .options(**Kafka(bootstrap_servers).spark())
         .option("kafka.isolation.level", "read_committed")
         .option("assign", json.dumps({topic: sorted(parts) for topic, parts in wanted.items()}))
         .option("startingOffsets", offsets("start"))

@@ -1,10 +1,52 @@
-"""How far a job is: a bar on a terminal, else a line of JSON for each stage."""
+"""How far a job is: a bar on a terminal, else a line of JSON for each stage; and whoever else wants to know."""
 
 import json
-from collections.abc import Callable, Sequence
-from typing import TextIO
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TextIO
 
-_CELLS = 24
+from streamtable_spark.jobs.positions import Spans
+from streamtable_spark.jobs.report import Difference
+
+_CELLS: Final = 24
+_RECORDS: Final = ("records", "events")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far a job is, and what it has come to so far.
+
+    Attributes:
+        stage: what it does now; empty before the first one.
+        done: stages that are done, of `stages`.
+        part: of the stage that runs, how much is done: 0 to 1.
+        inputs: what it reads from Kafka.
+        counts: facts that are whole numbers, by name.
+        differences: that an audit has found; None: it is none, or not so far.
+        keys: the first of them.
+        summary: the result in one sentence.
+    """
+
+    stage: str = ""
+    done: int = 0
+    stages: int = 0
+    part: float = 0.0
+    inputs: Spans = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    differences: int | None = None
+    keys: Sequence[Difference] = ()
+    summary: str = ""
+
+    @property
+    def records(self) -> int:
+        """Read so far."""
+        return next((self.counts[name] for name in _RECORDS if name in self.counts), 0)
+
+    @property
+    def share(self) -> float:
+        """Of the whole job, how much is done: 0 to 1; stages count alike."""
+        return min(1.0, (self.done + self.part) / self.stages) if self.stages else 0.0
 
 
 class Progress:
@@ -14,47 +56,87 @@ class Progress:
         stages: what each does, in a few words.
         out: where it is shown, standard error mostly.
         clock: seconds, rising.
+        told: called with each change; must be quick.
     """
 
-    def __init__(self, stages: Sequence[str], out: TextIO, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        stages: Sequence[str],
+        out: TextIO,
+        clock: Callable[[], float],
+        told: Callable[[Standing], None] = lambda _: None,
+    ) -> None:
         self._stages = list(stages)
         self._out = out
         self._clock = clock
+        self._told = told
         self._terminal = out.isatty()
         self._began = clock()
-        self._at = 0
+        self._standing = Standing(stages=len(self._stages))
+        self._lock = threading.Lock()  # Spark calls a batch's function from a thread of its own
 
-    def stage(self, name: str, **facts: object) -> None:
-        """The stage of this name begins; those before it are done.
+    @property
+    def standing(self) -> Standing:
+        """How far it is now."""
+        return self._standing
+
+    def stage(self, name: str, *, part: float = 0.0, **facts: object) -> None:
+        """The stage of this name begins, or gets on; those before it are done.
 
         Args:
             name: one of the stages.
+            part: how much of it is done: 0 to 1.
             facts: that are known now, by name.
         """
-        self._at = self._stages.index(name)
-        self._show(name, "running", facts)
+        with self._lock:
+            self._change(facts, stage=name, done=self._stages.index(name), part=min(max(part, 0.0), 1.0))
+            self._show(name, "running", facts)
 
-    def done(self, **facts: object) -> None:
-        """All of it is done."""
-        self._at = len(self._stages)
-        self._show("done", "done", facts)
-        if self._terminal:
-            self._out.write("\n")
-            self._out.flush()
+    def reads(self, inputs: Spans) -> None:
+        """It reads this from Kafka."""
+        with self._lock:
+            self._change({}, inputs=inputs)
+
+    def differs(self, differences: int, keys: Sequence[Difference]) -> None:
+        """An audit has found so many keys, of which these are the first."""
+        with self._lock:
+            self._change({}, differences=differences, keys=keys)
+
+    def done(self, *, summary: str = "", **facts: object) -> None:
+        """All of it is done.
+
+        Args:
+            summary: the result in one sentence.
+            facts: that are known now, by name.
+        """
+        with self._lock:
+            self._change(facts, stage="", done=len(self._stages), part=0.0, summary=summary)
+            self._show("done", "done", facts)
+            if self._terminal:
+                self._out.write("\n")
+                self._out.flush()
+
+    def _change(self, facts: Mapping[str, object], **changes: Any) -> None:
+        counts = {name: value for name, value in facts.items() if type(value) is int}
+        self._standing = replace(self._standing, counts={**self._standing.counts, **counts}, **changes)
+        self._told(self._standing)
 
     def _show(self, name: str, state: str, facts: dict[str, object]) -> None:
         seconds = self._clock() - self._began
+        standing = self._standing
         if self._terminal:
-            full = _CELLS * self._at // len(self._stages)
+            full = int(_CELLS * standing.share)
             bar = "#" * full + "." * (_CELLS - full)
             said = "".join(f", {key.replace('_', ' ')} {value}" for key, value in facts.items())
-            self._out.write(f"\r\x1b[K[{bar}] {self._at}/{len(self._stages)} {name}{said} ({seconds:.0f} s)")
+            self._out.write(
+                f"\r\x1b[K[{bar}] {standing.done}/{standing.stages} {name}{said} ({seconds:.0f} s)"
+            )
         else:
             line = {
                 "state": state,
                 "stage": name,
-                "of": len(self._stages),
-                "done": self._at,
+                "of": standing.stages,
+                "done": standing.done,
                 "seconds": round(seconds, 1),
             }
             self._out.write(json.dumps(line | facts) + "\n")

@@ -1,6 +1,7 @@
 """What all jobs share as programs: the arguments that name Kafka and a group, and how they end."""
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
+from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
 from streamtable_spark.jobs.kept import kept, read_with
 from streamtable_spark.jobs.lake import lake_folder
 from streamtable_spark.jobs.manifest import Manifest, load
 from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
+from streamtable_spark.jobs.watching import watched_arguments
 from streamtable_spark.session import Local
 from streamtable_spark.transforms.applied import applied, letters
 from streamtable_spark.transforms.tables import TABLES, GroupTable, events, table_named
@@ -104,10 +107,24 @@ def spans_of(
     return whole(ends, starts, allow_missing=allow_missing)
 
 
+def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
+    """Add what names Kafka; the result is a `Kafka`. Wrong settings raise `ConfigurationError` when it is read."""
+    servers = os.environ.get(SERVERS_VARIABLE)
+    parser.add_argument(
+        "--bootstrap-servers",
+        required=required and servers is None,
+        default=servers,
+        type=lambda text: kafka_of(text, os.environ),
+        metavar="HOST:PORT",
+        help=f"where Kafka is ({SERVERS_VARIABLE}); how to get in is set by STREAMTABLE_KAFKA_...",
+    )
+
+
 def arguments(name: str, about: str) -> argparse.ArgumentParser:
     """A parser with what all jobs that compute a group's table take."""
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
+    kafka_argument(parser)
+    watched_arguments(parser)
     parser.add_argument("--group", required=True, help="whose inputs, retries and dead letters are read")
     parser.add_argument(
         "--from",

@@ -20,7 +20,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.running import ended, local_of
+from streamtable_spark.jobs.kafka import Kafka
+from streamtable_spark.jobs.running import ended, kafka_argument, local_of
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.tables import TABLES, events, values
 
@@ -69,7 +70,7 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
     """Begin, or go on from the checkpoint."""
     clicks = (
         spark.readStream.format("kafka")
-        .option("kafka.bootstrap.servers", streaming.bootstrap_servers)
+        .options(**Kafka(streaming.bootstrap_servers).spark())
         .option("kafka.isolation.level", "read_committed")
         .option("subscribe", streaming.topic)
         .option("startingOffsets", "earliest")
@@ -82,7 +83,7 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
         .select("key", "value", fn.col("partition").cast("int").alias("partition"))
         .writeStream.format("kafka")
         .outputMode("update")
-        .option("kafka.bootstrap.servers", streaming.bootstrap_servers)
+        .options(**Kafka(streaming.bootstrap_servers).spark())
         .option("topic", streaming.output)
         .option("checkpointLocation", streaming.checkpoint)
     )
@@ -96,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="structured", description="Count clicks with Spark's streaming.", allow_abbrev=False
     )
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
+    kafka_argument(parser)
     parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="of the counts; compacted")
     parser.add_argument("--checkpoint", required=True, metavar="FOLDER", help="of the offsets and the state")

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable_spark.errors import Fenced, RetryLater
+from streamtable_spark.jobs.kafka import Kafka
 
 TRANSACTION_TIMEOUT_MS: Final = 600_000  # of a whole partition; brokers allow 900,000 unless told otherwise
 _ANSWER_S: Final = 60.0
@@ -99,7 +100,7 @@ class ChangelogWriter:
     def _producer(self, partition: int) -> Producer:
         producer = Producer(
             {
-                "bootstrap.servers": self.bootstrap_servers,
+                **Kafka(self.bootstrap_servers).client(),
                 "transactional.id": f"streamtable-rebuild-{self.topic}-{partition}",
                 "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
                 "message.timeout.ms": TRANSACTION_TIMEOUT_MS - 1_000,
@@ -109,7 +110,6 @@ class ChangelogWriter:
                 "compression.type": "lz4",
                 "queue.buffering.max.kbytes": 32_768,
                 "message.max.bytes": 64 << 20,  # the topic's own limit is the one that counts
-                "log_level": 0,
             }
         )
         producer.init_transactions(_ANSWER_S)

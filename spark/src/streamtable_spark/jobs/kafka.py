@@ -1,0 +1,242 @@
+"""Where Kafka is, and how a job is let in: the settings of the services, for both clients that the jobs use.
+
+The services name librdkafka's options in their environment, `STREAMTABLE_KAFKA_SASL_USERNAME` for `sasl.username`. The
+jobs ask and write with librdkafka too, and Spark reads with Kafka's Java client, which has other names and wants
+certificates and keys as text. Files are read once, when the settings are built.
+"""
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from streamtable_spark.errors import ConfigurationError
+
+SERVERS_VARIABLE: Final = "STREAMTABLE_BOOTSTRAP_SERVERS"
+PREFIX: Final = "STREAMTABLE_KAFKA_"
+SECURITY: Final = ("SECURITY_", "SASL_", "SSL_", "ENABLE_SSL_")
+"""How the names of variables begin that decide who is let in. All others are for the speed of services."""
+
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+LOGINS: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+KNOWN: Final = (
+    "security.protocol",
+    "sasl.mechanism",
+    "sasl.mechanisms",
+    "sasl.username",
+    "sasl.password",
+    "ssl.ca.location",
+    "ssl.certificate.location",
+    "ssl.key.location",
+    "ssl.key.password",
+    "ssl.endpoint.identification.algorithm",
+)
+_ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):([0-9]{1,5})")
+_PORT_MAX: Final = 65_535
+_CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
+_KEYS: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----")
+
+
+class Kafka(str):
+    """The addresses, as Kafka's clients take them, with what it takes to be let in.
+
+    It is text because most that handle it only hand it on or name it in a message; secrets never show in it. It can be
+    sent to Spark's workers. A plain text becomes one without security.
+
+    Args:
+        servers: `host:port`, several separated by commas.
+        options: of librdkafka.
+        java: the same for Kafka's Java client.
+    """
+
+    __slots__ = ("_java", "_options")
+    _java: dict[str, str]
+    _options: dict[str, str]
+
+    def __new__(
+        cls, servers: str, options: Mapping[str, str] | None = None, java: Mapping[str, str] | None = None
+    ) -> Self:
+        if isinstance(servers, cls):
+            return servers
+        made = super().__new__(cls, servers)
+        made._options, made._java = dict(options or {}), dict(java or {})
+        return made
+
+    def client(self) -> dict[str, Any]:
+        """Options of librdkafka."""
+        return {"bootstrap.servers": str(self), "log_level": 0, **self._options}
+
+    def java(self) -> dict[str, str]:
+        """Options of Kafka's Java client."""
+        return {"bootstrap.servers": str(self), **self._java}
+
+    def spark(self) -> dict[str, str]:
+        """Options of Spark's Kafka source and sink."""
+        return {f"kafka.{name}": value for name, value in self.java().items()}
+
+
+def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
+    """Where Kafka is and how to get in.
+
+    Args:
+        servers: `host:port`, several separated by commas.
+        environ: the process's environment; what counts of it is in `docs/how-to/run-spark-jobs.md`.
+
+    Raises:
+        ConfigurationError: lists everything that is wrong, with its variable.
+    """
+    problems = _address_problems(servers)
+    options: dict[str, str] = {}
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(PREFIX) or not variable.removeprefix(PREFIX).startswith(SECURITY):
+            continue
+        name = variable.removeprefix(PREFIX).lower().replace("_", ".")
+        if name not in KNOWN:
+            problems.append(f"{variable}: {_unknown(variable)}")
+        elif text != text.strip() or not text or not text.isprintable():
+            problems.append(f"{variable}: text without surrounding spaces is needed, and not empty")
+        else:
+            options["sasl.mechanism" if name == "sasl.mechanisms" else name] = text
+    found = _Security(options)
+    java = found.java()
+    if problems := [*problems, *found.problems]:
+        raise ConfigurationError(
+            "the settings for Kafka are wrong; nothing was started:\n" + "\n".join(problems)
+        )
+    return Kafka(servers, options, java)
+
+
+class _Security:
+    """Reads the options once and notes all that is wrong with them."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        self.problems: list[str] = []
+        self._options = options
+
+    def java(self) -> dict[str, str]:
+        options = self._options
+        protocol = options.get("security.protocol", PLAINTEXT).upper()
+        if protocol not in PROTOCOLS:
+            self._wrong("security.protocol", f"{protocol!r}: {', '.join(PROTOCOLS)} are known")
+            return {}
+        unused = {
+            name
+            for name in options
+            if (name.startswith("sasl.") and not protocol.startswith("SASL"))
+            or (name.startswith("ssl.") and not protocol.endswith("SSL"))
+        }
+        for name in sorted(unused):
+            self._wrong(
+                name,
+                f"is of no use with {variable_of('security.protocol')}={protocol}: set that to "
+                f"{'SASL_SSL' if name.startswith('sasl.') else 'SSL or SASL_SSL'}, or leave this out",
+            )
+        java = {} if protocol == PLAINTEXT else {"security.protocol": protocol}
+        if protocol.startswith("SASL"):
+            java |= self._login()
+        if protocol.endswith("SSL"):
+            java |= self._trust() | self._certificate() | self._names()
+        return java
+
+    def _login(self) -> dict[str, str]:
+        mechanism = self._needed("sasl.mechanism", "one of " + ", ".join(LOGINS)).upper()
+        user = self._needed("sasl.username", "the user's name")
+        password = self._needed("sasl.password", "the user's password")
+        if mechanism and mechanism not in LOGINS:
+            self._wrong("sasl.mechanism", f"{mechanism!r}: jobs know {', '.join(LOGINS)}")
+            return {}
+        login = LOGINS.get(mechanism, "")
+        return {
+            "sasl.mechanism": mechanism,
+            "sasl.jaas.config": f"{login} required username={_quoted(user)} password={_quoted(password)};",
+        }
+
+    def _trust(self) -> dict[str, str]:
+        if "ssl.ca.location" not in self._options:
+            return {}  # both clients then trust whom the machine trusts
+        text = self._file("ssl.ca.location", lambda text: _CERTIFICATE in text, "certificates in PEM")
+        return {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": text}
+
+    def _certificate(self) -> dict[str, str]:
+        pair = ("ssl.certificate.location", "ssl.key.location")
+        if not self._options.keys() & set(pair):
+            if "ssl.key.password" in self._options:
+                self._wrong("ssl.key.password", f"there is no key without {variable_of(pair[1])}")
+            return {}
+        for name, other in (pair, pair[::-1]):
+            if name not in self._options:
+                self._wrong(name, f"is missing: {variable_of(other)} is of no use alone")
+                return {}
+        chain = self._file(pair[0], lambda text: _CERTIFICATE in text, "a certificate in PEM")
+        key = self._file(
+            pair[1],
+            lambda text: any(each in text for each in _KEYS),
+            "a key in PEM, of PKCS#8 (`openssl pkcs8 -topk8` makes it of others)",
+        )
+        java = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": chain,
+            "ssl.keystore.key": key,
+        }
+        if _KEYS[1] in key:
+            java["ssl.key.password"] = self._needed("ssl.key.password", "what the key is encrypted with")
+        return java
+
+    def _names(self) -> dict[str, str]:
+        algorithm = self._options.get("ssl.endpoint.identification.algorithm", "https").lower()
+        if algorithm not in {"https", "none"}:
+            self._wrong("ssl.endpoint.identification.algorithm", f"{algorithm!r}: https or none")
+        return {"ssl.endpoint.identification.algorithm": "" if algorithm == "none" else algorithm}
+
+    def _needed(self, name: str, what: str) -> str:
+        if name not in self._options:
+            self._wrong(name, f"is missing: {what}")
+        return self._options.get(name, "")
+
+    def _file(self, name: str, fits: Callable[[str], bool], what: str) -> str:
+        path = Path(self._options[name])
+        try:
+            text = path.read_text()
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is no text"
+            self._wrong(name, f"{path} cannot be read ({why}): a file with {what} is needed")
+            return ""
+        if not fits(text):
+            self._wrong(name, f"{path} does not hold what is needed: {what}")
+        return text
+
+    def _wrong(self, name: str, why: str) -> None:
+        self.problems.append(f"{variable_of(name)}: {why}")
+
+
+def variable_of(name: str) -> str:
+    """The variable that sets an option of librdkafka."""
+    return PREFIX + name.upper().replace(".", "_")
+
+
+def _address_problems(servers: str) -> list[str]:
+    for part in servers.split(","):
+        address = _ADDRESS.fullmatch(part.strip(" "))
+        if address is None or not 0 < int(address[1]) <= _PORT_MAX:
+            named = f"--bootstrap-servers {servers!r} (or {SERVERS_VARIABLE})"
+            return [f"{named}: host:port is needed, several separated by commas"]
+    return []
+
+
+def _unknown(variable: str) -> str:
+    close = difflib.get_close_matches(variable, [variable_of(name) for name in KNOWN], n=1, cutoff=0.85)
+    if close:
+        return f"there is no such setting; did you mean {close[0]}?"
+    return "jobs cannot do that: they log in by password (PLAIN, SCRAM) or by certificate (PEM files)"
+
+
+def _quoted(text: str) -> str:
+    """As it stands in Java's login settings."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

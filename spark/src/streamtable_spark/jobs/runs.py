@@ -1,0 +1,224 @@
+"""What a run of a job tells of itself while it works: as records of a compacted topic, and as metrics in a file.
+
+Nothing of it can disturb the job: what cannot be told is said once on standard error, and the job goes on.
+"""
+
+import io
+import json
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from fastavro import parse_schema, schemaless_writer
+
+from contracts.records import JOB_RUN, JobDifference, JobInput, JobRun
+from streamtable_spark.jobs.kafka import Kafka
+from streamtable_spark.jobs.progress import Standing
+
+LOOK_S: Final = 1.0
+STILL_THERE_S: Final = 10.0
+ENTRIES_MAX: Final = 1_000
+KEYS_MAX: Final = 100
+CLOSE_S: Final = 5.0
+_SINGLE_OBJECT: Final = b"\xc3\x01"
+_SCHEMA: Final[Any] = parse_schema(json.loads(JOB_RUN.schema))
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What a run is about; it does not change while it works.
+
+    Attributes:
+        run: names it.
+        job: which job.
+        group: whose table; empty if none.
+        as_group: whose table a rebuild writes; empty if none.
+        lake: its folder; empty if none.
+        report: where its report or manifest is; empty if there is none.
+        version: of the jobs' code.
+        started_at: milliseconds since 1970 in UTC.
+    """
+
+    run: str
+    job: str
+    version: str
+    started_at: int
+    group: str = ""
+    as_group: str = ""
+    lake: str = ""
+    report: str = ""
+
+
+@dataclass(frozen=True)
+class End:
+    """How a run has ended.
+
+    Attributes:
+        state: done, different, failed or interrupted.
+        error: what went wrong and what to do.
+    """
+
+    state: str
+    error: str = ""
+
+
+class Teller(Protocol):
+    """Somewhere a run is told."""
+
+    def tell(self, record: JobRun) -> None:
+        """Say how it is now. Raises `OSError` or `KafkaException` if that cannot be said."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def record_of(subject: Subject, standing: Standing, end: End | None, at: int) -> JobRun:
+    """The record; `at` is in milliseconds since 1970."""
+    inputs = [
+        JobInput(topic=topic, partition=number, start=span.start, end=span.end)
+        for topic, parts in sorted(standing.inputs.items())
+        for number, span in sorted(parts.items())
+    ]
+    keys = [
+        JobDifference(
+            partition=each.partition,
+            key=each.key,
+            difference=each.difference,
+            expected=each.expected or "",
+            live=each.live or each.live_value or "",
+        )
+        for each in standing.keys
+    ]
+    return JobRun(
+        run=subject.run,
+        job=subject.job,
+        group=subject.group,
+        as_group=subject.as_group,
+        lake=subject.lake,
+        host=socket.gethostname(),
+        version=subject.version,
+        started_at=subject.started_at,
+        at=at,
+        finished_at=0 if end is None else at,
+        state="running" if end is None else end.state,
+        error="" if end is None else end.error,
+        stage=standing.stage,
+        stages_done=standing.done,
+        stages=standing.stages,
+        records=standing.records,
+        inputs=inputs[:ENTRIES_MAX],
+        counts=dict(standing.counts),
+        differences=-1 if standing.differences is None else standing.differences,
+        keys=keys[:KEYS_MAX],
+        summary=standing.summary,
+        report=subject.report,
+        omitted=max(0, len(inputs) - ENTRIES_MAX) + max(0, len(keys) - KEYS_MAX),
+    )
+
+
+def encoded(record: JobRun) -> bytes:
+    """C3 01, the fingerprint of the schema, the body: as services write their records."""
+    out = io.BytesIO()
+    schemaless_writer(out, _SCHEMA, record)
+    return _SINGLE_OBJECT + JOB_RUN.fingerprint.to_bytes(8, "little") + out.getvalue()
+
+
+class RunsTopic:
+    """The topic of all runs: one record for each, the latest.
+
+    Args:
+        kafka: where it is.
+        topic: its name.
+    """
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._topic = topic
+        self._producer = Producer(
+            {
+                **kafka.client(),
+                "enable.idempotence": True,
+                "acks": "all",
+                "partitioner": "murmur2_random",
+                "message.timeout.ms": 30_000,
+            }
+        )
+        self._failed: KafkaError | None = None
+
+    def __str__(self) -> str:
+        return f"topic {self._topic}"
+
+    def tell(self, record: JobRun) -> None:
+        self._producer.produce(self._topic, encoded(record), record["run"], on_delivery=self._delivered)
+        self._producer.poll(0)
+        if self._failed is not None:
+            failed, self._failed = self._failed, None
+            raise KafkaException(failed)
+
+    def close(self) -> None:
+        left = self._producer.flush(CLOSE_S)
+        if self._failed is not None:
+            raise KafkaException(self._failed)
+        if left:
+            raise TimeoutError(f"no acknowledgement in {CLOSE_S:g} s")
+
+    def _delivered(self, error: KafkaError | None, _: Message) -> None:
+        self._failed = error or self._failed
+
+
+class Run:
+    """One run, told from a thread of its own: at once, when there is news, every ten seconds, and at its end.
+
+    Args:
+        subject: what is told.
+        tellers: where to.
+        now: milliseconds since 1970.
+    """
+
+    def __init__(self, subject: Subject, tellers: Sequence[Teller], now: Callable[[], int]) -> None:
+        self._subject = subject
+        self._tellers = tellers
+        self._now = now
+        self._standing = Standing()
+        self._complained: set[Teller] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._look, name="run", daemon=True)
+
+    def stands(self, standing: Standing) -> None:
+        """It is so far now. Any thread."""
+        self._standing = standing
+
+    def begin(self) -> None:
+        self._tell(None)
+        self._thread.start()
+
+    def end(self, end: End) -> None:
+        """It has ended so; waits some seconds until that has arrived."""
+        self._stopping.set()
+        self._thread.join()
+        self._tell(end)
+        for teller in self._tellers:
+            self._guarded(teller, teller.close)
+
+    def _look(self) -> None:
+        told, told_at = self._standing, self._now()
+        while not self._stopping.wait(LOOK_S):
+            if self._standing is not told or self._now() - told_at >= STILL_THERE_S * 1000:
+                told, told_at = self._standing, self._now()
+                self._tell(None)
+
+    def _tell(self, end: End | None) -> None:
+        record = record_of(self._subject, self._standing, end, self._now())
+        for teller in self._tellers:
+            self._guarded(teller, lambda teller=teller: teller.tell(record))  # type: ignore[misc]  # bound at once
+
+    def _guarded(self, teller: Teller, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (OSError, KafkaException, BufferError) as error:
+            if teller not in self._complained:
+                self._complained.add(teller)
+                print(f"\nnote: this run is not told to {teller}: {error}", file=sys.stderr)  # noqa: T201 - a command line

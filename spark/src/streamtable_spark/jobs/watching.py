@@ -1,0 +1,102 @@
+"""A run of a job as others see it: on a terminal, in a topic, in a file of metrics, as far as the arguments ask for it."""
+
+import argparse
+import os
+import secrets
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from streamtable_spark.errors import ConfigurationError, SparkJobError
+from streamtable_spark.jobs.manifest import code_version
+from streamtable_spark.jobs.metrics import MetricsFile
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.runs import End, Run, RunsTopic, Subject, Teller
+
+RUNS_VARIABLE: Final = "SERVICEKIT_RUNS_TOPIC"
+METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
+
+
+def watched_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says where a run is told; see `watched`."""
+    parser.add_argument(
+        "--runs-topic",
+        default=os.environ.get(RUNS_VARIABLE),
+        metavar="TOPIC",
+        help=f"compacted topic in which the run tells how it is, for the console ({RUNS_VARIABLE})",
+    )
+    parser.add_argument(
+        "--metrics-dir",
+        default=os.environ.get(METRICS_VARIABLE),
+        type=Path,
+        metavar="FOLDER",
+        help=f"where a file with the job's metrics is kept, for Prometheus ({METRICS_VARIABLE})",
+    )
+
+
+@contextmanager
+def watched(
+    found: argparse.Namespace,
+    job: str,
+    stages: Sequence[str],
+    *,
+    group: str = "",
+    as_group: str = "",
+    lake: str = "",
+    report: str = "",
+) -> Iterator[Progress]:
+    """A run of a job: its progress is shown, and told wherever the arguments say, to its end.
+
+    Args:
+        found: the arguments, with those of `watched_arguments`; a topic takes `bootstrap_servers` too.
+        job: which.
+        stages: see `Progress`.
+        group: whose table it computes or audits; empty if none.
+        as_group: whose table it writes; empty if none.
+        lake: folder of the lake that it reads or writes; empty if none.
+        report: where its report or manifest is; empty if there is none.
+
+    Raises:
+        ConfigurationError: there is a topic to tell, and no Kafka.
+    """
+    tellers: list[Teller] = []
+    if found.runs_topic is not None:
+        if found.bootstrap_servers is None:
+            raise ConfigurationError(f"--runs-topic {found.runs_topic}: give --bootstrap-servers too")
+        tellers.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
+    if found.metrics_dir is not None:
+        tellers.append(MetricsFile(found.metrics_dir, job, group))
+    started = _now_ms()
+    subject = Subject(
+        run=f"{job}-{started}-{secrets.token_hex(3)}",
+        job=job,
+        version=code_version(),
+        started_at=started,
+        group=group,
+        as_group=as_group,
+        lake=lake,
+        report=report,
+    )
+    run = Run(subject, tellers, _now_ms)
+    progress = Progress(stages, sys.stderr, time.monotonic, run.stands)
+    run.stands(progress.standing)
+    run.begin()
+    try:
+        yield progress
+    except (KeyboardInterrupt, SystemExit):
+        run.end(End("interrupted"))
+        raise
+    except SparkJobError as error:
+        run.end(End("failed", str(error)))
+        raise
+    except BaseException as error:  # its text may hold a piece of a record
+        run.end(End("failed", f"{type(error).__name__}: the job's last line says more"))
+        raise
+    run.end(End("different" if progress.standing.differences else "done"))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
