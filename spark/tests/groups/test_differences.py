@@ -1,6 +1,6 @@
 from pyspark.sql import SparkSession
 
-from streamtable_spark.transforms.differences import differences
+from streamtable_spark.transforms.differences import differences, overwritten
 
 ROW = "row struct<value: struct<a: bigint, b: bigint>>"
 
@@ -37,3 +37,22 @@ def test_every_kind_of_difference_is_found_and_equal_rows_are_not(spark: SparkSe
     }
     assert found("a") == always
     assert found() == {**always, (0, b"same"): "different"}, "whole rows, when no fields are named"
+
+
+def test_a_missing_row_whose_key_was_written_again_is_no_difference_since_compaction_can_have_removed_it(
+    spark: SparkSession,
+) -> None:
+    found = spark.createDataFrame(
+        [(0, b"a", "missing"), (1, b"a", "missing"), (0, b"b", "extra"), (0, b"c", "missing")],
+        "partition int, key binary, difference string",
+    )
+    later = spark.createDataFrame([(0, b"a"), (0, b"a"), (0, b"b")], "partition int, key binary")
+    assert sorted(
+        (row["partition"], bytes(row["key"]), row["difference"])
+        for row in overwritten(found, later).collect()
+    ) == [
+        (0, b"a", "overwritten"),
+        (0, b"b", "extra"),
+        (0, b"c", "missing"),
+        (1, b"a", "missing"),
+    ]

@@ -7,7 +7,7 @@ from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 def report(*keys: Difference) -> Report:
     partition = PartitionReport(0, {"clicks": 5}, 9, 2, 2, "a" * 16, "b" * 16, len(keys))
     return Report(
-        "g", "click-count", "2026-03-01T00:00:00+00:00", "1", (), 5, 0, len(keys), [partition], keys
+        "g", "click-count", "2026-03-01T00:00:00+00:00", "1", (), 5, 0, len(keys), 0, [partition], keys
     )
 
 

@@ -17,7 +17,7 @@ from confluent_kafka import (
     TopicCollection,
 )
 from confluent_kafka import TopicPartition as Partition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.kafka import Kafka
@@ -110,6 +110,20 @@ class Cluster:
                 f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
                 "declare it in topics.yaml and run `streamtable topics apply`"
             )
+        return found
+
+    def settings(self, topics: Iterable[str]) -> dict[str, dict[str, str]]:
+        """How each is configured: all of Kafka's settings of topics, by Kafka's names."""
+        asked = self._admin.describe_configs(
+            [ConfigResource(ResourceType.TOPIC, name) for name in topics], request_timeout=self._timeout_s
+        )
+        found = {}
+        for resource, future in asked.items():
+            try:
+                entries = self._result(future)
+            except KafkaException as exception:
+                raise self._silent(exception) from exception
+            found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
 
     def starts(self, topics: Mapping[str, int]) -> dict[str, Offsets]:

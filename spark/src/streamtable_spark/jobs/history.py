@@ -76,3 +76,21 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
             + "; a table of what is left would lack it. Give --allow-missing to take it all the same"
         )
     return spans_to(ends, starts)
+
+
+def check_kept(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool) -> None:
+    """See whether Kafka keeps all events of these topics, as long as retention lets it.
+
+    Args:
+        settings: of each topic, by Kafka's names.
+        allow_missing: take what there is.
+
+    Raises:
+        InputLost: it deletes an event when there is a later one of the same key.
+    """
+    compacted = sorted(topic for topic, each in settings.items() if "compact" in each["cleanup.policy"])
+    if compacted and not allow_missing:
+        raise InputLost(
+            f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these "
+            "would lack the others. Give --allow-missing to take them all the same"
+        )

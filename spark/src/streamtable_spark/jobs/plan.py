@@ -10,6 +10,7 @@ from pathlib import Path
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
 from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_within, parse_until
 from streamtable_spark.jobs.running import Source, spans_of, with_earlier
@@ -166,6 +167,7 @@ def _frozen(
     """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
     source = wanted.source
     read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
+    check_kept(cluster.settings({*read_, *source.context}), allow_missing=wanted.allow_missing)
     ends = cluster.stable_ends(read_)
     until = parse_until(wanted.until, read_)
     if until is not None:

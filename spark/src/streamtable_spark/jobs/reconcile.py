@@ -7,19 +7,21 @@ The status is 0 if all rows agree and 1 if one does not.
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.manifest import Manifest, code_version
-from streamtable_spark.jobs.positions import Cut, Place, Span, cut_of
+from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.running import (
@@ -38,13 +40,14 @@ from streamtable_spark.jobs.running import (
 )
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import digests, rows_held
-from streamtable_spark.transforms.differences import differences
+from streamtable_spark.transforms.differences import MISSING, OVERWRITTEN, differences, overwritten
 from streamtable_spark.transforms.tables import read_values, values
 
 STAGES: Final = ("asking where the group stands", "computing the table", "comparing", "writing the report")
 _STABLE_S: Final = 60.0
 _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
+_LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
 _EMPTY: Final = (0, "0" * 16)
 
 
@@ -92,13 +95,80 @@ def reconcile(
         RetryLater: Kafka does not answer.
     """
     progress.stage(STAGES[0])
-    source, table_topic = wanted.source, f"{wanted.source.group}-table"
+    asked_at = now()
+    asked = _ask(cluster, wanted)
+    session, servers, source = spark(), cluster.bootstrap_servers, wanted.source
+    progress.stage(STAGES[1])
+    records = history_of(session, cluster, asked.spans, wanted.lake, allow_missing=wanted.allow_missing)
+    dead = read(session, servers, asked.letters)
+    rows = rows_of(source, records, dead, retries_of(asked.spans, source)).persist()
+    live = read_values(rows_held(read(session, servers, asked.log)), source.table).persist()
+    found = differences(rows.where("row IS NOT NULL"), live, source.table.compared).persist()
+    kept = [rows, live, found]
+    try:
+        counts = rows.agg({"events": "sum", "unfit": "sum"}).collect()[0]
+        progress.stage(STAGES[2], events=counts["sum(events)"] or 0)
+        kinds = _kinds(found)
+        if any(kind == MISSING for _, kind in kinds) and now() - asked_at >= asked.uncompacted:
+            found = overwritten(found, _later(session, cluster, asked)).persist()
+            kept.append(found)
+            kinds = _kinds(found)
+        by_partition: Counter[int] = Counter()
+        for (number, kind), count in kinds.items():
+            by_partition[number] += 0 if kind == OVERWRITTEN else count
+        progress.stage(STAGES[3], differences=by_partition.total())
+        found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
+            str(wanted.folder / "differences")
+        )
+        order = (fn.col("difference") == OVERWRITTEN, "partition", "key")
+        report = Report(
+            group=source.group,
+            scenario=source.table.name,
+            at=now().isoformat(timespec="seconds"),
+            code=code_version(),
+            compared=source.table.compared,
+            events=counts["sum(events)"] or 0,
+            unfit=counts["sum(unfit)"] or 0,
+            differences=by_partition.total(),
+            overwritten=sum(count for (_, kind), count in kinds.items() if kind == OVERWRITTEN),
+            partitions=_partitions(asked.cut, _sums(values(rows, source.table)), _sums(live), by_partition),
+            keys=[_difference(row) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
+        )
+    finally:
+        for each in kept:
+            each.unpersist()
+    _save(report, wanted.folder)
+    progress.done(differences=report.differences, rows=sum(each.live_rows for each in report.partitions))
+    return report
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """Where the group stands, and what is to be read for that.
+
+    Attributes:
+        spans: of inputs, retries and context; `letters` of dead letters; `log` of the table's topic.
+        uncompacted: how long Kafka leaves what was just written to that topic alone.
+    """
+
+    cut: Cut
+    spans: Spans
+    letters: Spans
+    log: Spans
+    uncompacted: timedelta
+
+
+def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
+    source, table = wanted.source, f"{wanted.source.group}-table"
     inputs = [*source.inputs, source.retry]
-    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table_topic])
+    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table])
+    settings = cluster.settings([*inputs, *source.context, table])
+    lag_ms = int(settings.pop(table)["min.compaction.lag.ms"])
+    check_kept(settings, allow_missing=wanted.allow_missing)
     cut = cut_of(
         source.group, cluster.committed(source.group, {name: partitions[name] for name in inputs}), inputs
     )
-    _wait_readable(cluster, cut, table_topic)
+    _wait_readable(cluster, cut, table)
     # After the cut: letters of records before it are there now; those of later ones do no harm.
     beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
     dead = {source.dead_letters: beside.pop(source.dead_letters)}
@@ -108,46 +178,22 @@ def reconcile(
         wanted.earlier,
         source,
     )
-    log_starts = cluster.starts({table_topic: partitions[table_topic]})[table_topic]
-    log = {
-        table_topic: {number: Span(min(log_starts[number], end), end) for number, end in cut.table.items()}
-    }
+    log = spans_to({table: cut.table}, cluster.starts({table: partitions[table]}))
+    return _Asked(cut, spans, letters, log, timedelta(milliseconds=min(lag_ms, _LAG_MS_MAX)))
 
-    session, servers = spark(), cluster.bootstrap_servers
-    progress.stage(STAGES[1])
-    records = history_of(session, cluster, spans, wanted.lake, allow_missing=wanted.allow_missing)
-    rows = rows_of(source, records, read(session, servers, letters), retries_of(spans, source)).persist()
-    live = read_values(rows_held(read(session, servers, log)), source.table).persist()
-    found = differences(rows.where("row IS NOT NULL"), live, source.table.compared).persist()
-    try:
-        counts = rows.agg({"events": "sum", "unfit": "sum"}).collect()[0]
-        progress.stage(STAGES[2], events=counts["sum(events)"] or 0)
-        by_partition = {
-            row["partition"]: row["count"] for row in found.groupBy("partition").count().collect()
-        }
-        shown = found.orderBy("partition", "key").limit(_SHOWN_MAX).collect()
-        progress.stage(STAGES[3], differences=sum(by_partition.values()))
-        found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
-            str(wanted.folder / "differences")
-        )
-        report = Report(
-            group=source.group,
-            scenario=source.table.name,
-            at=now().isoformat(timespec="seconds"),
-            code=code_version(),
-            compared=source.table.compared,
-            events=counts["sum(events)"] or 0,
-            unfit=counts["sum(unfit)"] or 0,
-            differences=sum(by_partition.values()),
-            partitions=_partitions(cut, _sums(values(rows, source.table)), _sums(live), by_partition),
-            keys=[_difference(row) for row in shown],
-        )
-    finally:
-        for each in (found, live, rows):
-            each.unpersist()
-    _save(report, wanted.folder)
-    progress.done(differences=report.differences, rows=sum(each.live_rows for each in report.partitions))
-    return report
+
+def _later(session: SparkSession, cluster: Cluster, asked: _Asked) -> DataFrame:
+    """What is in the table's topic behind the cut, by now."""
+    ((table, parts),) = asked.log.items()
+    ends = cluster.stable_ends({table: len(parts)})[table]
+    spans = {number: Span(span.end, max(span.end, ends[number])) for number, span in parts.items()}
+    return read(session, cluster.bootstrap_servers, {table: spans})
+
+
+def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
+    """How many there are, by partition and kind."""
+    rows = found.groupBy("partition", "difference").count().collect()
+    return {(row["partition"], row["difference"]): row["count"] for row in rows}
 
 
 def _wait_readable(cluster: Cluster, cut: Cut, table: str) -> None:

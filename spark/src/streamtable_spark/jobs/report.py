@@ -24,7 +24,7 @@ class Difference:
 
     Attributes:
         key: as text, with bytes that are no text in hexadecimal digits.
-        difference: missing, extra, different or unreadable.
+        difference: missing, extra, different, unreadable, or overwritten.
         expected: the computed row as JSON; None if there should be none.
         live: the row in the table; None if there is none, or it cannot be read.
         live_value: its bytes, in hexadecimal digits.
@@ -65,7 +65,9 @@ class Report:
     Attributes:
         compared: the fields in which rows must agree; none: whole rows.
         events: that were counted; `unfit` could not be read, and are not in the dead letters.
-        differences: all that there are, of which `keys` holds the first ones.
+        differences: all that there are.
+        overwritten: rows of the cut of which nothing is known: written again since, and compacted away.
+        keys: the first ones of both.
     """
 
     group: str
@@ -76,6 +78,7 @@ class Report:
     events: int
     unfit: int
     differences: int
+    overwritten: int
     partitions: Sequence[PartitionReport]
     keys: Sequence[Difference]
 
@@ -92,7 +95,8 @@ class Report:
         compared = ", ".join(self.compared) or "whole rows"
         facts = (
             f"<p>Scenario {html.escape(self.scenario)}; compared: {html.escape(compared)}; {self.events} events counted, "
-            f"{self.unfit} unreadable and not in the dead letters; {html.escape(self.at)}; code {html.escape(self.code)}.</p>"
+            f"{self.unfit} unreadable and not in the dead letters; {self.overwritten} rows overwritten and compacted away "
+            f"before they were read; {html.escape(self.at)}; code {html.escape(self.code)}.</p>"
         )
         shown = (
             ""

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
 MISSING, EXTRA, DIFFERENT, UNREADABLE = "missing", "extra", "different", "unreadable"
+OVERWRITTEN = "overwritten"
 
 
 def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -> DataFrame:
@@ -42,6 +43,23 @@ def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -
             "live_value",
         )
     )
+
+
+def overwritten(found: DataFrame, later: DataFrame) -> DataFrame:
+    """The same, but of rows that seem to be missing only because compaction has removed them since.
+
+    Args:
+        found: what `differences` returns.
+        later: `partition` and `key` of records that stand in the table's topic behind what was compared.
+
+    Returns:
+        The columns of `found`, with the kind overwritten in the place of missing where the key was written again: what
+        stood there before, if anything did, is gone.
+    """
+    again = later.select("partition", "key").distinct().withColumn("again", fn.lit(True))
+    kind = fn.when((fn.col("difference") == MISSING) & fn.col("again"), OVERWRITTEN)
+    joined = found.join(again, ["partition", "key"], "left")
+    return joined.withColumn("difference", fn.coalesce(kind, "difference")).drop("again")
 
 
 def _same(compared: Sequence[str]) -> Column:
