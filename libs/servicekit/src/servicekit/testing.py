@@ -163,7 +163,7 @@ class Process:
     """
 
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
-        settings = re.compile(r"STREAMTABLE_|SERVICEKIT_|[A-Z_]+_GROUP$")
+        settings = re.compile(r"STREAMTABLE_|SERVICEKIT_|OTEL_|[A-Z_]+_GROUP$")
         clean = {name: value for name, value in os.environ.items() if not settings.match(name)}
         self.process = subprocess.Popen(  # noqa: S603 the command is the test's own
             [sys.executable, "-m", module, *arguments],
@@ -197,8 +197,12 @@ class Process:
         return self.ended()
 
     def ended(self) -> int:
-        """Wait for its end, 30 seconds at most. Returns the exit code."""
-        code = self.process.wait(30)
+        """Wait for its end, a minute at most, then end it. Returns the exit code; raises TimeoutError."""
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            self.close()
+            raise TimeoutError(f"it has not ended; it said: {''.join(self.output)}") from None
         self._reader.join()
         return code
 
