@@ -9,7 +9,6 @@ offsets.
 """
 
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -37,6 +36,7 @@ from streamtable_spark.jobs.running import (
     rows_of,
     source_of,
 )
+from streamtable_spark.jobs.watching import watched
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, digests, rows_held
@@ -86,6 +86,7 @@ def rebuild(
     progress.stage(STAGES[0])
     plan = plan_of(cluster, wanted, now)
     plan.save(wanted.manifest)
+    progress.reads(plan.inputs)
     reached("begun")
     count = len(plan.offsets[wanted.retry])
     writer = ChangelogWriter(cluster.bootstrap_servers, wanted.changelog)
@@ -110,7 +111,8 @@ def rebuild(
     }
     done = plan.done(table, made.counts)
     done.save(wanted.manifest)
-    progress.done(rows=sum(each["rows"] for each in table.values()), **made.counts)
+    rows = sum(each["rows"] for each in table.values())
+    progress.done(summary=f"{rows} rows of {made.counts['events']} events", rows=rows, **made.counts)
     return done
 
 
@@ -255,8 +257,18 @@ def main(argv: Sequence[str]) -> int:
         earlier_of(found),
     )
     local = local_of(found)
-    progress = Progress(STAGES, sys.stderr, time.monotonic)
-    with Cluster(found.bootstrap_servers) as cluster:
+    with (
+        watched(
+            found,
+            "rebuild",
+            STAGES,
+            group=wanted.source.group,
+            as_group=wanted.as_group,
+            lake=wanted.lake or "",
+            report=str(wanted.manifest),
+        ) as progress,
+        Cluster(found.bootstrap_servers) as cluster,
+    ):
         rebuild(lambda: connect("rebuild", local), cluster, wanted, progress, now=lambda: datetime.now(UTC))
     return 0
 

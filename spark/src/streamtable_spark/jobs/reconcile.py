@@ -6,7 +6,6 @@ The status is 0 if all rows agree and 1 if one does not.
 """
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +37,7 @@ from streamtable_spark.jobs.running import (
     spans_of,
     with_earlier,
 )
+from streamtable_spark.jobs.watching import watched
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import digests, rows_held
 from streamtable_spark.transforms.differences import MISSING, OVERWRITTEN, differences, overwritten
@@ -98,6 +98,7 @@ def reconcile(
     asked_at = now()
     asked = _ask(cluster, wanted)
     session, servers, source = spark(), cluster.bootstrap_servers, wanted.source
+    progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
     records = history_of(session, cluster, asked.spans, wanted.lake, allow_missing=wanted.allow_missing)
     dead = read(session, servers, asked.letters)
@@ -138,7 +139,13 @@ def reconcile(
         for each in kept:
             each.unpersist()
     _save(report, wanted.folder)
-    progress.done(differences=report.differences, rows=sum(each.live_rows for each in report.partitions))
+    rows_live = sum(each.live_rows for each in report.partitions)
+    progress.differs(report.differences, report.keys)
+    progress.done(
+        summary=f"{report.differences} keys differ; the table has {rows_live} rows",
+        differences=report.differences,
+        rows=rows_live,
+    )
     return report
 
 
@@ -273,8 +280,17 @@ def main(argv: Sequence[str]) -> int:
         earlier_of(found),
     )
     local = local_of(found)
-    progress = Progress(STAGES, sys.stderr, time.monotonic)
-    with Cluster(found.bootstrap_servers) as cluster:
+    with (
+        watched(
+            found,
+            "reconcile",
+            STAGES,
+            group=wanted.source.group,
+            lake=wanted.lake or "",
+            report=str(wanted.folder / "report.html"),
+        ) as progress,
+        Cluster(found.bootstrap_servers) as cluster,
+    ):
         report = reconcile(
             lambda: connect("reconcile", local), cluster, wanted, progress, now=lambda: datetime.now(UTC)
         )
