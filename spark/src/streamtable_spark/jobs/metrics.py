@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from contracts.records import JobRun
 from streamtable_spark.errors import ConfigurationError
 
-LABELS: Final = ("job", "group")
+LABELS: Final = ("job_name", "group")
 _SUFFIX: Final = ".prom"
 _ENDED_WELL: Final = ("done", "different")
 # What is known of earlier runs, and holds until a run has ended.
@@ -26,7 +26,7 @@ _CARRIED: Final = ("streamtable_job_success_seconds", "streamtable_job_failed", 
 
 @dataclass(frozen=True)
 class JobMetrics:
-    """The instruments of a job, by job and group. Times are in seconds since 1970.
+    """The instruments of a job, by name and group. Times are in seconds since 1970.
 
     Attributes:
         running: 1 while a run is under way; one that was killed leaves it so.
@@ -112,7 +112,8 @@ class MetricsFile:
         made.records.labels(*self._labels).set(record["records"])
         success, failed, differences = (earlier.get(name, 0) for name in _CARRIED)
         made.success.labels(*self._labels).set(at if state in _ENDED_WELL else success)
-        made.failed.labels(*self._labels).set(failed if state == "running" else state == "failed")
+        ended = {"failed": 1.0, **dict.fromkeys(_ENDED_WELL, 0.0)}
+        made.failed.labels(*self._labels).set(ended.get(state, failed))
         if record["differences"] >= 0:
             made.differences.labels(*self._labels).set(record["differences"])
         elif _CARRIED[2] in earlier:

@@ -176,12 +176,16 @@ class Run:
         subject: what is told.
         tellers: where to.
         now: milliseconds since 1970.
+        look_s: how often it looks for news.
     """
 
-    def __init__(self, subject: Subject, tellers: Sequence[Teller], now: Callable[[], int]) -> None:
+    def __init__(
+        self, subject: Subject, tellers: Sequence[Teller], now: Callable[[], int], look_s: float = LOOK_S
+    ) -> None:
         self._subject = subject
         self._tellers = tellers
         self._now = now
+        self._look_s = look_s
         self._standing = Standing()
         self._complained: set[Teller] = set()
         self._stopping = threading.Event()
@@ -205,7 +209,7 @@ class Run:
 
     def _look(self) -> None:
         told, told_at = self._standing, self._now()
-        while not self._stopping.wait(LOOK_S):
+        while not self._stopping.wait(self._look_s):
             if self._standing is not told or self._now() - told_at >= STILL_THERE_S * 1000:
                 told, told_at = self._standing, self._now()
                 self._tell(None)
