@@ -42,8 +42,6 @@ from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, digests, rows_held
 from streamtable_spark.transforms.tables import values
 
-__all__ = ["STAGES", "Wanted", "main", "rebuild"]
-
 STAGES: Final = (
     "looking at topics and groups",
     "computing the table",
