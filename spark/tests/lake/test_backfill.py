@@ -29,10 +29,10 @@ def test_wrong_days_are_refused_before_anything_starts(
 
 def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no lake"):
-        backfill.delta_tables(spark, str(tmp_path / "nothing"))
+        backfill.delta_tables(Lake(spark, str(tmp_path / "nothing")))
 
 
 def test_plain_tables_cannot_be_changed_in_place(spark: SparkSession, tmp_path: Path) -> None:
     Lake(spark, str(tmp_path)).declare(Origin("x", "parquet", {}))
     with pytest.raises(ConfigurationError, match="plain parquet tables"):
-        backfill.delta_tables(spark, str(tmp_path))
+        backfill.delta_tables(Lake(spark, str(tmp_path)))

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import InputLost, OtherLake
 from streamtable_spark.jobs.checkpoint import check_kept, read_so_far
-from streamtable_spark.jobs.lake import Files
+from streamtable_spark.jobs.files import Files
 
 READ = {"clicks": {0: 100, 1: 50}}
 

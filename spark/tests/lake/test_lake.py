@@ -5,7 +5,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, OtherLake
-from streamtable_spark.jobs.lake import DeltaTables, Files, Lake, Origin, ParquetTables, lake_folder
+from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.lake import Lake, Origin, lake_folder
 
 
 @pytest.mark.parametrize("text", ["/data/lake", "lake", "s3a://bucket/lake", "file:///data/my lake"])
@@ -32,13 +34,21 @@ def test_a_batch_that_is_written_twice_is_there_once(spark: SparkSession, tmp_pa
     assert sorted(row["id"] for row in tables.read("silver/clicks").collect()) == [0, 1, 2]
 
 
+def test_a_first_batch_that_was_cut_short_is_no_table_yet(spark: SparkSession, tmp_path: Path) -> None:
+    (tmp_path / "silver/clicks/batch=0/_temporary/0").mkdir(parents=True)
+    assert not ParquetTables(spark, str(tmp_path)).exists("silver/clicks")
+
+
 def test_upsert_replaces_rows_of_the_same_keys_also_where_a_key_is_null(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     tables = DeltaTables(spark, str(tmp_path), "one")
     columns = "user string, day date, n int"
     tables.upsert("gold/x", spark.createDataFrame([("a", None, 1), ("b", None, 1)], columns), ("user", "day"))
-    tables.upsert("gold/x", spark.createDataFrame([("a", None, 2), ("c", None, 3)], columns), ("user", "day"))
+    for _ in range(2):  # as after a crash
+        new = spark.createDataFrame([("a", None, 2), ("c", None, 3)], columns)
+        tables.upsert("gold/x", new, ("user", "day"))
+    assert tables.read("gold/x").count() == 3
     found = {row["user"]: row["n"] for row in tables.read("gold/x").collect()}
     assert found == {"a": 2, "b": 1, "c": 3}
     before = spark.read.format("delta").option("versionAsOf", 0).load(tables.path("gold/x"))
@@ -57,6 +67,17 @@ def test_a_folder_with_something_else_in_it_is_no_lake(spark: SparkSession, tmp_
     (tmp_path / "thesis.txt").write_text("not yours")
     with pytest.raises(OtherLake, match="not empty"):
         Lake(spark, str(tmp_path)).origin()
+
+
+def test_a_run_that_was_killed_while_it_declared_the_lake_is_no_hindrance(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    (tmp_path / "origin.json.new").write_text('{"lake": "x", "for')
+    lake = Lake(spark, str(tmp_path))
+    assert lake.origin() is None
+    lake.declare(Origin("x", "delta", {}))
+    assert lake.origin() == Origin("x", "delta", {})
+    assert Files(spark).names(str(tmp_path)) == ["origin.json"]
 
 
 def test_a_damaged_origin_is_said_to_be_damaged(spark: SparkSession, tmp_path: Path) -> None:

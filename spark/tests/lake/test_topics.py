@@ -1,5 +1,6 @@
 import pytest
 
+from contracts.records import USER_CLICK
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.topics import RECORDS, Topic, topics_of
 
@@ -9,7 +10,7 @@ def test_without_arguments_all_known_topics_are_read() -> None:
 
 
 def test_a_topic_may_have_another_name_in_kafka() -> None:
-    assert topics_of(["user-clicks=clicks-2"]) == (Topic("user-clicks", "clicks-2"),)
+    assert topics_of(["user-clicks=clicks-2"]) == (Topic("user-clicks", "clicks-2", USER_CLICK),)
 
 
 @pytest.mark.parametrize("arguments", [["clicks"], ["user-clicks="], [""], ["user-clicks", "user-clicks=b"]])

@@ -1,6 +1,7 @@
 """Silver of some days, and all results, made anew from bronze: after a schema was added or a fault in a transform mended.
 
 Kafka is not needed. Run again after a crash it does the same again; readers see each table before or after, never between.
+Only batches are touched that all tables have, so the ETL may be at work on the next one.
 """
 
 import argparse
@@ -9,16 +10,18 @@ import sys
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
 
-from streamtable_spark.errors import ConfigurationError, RetryLater
+from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import gold
+from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.days import Days, day
 from streamtable_spark.jobs.etl import REPEATS_DAYS
-from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, DeltaTables, Lake, lake_folder
+from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.formats import DeltaTables, undisturbed
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import Topic, topics_of
@@ -28,29 +31,28 @@ from streamtable_spark.transforms import layers
 STAGES = ("decode", "compute results")
 
 
-def delta_tables(spark: SparkSession, folder: str) -> DeltaTables:
+def delta_tables(lake: Lake) -> DeltaTables:
     """The tables of a lake that is there.
 
     Raises:
         ConfigurationError: there is none, or it has no Delta tables.
     """
-    lake = Lake(spark, folder)
     origin = lake.origin()
     if origin is None:
-        raise ConfigurationError(f"there is no lake at {folder}: `etl` makes one")
+        raise ConfigurationError(f"there is no lake at {lake.folder}: `etl` makes one")
     tables = lake.tables(origin)
     if not isinstance(tables, DeltaTables):
         raise ConfigurationError(
-            f"{folder} has plain {origin.format} tables, which cannot be changed in place: make a new lake with `etl`"
+            f"{lake.folder} has plain {origin.format} tables, which cannot be changed in place: make a new lake with `etl`"
         )
     return tables
 
 
-def backfill(tables: DeltaTables, topics: Sequence[Topic], days: Days, progress: Progress) -> dict[str, int]:
+def backfill(lake: Lake, topics: Sequence[Topic], days: Days, progress: Progress) -> dict[str, int]:
     """Decode bronze of these days again, and put what comes out in the place of silver and quarantine of these days.
 
     Args:
-        tables: of the lake.
+        lake: that is there, with Delta tables.
         topics: whose records.
         days: by the records' timestamps.
         progress: is told how far it is; see `STAGES`.
@@ -59,25 +61,23 @@ def backfill(tables: DeltaTables, topics: Sequence[Topic], days: Days, progress:
         How many records came out, by `<topic>` and `<topic> quarantined`.
 
     Raises:
-        RetryLater: another job has written to the same rows meanwhile.
+        ConfigurationError: see `delta_tables`.
+        RetryLater: another job writes to the same rows again and again.
     """
+    tables = delta_tables(lake)
     progress.stage(STAGES[0])
+    where = f"{days.condition} AND batch <= {last_finished(Files(lake.spark), lake.checkpoint)}"
     counts: dict[str, int] = {}
-    try:
-        for topic in topics:
-            counts |= _topic(tables, topic, days)
-        progress.stage(STAGES[1], **counts)
-        gold.refresh(tables, [topic.name for topic in topics], whole=True)
-    except PySparkException as error:
-        if "DELTA_CONCURRENT" in str(error):
-            raise RetryLater("another job has written to the same rows meanwhile: run this again") from error
-        raise
-    progress.done(**counts)
+    for topic in topics:
+        counts |= undisturbed(partial(_topic, tables, topic, days, where))
+    progress.stage(STAGES[1], **counts)
+    undisturbed(lambda: gold.refresh(tables, [topic.name for topic in topics], whole=True))
+    progress.done(summary=f"{days.start} to {days.end}, made anew", **counts)
     return counts
 
 
-def _topic(tables: DeltaTables, topic: Topic, days: Days) -> dict[str, int]:
-    of_topic = (fn.col("topic") == topic.kafka) & fn.expr(days.condition)
+def _topic(tables: DeltaTables, topic: Topic, days: Days, where: str) -> dict[str, int]:
+    of_topic = (fn.col("topic") == topic.kafka) & fn.expr(where)
     decoded = layers.read(tables.read(BRONZE).where(of_topic), topic.framing()).persist()
     name = f"silver/{topic.name}"
     try:
@@ -85,10 +85,10 @@ def _topic(tables: DeltaTables, topic: Topic, days: Days) -> dict[str, int]:
         if tables.exists(name):
             before = (fn.col("day") < days.start) & (fn.col("day") >= days.start - timedelta(REPEATS_DAYS))
             earlier = tables.read(name).where(before)
-        tables.replace(name, layers.silver(decoded, earlier), days.condition)
+        tables.replace(name, layers.silver(decoded, earlier), where)
         wrong = layers.quarantine(decoded)
         if tables.exists(QUARANTINE):
-            tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {days.condition}")
+            tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")
         bad = wrong.count()
         return {topic.name: decoded.count() - bad, f"{topic.name} quarantined": bad}
     finally:
@@ -113,7 +113,7 @@ def work(argv: Sequence[str]) -> int:
     days = Days(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
     progress = Progress(STAGES, sys.stderr, time.monotonic)
-    print(json.dumps(backfill(delta_tables(spark, folder), topics, days, progress)))  # noqa: T201 - what the program answers
+    print(json.dumps(backfill(Lake(spark, folder), topics, days, progress)))  # noqa: T201 - what the program answers
     return 0
 
 

@@ -12,7 +12,8 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from streamtable_spark.errors import InputLost, OtherLake, RetryLater
-from streamtable_spark.jobs.lake import Files
+from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.positions import Offsets
 
 Read = dict[str, Offsets]
@@ -34,6 +35,11 @@ class Missing:
         )
 
 
+def last_finished(files: Files, checkpoint: str) -> int:
+    """The number of the last batch that all tables have; -1: there is none."""
+    return max((int(name) for name in files.names(f"{checkpoint}/commits") if name.isdigit()), default=-1)
+
+
 def read_so_far(files: Files, checkpoint: str) -> Read | None:
     """Where the next batch begins, from Spark's checkpoint: the end of the last batch that was finished.
 
@@ -43,10 +49,10 @@ def read_so_far(files: Files, checkpoint: str) -> Read | None:
     Raises:
         OtherLake: the checkpoint is damaged.
     """
-    finished = [int(name) for name in files.names(f"{checkpoint}/commits") if name.isdigit()]
-    path = f"{checkpoint}/offsets/{max(finished)}" if finished else f"{checkpoint}/sources/0/0"
+    finished = last_finished(files, checkpoint)
+    path = f"{checkpoint}/offsets/{finished}" if finished >= 0 else f"{checkpoint}/sources/0/0"
     if not files.exists(path):
-        if finished:
+        if finished >= 0:
             raise OtherLake(_damaged(path, "it is missing"))
         return None
     text = files.read(path)
@@ -108,7 +114,7 @@ def topic_ids(bootstrap_servers: str, topics: list[str], timeout_s: float = 30.0
     Raises:
         RetryLater: there is no answer.
     """
-    admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
+    admin = AdminClient(Kafka(bootstrap_servers).client())
     asked = admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
     try:
         return {name: str(future.result(timeout_s + 1).topic_id) for name, future in asked.items()}

@@ -1,7 +1,8 @@
 """Topics to the lake: everything that came since the last run, then stop. Each record exactly once, whatever is killed.
 
 Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
-after a crash. Each table takes a batch once, so it does not matter how many of them had it.
+after a crash. Each table takes a batch once, so it does not matter how many of them had it. What another job does to the
+tables meanwhile, compaction say, makes a step fail at worst, and it is done again.
 """
 
 import argparse
@@ -20,20 +21,19 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
-from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
+from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake, SparkJobError
 from streamtable_spark.jobs import gold
-from streamtable_spark.jobs.checkpoint import check_kept, read_so_far, topic_ids
-from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.lake import (
-    BRONZE,
-    QUARANTINE,
-    DeltaTables,
-    Files,
-    Lake,
-    Origin,
-    ParquetTables,
-    lake_folder,
+from streamtable_spark.jobs.checkpoint import (
+    Read,
+    check_kept,
+    last_finished,
+    read_so_far,
+    topic_ids,
 )
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, last_batch, undisturbed
+from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import Topic, topics_of
@@ -41,6 +41,8 @@ from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("check Kafka and the lake", "read topics", "compute results")
+STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
+"""After which of its steps a run can be told to a test; the first four once in each batch."""
 REPEATS_DAYS = 7
 DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
 
@@ -79,10 +81,17 @@ class Etl:
         spark: the session.
         settings: what to do.
         progress: is told how far it is; see `STAGES`.
+        reached: see `Reached`; the steps are `STEPS`.
     """
 
-    def __init__(self, spark: SparkSession, settings: Settings, progress: Progress) -> None:
-        self._spark, self._settings, self._progress = spark, settings, progress
+    def __init__(
+        self,
+        spark: SparkSession,
+        settings: Settings,
+        progress: Progress,
+        reached: Reached = lambda _: None,
+    ) -> None:
+        self._spark, self._settings, self._progress, self._reached = spark, settings, progress, reached
         self._lake = Lake(spark, settings.lake)
         self._counts: Counter[str] = Counter()
 
@@ -105,9 +114,13 @@ class Etl:
         tables = self._lake.tables(origin)
         self._progress.stage(STAGES[1])
         self._read(tables)
+        self._reached("batches read")
         self._progress.stage(STAGES[2])
-        gold.refresh(tables, [topic.name for topic in self._settings.topics])
-        self._progress.done(**self._counts)
+        undisturbed(lambda: gold.refresh(tables, [topic.name for topic in self._settings.topics]))
+        self._reached("results written")
+        records = sum(self._counts[topic.name] for topic in self._settings.topics)
+        summary = f"{records} records in {self._counts['batches']} batches"
+        self._progress.done(summary=summary, **self._counts)
         return dict(self._counts)
 
     def _checked(self, name: str) -> Origin:
@@ -123,23 +136,36 @@ class Etl:
             self._lake.declare(known)
         if known.format != settings.format:
             raise OtherLake(f"{settings.lake} holds {known.format} tables: run with --format {known.format}")
+        read = self._read_so_far(known)
         for topic in names:
             if known.topics.get(topic, ids[topic]) != ids[topic]:
                 raise InputLost(
-                    f"topic {topic} was deleted and made anew since this lake was made (its id was "
-                    f"{known.topics[topic]} and is {ids[topic]}): make a new lake for the new topic"
+                    f"topic {topic} was deleted and made anew: its id was {known.topics[topic]} and is {ids[topic]}. "
+                    f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and what came behind them "
+                    "is lost. Make a new lake for the new topic"
                 )
         if not ids.keys() <= known.topics.keys():
             known = Origin(known.lake, known.format, {**known.topics, **ids})
             self._lake.declare(known)
-        read = read_so_far(Files(self._spark), self._lake.checkpoint)
-        if read is None and self._lake.tables(known).exists(BRONZE):
-            raise OtherLake(
-                f"{self._lake.checkpoint} is gone, and the tables hold records: they would come a second time. "
-                "Restore it, or make a new lake in another folder"
-            )
-        check_kept(read or {}, starts, ends, allow=settings.allow_missing)
+        check_kept(read, starts, ends, allow=settings.allow_missing)
         return known
+
+    def _read_so_far(self, origin: Origin) -> Read:
+        files, checkpoint = Files(self._spark), self._lake.checkpoint
+        read, tables = read_so_far(files, checkpoint), self._lake.tables(origin)
+        if tables.exists(BRONZE):
+            if read is None:
+                raise OtherLake(
+                    f"{checkpoint} is gone, and the tables hold records: they would come a second time. "
+                    "Restore it, or make a new lake in another folder"
+                )
+            finished, written = last_finished(files, checkpoint), last_batch(tables.read(BRONZE))
+            if written > finished + 1:
+                raise OtherLake(
+                    f"{checkpoint} is older than the tables: it ends with batch {finished}, and they hold batch {written}. "
+                    "Restore a later one, or make a new lake in another folder"
+                )
+        return read or {}
 
     def _read(self, tables: DeltaTables | ParquetTables) -> None:
         settings = self._settings
@@ -153,17 +179,28 @@ class Etl:
             .option("maxOffsetsPerTrigger", settings.records_max)
             .option("includeHeaders", "true")
         )
+        failed: list[SparkJobError] = []
+
+        def take(records: DataFrame, batch: int) -> None:
+            try:
+                undisturbed(lambda: self._take(tables, records, batch))
+            except SparkJobError as error:
+                failed.append(error)
+                raise
+
         query = (
             source.load()
             .writeStream.queryName("etl")
             .option("checkpointLocation", self._lake.checkpoint)
             .trigger(availableNow=True)
-            .foreachBatch(lambda records, batch: self._take(tables, records, batch))
+            .foreachBatch(take)
             .start()
         )
         try:
             query.awaitTermination()
         except StreamingQueryException as error:
+            if failed:
+                raise failed[0] from error
             if any(word in str(error) for word in DATA_LOSS):
                 raise InputLost(
                     f"records were deleted while they were read: {str(error)[:300]}. Run it again for the numbers"
@@ -174,12 +211,14 @@ class Etl:
 
     def _take(self, tables: DeltaTables | ParquetTables, records: DataFrame, batch: int) -> None:
         """Write one batch into all tables; called again with the same records after a crash."""
+        self._reached("planned")
         raw = layers.bronze(records, batch).persist()
-        held, wrong = [raw], []
+        held, wrong, counts = [raw], [], Counter({"batches": 1})
         try:
             have = {row["topic"] for row in raw.select("topic").distinct().collect()}
             if have:
                 tables.append(BRONZE, raw, batch)
+            self._reached("bronze written")
             for topic in self._settings.topics:
                 if topic.kafka not in have:
                     continue
@@ -190,14 +229,16 @@ class Etl:
                     self._to_silver(tables, f"silver/{topic.name}", rows, batch, count.first_day)
                 if count.wrong:
                     wrong.append(layers.quarantine(rows))
-                self._counts[topic.name] += count.right
-                self._counts[f"{topic.name} quarantined"] += count.wrong
+                counts[topic.name] += count.right
+                counts[f"{topic.name} quarantined"] += count.wrong
+            self._reached("silver written")
             if wrong:
                 tables.append(QUARANTINE, reduce(DataFrame.unionByName, wrong), batch)
         finally:
             for frame in held:
                 frame.unpersist()
-        self._counts["batches"] += 1
+        self._counts.update(counts)
+        self._reached("batch written")
         self._progress.stage(STAGES[1], **self._counts)
 
     def _to_silver(
@@ -226,8 +267,8 @@ def _counted(rows: DataFrame) -> _Count:
     return _Count(found["all"] - found["wrong"], found["wrong"], found["day"])
 
 
-def work(argv: Sequence[str]) -> int:
-    """The job as a program."""
+def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
+    """The job as a program; see `Etl` for `reached`."""
     parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
@@ -254,7 +295,7 @@ def work(argv: Sequence[str]) -> int:
     )
     local = Local(cores=found.cores, memory=found.memory, progress=False)
     progress = Progress(STAGES, sys.stderr, time.monotonic)
-    counts = Etl(connect("etl", local), settings, progress).run(uuid.uuid4().hex)
+    counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 

@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
-from streamtable_spark.jobs.lake import DeltaTables, ParquetTables
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, last_batch
 from streamtable_spark.jobs.topics import CLICKS, FOLLOWS, TWEETS, UPDATES
 from streamtable_spark.transforms import clicks, reach, statuses
 
@@ -33,7 +33,7 @@ RESULTS: Final[Mapping[str, Result]] = {
 }
 
 REACH: Final = "reach"
-"""Of each URL; computed from all tweets and follows, since one of them can change the reach of many."""
+"""Of each URL, exactly and by sketches; from all tweets and follows, since one of them can change that of many URLs."""
 
 
 def refresh(tables: DeltaTables | ParquetTables, topics: Iterable[str], *, whole: bool = False) -> list[str]:
@@ -63,12 +63,12 @@ def _refresh(tables: DeltaTables | ParquetTables, name: str, result: Result, *, 
     if not tables.exists(source):
         return False
     silver = tables.read(source)
-    upto = _last_batch(silver)
+    upto = last_batch(silver)
     if isinstance(tables, ParquetTables) or whole or not tables.exists(name):
         rows = result.make(silver)
         tables.overwrite(name, rows.withColumn("batch", fn.lit(upto).cast("bigint")))
         return True
-    since = _last_batch(tables.read(name))
+    since = last_batch(tables.read(name))
     if since >= upto:
         return False
     touched = silver.where(fn.col("batch") > since).select("key").distinct()
@@ -82,14 +82,9 @@ def _reach(tables: DeltaTables | ParquetTables, name: str, *, whole: bool) -> bo
     if not all(tables.exists(source) for source in sources):
         return False
     tweets, follows = (tables.read(source) for source in sources)
-    upto = max(_last_batch(tweets), _last_batch(follows))
-    if not whole and tables.exists(name) and _last_batch(tables.read(name)) >= upto:
+    upto = max(last_batch(tweets), last_batch(follows))
+    if not whole and tables.exists(name) and last_batch(tables.read(name)) >= upto:
         return False
-    rows = reach.exact(reach.tweeted(tweets), reach.followers(follows))
+    rows = reach.compared(reach.tweeted(tweets), reach.followers(follows))
     tables.overwrite(name, rows.withColumn("batch", fn.lit(upto).cast("bigint")))
     return True
-
-
-def _last_batch(table: DataFrame) -> int:
-    row = table.agg(fn.max("batch").alias("batch")).first()
-    return -1 if row is None or row["batch"] is None else int(row["batch"])

@@ -9,8 +9,9 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs.checkpoint import read_so_far, topic_ids
+from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.history import COLUMNS, read
-from streamtable_spark.jobs.lake import BRONZE, Files, Lake, lake_folder
+from streamtable_spark.jobs.lake import BRONZE, Lake, lake_folder
 from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 

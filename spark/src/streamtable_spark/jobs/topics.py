@@ -31,14 +31,16 @@ class Topic:
     Attributes:
         name: of its tables.
         kafka: its name in Kafka.
+        record: of its values, which may be written with any released version of it.
     """
 
     name: str
     kafka: str
+    record: RecordSchema[Any]
 
     def framing(self) -> Framing:
         """How its values are read; only with a session."""
-        return released(RECORDS[self.name])
+        return released(self.record)
 
 
 def topics_of(arguments: list[str]) -> tuple[Topic, ...]:
@@ -54,7 +56,7 @@ def topics_of(arguments: list[str]) -> tuple[Topic, ...]:
             raise ConfigurationError(
                 f"--topic {text!r}: NAME or NAME=TOPIC is needed, with a NAME among {', '.join(RECORDS)}"
             )
-        found.append(Topic(name, kafka or name))
+        found.append(Topic(name, kafka or name, RECORDS[name]))
     for values in ([each.name for each in found], [each.kafka for each in found]):
         if twice := {value for value in values if values.count(value) > 1}:
             raise ConfigurationError(f"--topic {', '.join(sorted(twice))} is named more than once")

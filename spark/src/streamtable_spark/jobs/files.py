@@ -1,0 +1,93 @@
+"""Files and folders, wherever Spark's tables may lie: on a disk, HDFS, or an object store."""
+
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamtable_spark.errors import OtherLake
+
+
+class Files:
+    """Hadoop's file systems, as far as a lake needs them beside its tables."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._java: Any = spark._jvm  # noqa: SLF001 - Hadoop's file systems: Spark has no interface to them for Python
+        self._new_array: Any = spark.sparkContext._gateway.new_array  # type: ignore[union-attr] # noqa: SLF001 - the same
+        self._settings = spark._jsc.hadoopConfiguration()  # noqa: SLF001 - the same
+
+    def exists(self, path: str) -> bool:
+        at, system = self._at(path)
+        return bool(system.exists(at))
+
+    def names(self, path: str) -> list[str]:
+        """What a folder holds; nothing if there is none."""
+        at, system = self._at(path)
+        return sorted(each.getPath().getName() for each in system.listStatus(at)) if system.exists(at) else []
+
+    def sizes(self, path: str) -> dict[str, int]:
+        """The bytes of all files in and below a folder, by their paths from there; nothing if there is none."""
+        at, system = self._at(path)
+        found: dict[str, int] = {}
+        # Hadoop can walk through folders itself, and on a disk starts a program for each file to ask for its owner.
+        todo = [("", at)] if system.exists(at) else []
+        while todo:
+            above, folder = todo.pop()
+            for status in system.listStatus(folder):
+                name = f"{above}{status.getPath().getName()}"
+                if status.isDirectory():
+                    todo.append((f"{name}/", status.getPath()))
+                else:
+                    found[name] = int(status.getLen())
+        return found
+
+    def changed_at(self, path: str) -> float:
+        """When a file or folder was last written, in seconds since 1970."""
+        at, system = self._at(path)
+        return float(system.getFileStatus(at).getModificationTime()) / 1000
+
+    def read(self, path: str) -> str:
+        at, system = self._at(path)
+        opened = system.open(at)
+        try:
+            return bytes(opened.readAllBytes()).decode()
+        finally:
+            opened.close()
+
+    def write(self, path: str, text: str) -> None:
+        """Make or replace a file: whoever reads it finds the old text or the new one, also after a crash."""
+        at, system = self._at(path)
+        beside = self._java.org.apache.hadoop.fs.Path(f"{path}.new")
+        made = system.create(beside, True)
+        try:
+            made.write(bytearray(text.encode()))
+        finally:
+            made.close()
+        rename = self._java.org.apache.hadoop.fs.Options.Rename
+        options = self._new_array(rename, 1)
+        options[0] = rename.OVERWRITE
+        contexts = (
+            self._java.org.apache.hadoop.fs.FileContext
+        )  # the older interface cannot rename over a file
+        contexts.getFileContext(self._settings).rename(
+            system.makeQualified(beside), system.makeQualified(at), options
+        )
+
+    def delete(self, path: str) -> None:
+        """A file, or a folder with all that is in it; nothing if there is none."""
+        at, system = self._at(path)
+        system.delete(at, True)
+
+    def move(self, path: str, to: str) -> None:
+        """Give a file or folder another name, at which there is nothing yet. Nothing if somebody else has done it.
+
+        Raises:
+            OtherLake: it cannot be done.
+        """
+        at, system = self._at(path)
+        target, _ = self._at(to)
+        if not system.exists(target) and not system.rename(at, target) and not system.exists(target):
+            raise OtherLake(f"{path} cannot be renamed to {to}: look at who else writes there")
+
+    def _at(self, path: str) -> tuple[Any, Any]:
+        at = self._java.org.apache.hadoop.fs.Path(path)
+        return at, at.getFileSystem(self._settings)
