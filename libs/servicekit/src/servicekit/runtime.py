@@ -26,7 +26,7 @@ from servicekit.settings import EdgeSettings
 from servicekit.status import StatusBoard, publishing
 from servicekit.streams import Streams
 from streamtable import Kafka, Settings, kafka_from
-from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TopicMismatch
+from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
 from streamtable.settings import Address
@@ -219,7 +219,7 @@ class Reachable:
             if self._asked_at is None or time.monotonic() - self._asked_at > self._seconds:
                 try:
                     self._answer = self._topic in self._cluster.topics([self._topic])
-                except RetryLater:
+                except (RetryLater, RightNeeded):
                     self._answer = False
                 self._asked_at = time.monotonic()
             return self._answer

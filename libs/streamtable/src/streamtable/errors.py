@@ -15,6 +15,7 @@
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
     ├── StoreCorrupted          throw the local copy away and load it again
     └── Fatal                   stop the process; a person must look
+        ├── RightNeeded         the broker does not let this user do it: grant the right
         ├── Fenced              another process uses this instance id
         ├── StoreInUse          another process owns this folder
         ├── StoreBroken         the disk refuses writes
@@ -133,6 +134,28 @@ class Fatal(StreamtableError):
     """The process must stop: going on would lose or double something."""
 
     fatal = True
+
+
+class RightNeeded(Fatal):
+    """The broker knows who comes, and does not let this user do it: somebody has to grant the right.
+
+    Args:
+        user: by its SASL name; "" if it comes without one.
+        operation: Kafka's word for the right, such as READ.
+        resource: topic, group, transactional id or cluster.
+        name: of that; "" if it is not known here.
+        reason: the broker's words.
+    """
+
+    def __init__(self, *, user: str, operation: str, resource: str, name: str, reason: str) -> None:
+        self.user, self.operation, self.resource, self.name = user, operation, resource, name
+        who = f"user {user!r}" if user else "this process, which names no user,"
+        of_any_use = " (READ and WRITE bring it)" if operation == "DESCRIBE" else ""
+        super().__init__(
+            f"{who} lacks the right {operation}{of_any_use} on {resource}{f' {name!r}' if name else ''}: grant it ('streamtable users "
+            f"apply' grants what topics.yaml says), then start again ({reason})",
+            topic=name if resource == "topic" and name else None,
+        )
 
 
 class Fenced(Fatal):

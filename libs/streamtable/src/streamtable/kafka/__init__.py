@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient
 from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.kafka.caller import Caller, Complaints
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
@@ -60,16 +61,18 @@ class Kafka:
 
     def admin(self) -> KafkaAdmin:
         """The cluster with what people may ask of it and do to it."""
-
+        complaints = Complaints()
         # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
         def outsider(group: str) -> Consumer:
             consumer: Consumer = _made(
-                Consumer, self._config("cluster", {**options.consumer(group), "log_level": 0})
+                Consumer, self._config("cluster", {**options.consumer(group), **quiet})
+        quiet = {"log_level": 0, "error_cb": complaints.heard}
+
             )
             return consumer
 
-        admin = _made(AdminClient, self._config("cluster", {"log_level": 0}))
-        return KafkaAdmin(admin, outsider, self.bootstrap_servers, self.admin_timeout)
+        admin = _made(AdminClient, self._config("cluster", quiet))
+        return KafkaAdmin(admin, outsider, self._caller(), complaints, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)
@@ -79,7 +82,7 @@ class Kafka:
             config |= {"partition.assignment.strategy": "range"}
         if self.static_membership:
             config["group.instance.id"] = instance_id
-        log, config = self._watched(f"{group}.{instance_id}", config)
+        log, config = self._watched(f"{group}.{instance_id}", config, group=group)
         return KafkaGroupConsumer(
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
@@ -88,7 +91,9 @@ class Kafka:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
             config |= options.transactional(transactional_id)
-        log, config = self._watched(transactional_id or "outbox", config)
+        log, config = self._watched(
+            transactional_id or "outbox", config, transactional_id=transactional_id or ""
+        )
         return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
 
     def producer(self, partitioner: Partitioner = "murmur2") -> KafkaProducer:
@@ -97,14 +102,20 @@ class Kafka:
         return KafkaProducer(_made(Client, config), log)
 
     def table_reader(self, name: str) -> KafkaTableReader:
-        log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True})
+        log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True}, group=name)
         return KafkaTableReader(_made(Consumer, config), log)
 
     def _config(self, client_id: str, config: Mapping[str, object]) -> dict[str, object]:
         return {**options.client(self.bootstrap_servers, client_id), **config, **self.options}
 
-    def _watched(self, client_id: str, config: Mapping[str, object]) -> tuple[ClientLog, dict[str, object]]:
-        log = ClientLog(client_id, self.bootstrap_servers)
+    def _caller(self, **names: str) -> Caller:
+        authorities = None if "ssl.ca.pem" in self.options else self.options.get("ssl.ca.location", "")
+        return Caller(self.bootstrap_servers, self.options.get("sasl.username", ""), authorities, **names)
+
+    def _watched(
+        self, client_id: str, config: Mapping[str, object], **names: str
+    ) -> tuple[ClientLog, dict[str, object]]:
+        log = ClientLog(client_id, self.bootstrap_servers, caller=self._caller(**names))
         return log, {**self._config(client_id, config), "error_cb": log.error, "logger": log}
 
 

@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import offsets_of
-from streamtable.kafka.errors import MIGRATED, cause, describe
+from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
+from streamtable.kafka.rights import KafkaRights
 from streamtable.types import Committed, TopicPartition, Watermarks
 
 
@@ -60,7 +60,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...] = ()
 
 
-class KafkaAdmin(KafkaCluster):
+class KafkaAdmin(KafkaRights):
     """A cluster with what a person may do to it. All methods raise `RetryLater` when there is no answer."""
 
     def brokers(self) -> list[BrokerAddress]:
@@ -134,7 +134,7 @@ class KafkaAdmin(KafkaCluster):
             except KafkaException as error:
                 if cause(error).code() in (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_GROUP_ID):
                     continue
-                raise self._silent(cause(error)) from error
+                raise self._unanswered(cause(error), group=name) from error
             if answer.state is not ConsumerGroupState.DEAD:
                 found[name] = _description(answer)
         return found
@@ -155,6 +155,8 @@ class KafkaAdmin(KafkaCluster):
             except KafkaException as exception:
                 errors = [(Partition(group), cause(exception))]
         for each, error in errors:
+            if error.code() in FORBIDDEN:
+                raise self._unanswered(error, "READ", each.topic, group)
             if error.code() in MIGRATED:
                 raise ConfigurationError(
                     f"the offsets of group {group!r} were not set: it has members ({describe(error)})"
@@ -179,12 +181,12 @@ class KafkaAdmin(KafkaCluster):
                     f"group {group!r} was not deleted: it has members ({describe(error)})"
                 ) from exception
             if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise self._silent(error) from exception
+                raise self._unanswered(error, "DELETE", group=group) from exception
 
     def delete_topic(self, name: str) -> None:
         """Delete it; no error if there is none."""
         (future,) = self._admin.delete_topics([name], request_timeout=self._timeout).values()
-        self._existing(future)
+        self._existing(future, "DELETE", name)
 
     def own_settings(self, topic: str) -> dict[str, str]:
         """What was set for this topic, as distinct from defaults: what it takes to make it again."""
@@ -192,7 +194,7 @@ class KafkaAdmin(KafkaCluster):
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
         return {
             name: entry.value
-            for name, entry in self._answer(future).items()
+            for name, entry in self._answer(future, "DESCRIBE_CONFIGS", topic).items()
             if entry.value is not None and entry.source == ConfigSource.DYNAMIC_TOPIC_CONFIG.value
         }
 
@@ -200,7 +202,8 @@ class KafkaAdmin(KafkaCluster):
         """All settings of a broker that are not secret."""
         resource = ConfigResource(ResourceType.BROKER, str(number))
         (future,) = self._admin.describe_configs([resource], request_timeout=self._timeout).values()
-        return {name: entry.value for name, entry in self._answer(future).items() if entry.value is not None}
+        answer = self._answer(future, "DESCRIBE_CONFIGS")
+        return {name: entry.value for name, entry in answer.items() if entry.value is not None}
 
     def _metadata(self) -> Any:
         try:

@@ -4,6 +4,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
+from dataclasses import replace
 from typing import TypeVar
 
 from confluent_kafka import (
@@ -25,8 +26,9 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.errors import PASSING, cause, describe
+from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
+from streamtable.kafka.caller import Caller, Complaints
+from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
 from streamtable.ports import TopicDescription, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -44,7 +46,8 @@ class KafkaCluster:
     Args:
         admin: the client.
         outsider: makes a consumer that asks for the offsets of a group without being its member.
-        bootstrap_servers: named when there is no answer.
+        caller: as whom they ask, for errors.
+        complaints: what the clients say of their connections.
         timeout: seconds to wait for each answer.
     """
 
@@ -52,14 +55,17 @@ class KafkaCluster:
         self,
         admin: AdminClient,
         outsider: Callable[[str], Consumer],
-        bootstrap_servers: str,
+        caller: Caller,
+        complaints: Complaints,
         timeout: float,
     ) -> None:
         self._admin = admin
         self._outsider = outsider
         self._outsiders: dict[str, Consumer] = {}
         self._asking = threading.Lock()  # for the consumers: one call at a time
-        self._bootstrap_servers = bootstrap_servers
+        self._bootstrap_servers = caller.servers
+        self._caller = caller
+        self._complaints = complaints
         self._timeout = timeout
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
@@ -81,12 +87,16 @@ class KafkaCluster:
         if not wanted:
             return {}
         described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout)
-        found = {name: topic for name, future in described.items() if (topic := self._existing(future))}
+        found = {
+            name: topic
+            for name, future in described.items()
+            if (topic := self._existing(future, "DESCRIBE", name))
+        }
         resources = [ConfigResource(ResourceType.TOPIC, name) for name in found]
         configs = self._admin.describe_configs(resources, request_timeout=self._timeout) if resources else {}
         descriptions = {}
         for resource, future in configs.items():
-            entries = self._existing(future)
+            entries = self._existing(future, "DESCRIBE_CONFIGS", resource.name)
             if entries is not None:  # else deleted between the two questions
                 topic = found[resource.name]
                 descriptions[resource.name] = TopicDescription(
@@ -123,7 +133,7 @@ class KafkaCluster:
         )
         lows, highs = (
             {
-                TopicPartition(each.topic, each.partition): self._answer(future).offset
+                TopicPartition(each.topic, each.partition): self._answer(future, topic=each.topic).offset
                 for each, future in part.items()
             }
             for part in (low, high)
@@ -151,14 +161,14 @@ class KafkaCluster:
             )  # it reads nothing; what errors it has to tell must not pile up
             answers = self._outsiders[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
         except KafkaException as error:
-            raise self._silent(cause(error)) from error
+            raise self._unanswered(cause(error), group=group) from error
         finally:
             self._asking.release()
         found: dict[TopicPartition, Committed | None] = {}
         for each in answers:
             place = TopicPartition(each.topic, each.partition)
             if each.error is not None:
-                raise self._silent(each.error).at(*place)
+                raise self._unanswered(each.error, topic=each.topic, group=group).at(*place)
             none = each.offset == OFFSET_INVALID
             found[place] = None if none else Committed(NextOffset(each.offset), each.metadata or "")
         return found
@@ -171,7 +181,7 @@ class KafkaCluster:
         ]
         if new:
             for name, future in self._admin.create_topics(new, request_timeout=self._timeout).items():
-                self._change(future, f"creating topic {name!r}")
+                self._change(future, f"creating topic {name!r}", "CREATE", name)
 
     def alter_topic(self, name: str, config: Mapping[str, str]) -> None:
         """Set these settings of a topic, leaving the others. Raises `RetryLater`, `ConfigurationError`."""
@@ -183,7 +193,7 @@ class KafkaCluster:
         for future in self._admin.incremental_alter_configs(
             [resource], request_timeout=self._timeout
         ).values():
-            self._change(future, f"altering topic {name!r}")
+            self._change(future, f"altering topic {name!r}", "ALTER_CONFIGS", name)
 
     def close(self) -> None:
         """Disconnect. The admin client goes when it is dropped."""
@@ -199,29 +209,42 @@ class KafkaCluster:
         except TimeoutError as error:
             raise RetryLater(f"no answer from the Kafka client for {self._bootstrap_servers}") from error
 
-    def _existing(self, future: Future[T]) -> T | None:
+    def _existing(self, future: Future[T], operation: str, topic: str) -> T | None:
         try:
             return self._result(future)
         except KafkaException as error:
             if cause(error).code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
                 return None
-            raise self._silent(cause(error)) from error
+            raise self._unanswered(cause(error), operation, topic) from error
 
-    def _answer(self, future: Future[T]) -> T:
+    def _answer(self, future: Future[T], operation: str = "DESCRIBE", topic: str = "") -> T:
         try:
             return self._result(future)
         except KafkaException as error:
-            raise self._silent(cause(error)) from error
+            raise self._unanswered(cause(error), operation, topic) from error
 
-    def _change(self, future: Future[T], doing: str) -> None:
+    def _change(self, future: Future[T], doing: str, operation: str, topic: str = "") -> None:
         try:
             self._result(future)
         except KafkaException as exception:
             error = cause(exception)
-            if error.code() in PASSING:
-                raise self._silent(error) from exception
+            if error.code() in PASSING or error.code() in FORBIDDEN:
+                raise self._unanswered(error, operation, topic) from exception
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ConfigurationError(f"{doing} was refused ({describe(error)})") from exception
 
+    def _unanswered(
+        self, error: KafkaError, operation: str = "DESCRIBE", topic: str = "", group: str = ""
+    ) -> StreamtableError:
+        """`RightNeeded` where the broker has refused, else `RetryLater`."""
+        if error.code() in FORBIDDEN:
+            return replace(self._caller, group=group).lacks(error, operation, topic)
+        return self._silent(error)
+
     def _silent(self, error: KafkaError) -> RetryLater:
-        return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({describe(error)})")
+        """There is no answer: because nobody is there, or because we are not let in."""
+        with suppress(KafkaException):
+            self._admin.poll(0)  # what it has to say of its connections, which nobody asks for before
+        complaint = self._complaints.taken()
+        why = describe(error) if complaint is None else self._caller.explain(complaint)
+        return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({why})")

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
 
-from streamtable.errors import Migrated, RetryLater
+from streamtable.errors import Migrated, RetryLater, StreamtableError
 from streamtable.kafka.errors import (
     DEAD,
+    FORBIDDEN,
     MIGRATED,
     PASSING,
     STATE,
@@ -273,6 +274,8 @@ class KafkaGroupConsumer:
             self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
         elif error.fatal() or error.code() in DEAD:
             raise fatal(error, "being a member of the group")
+        elif error.code() in FORBIDDEN:
+            raise self._log.caller.lacks(error, "READ", message.topic() or "")
         elif error.code() not in PASSING:
             raise unreadable(error, message.topic() or "", message.partition() or 0, message.offset())
         self._log.error(error)
@@ -292,7 +295,9 @@ class KafkaGroupConsumer:
             self.subscribe(*self._subscription)
         return True
 
-    def _uncommitted(self, error: KafkaError) -> Migrated | RetryLater:
+    def _uncommitted(self, error: KafkaError) -> StreamtableError:
         if error.code() in MIGRATED:
             return migrated(error, "the commit")
+        if error.code() in FORBIDDEN:
+            return self._log.caller.lacks(error, "READ")
         return RetryLater(f"the commit was not answered ({describe(error)})")

@@ -8,6 +8,7 @@ from contextlib import suppress
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import (
+    Fatal,
     Migrated,
     OutcomeUnknown,
     RetryLater,
@@ -92,7 +93,7 @@ class KafkaOutbox:
                 raise RetryLater(
                     f"the transaction coordinator does not answer ({describe(error)})"
                 ) from exception
-            raise fatal(error, "opening the transactional producer") from exception
+            raise self._final(error, "opening the transactional producer") from exception
 
     def begin(self) -> None:
         if not self._transactional:
@@ -213,7 +214,7 @@ class KafkaOutbox:
                 if error.code() in MIGRATED:
                     raise migrated(error, doing) from exception
                 if not error.retriable():
-                    raise fatal(error, doing) from exception
+                    raise self._final(error, doing) from exception
                 if time.monotonic() >= deadline:
                     text = f"{doing} was not answered in {timeout:g} s"
                     raise OutcomeUnknown(f"{text} ({describe(error)})") from exception
@@ -246,7 +247,12 @@ class KafkaOutbox:
             return exception if cause(exception).fatal() or cause(exception).code() in FENCED else None
         return None
 
-    def _dead(self, error: KafkaError, doing: str) -> StreamtableError:
+    def _final(self, error: KafkaError, doing: str, topic: str | None = None) -> Fatal:
+        if error.code() in FORBIDDEN:
+            return self._log.caller.lacks(error, "WRITE", topic or "")
+        return fatal(error, doing)
+
+    def _dead(self, error: KafkaError, doing: str, topic: str | None = None) -> StreamtableError:
         """What the end of this client means: only where a person must look, the end of the process."""
         age = time.monotonic() - self._begun_at
         if error.code() in FENCED and age >= TRANSACTION_TIMEOUT_MS / 1000:
@@ -256,7 +262,7 @@ class KafkaOutbox:
                 f"{doing} was refused: the transaction was {age:.1f} s old ({describe(error)})"
             )
         if error.code() in FENCED or error.code() in FORBIDDEN:
-            return fatal(error, doing)
+            return self._final(error, doing, topic)
         return OutcomeUnknown(f"{doing} failed for good, which takes a new producer ({describe(error)})")
 
     def _failure(self, error: KafkaError, topic: str | None) -> StreamtableError:
@@ -269,7 +275,7 @@ class KafkaOutbox:
         if error.code() in DEAD:
             self._serve(self._producer.poll, 0)
         if error.fatal() or error.code() in DEAD or error.code() in FORBIDDEN:
-            return self._dead(error, "producing")
+            return self._dead(error, "producing", topic)
         return RewindNeeded(f"the transaction cannot be committed ({describe(error)})", topic=topic)
 
     def _report(self, error: KafkaError | None, message: Message) -> None:

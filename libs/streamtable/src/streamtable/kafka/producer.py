@@ -8,7 +8,8 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, refused, sendable
+from streamtable.kafka.caller import Caller
+from streamtable.kafka.errors import DEAD, FORBIDDEN, REFUSED, cause, describe, fatal, refused, sendable
 from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import Ack, Headers
@@ -51,7 +52,7 @@ class KafkaProducer:
             if error is None:
                 done(Ack(message.topic() or "", message.partition() or 0, message.offset() or 0))
             else:
-                done(_failure(error, topic))
+                done(_failure(error, topic, self._log.caller))
 
         deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
         while True:
@@ -73,7 +74,7 @@ class KafkaProducer:
                 with self._served:
                     self._served.wait(IDLE_S)
             except KafkaException as exception:
-                self._refused.append((done, _failure(cause(exception), topic)))
+                self._refused.append((done, _failure(cause(exception), topic, self._log.caller)))
                 return
             else:
                 return
@@ -115,9 +116,11 @@ class KafkaProducer:
                     self._served.notify_all()
 
 
-def _failure(error: KafkaError, topic: str) -> StreamtableError:
+def _failure(error: KafkaError, topic: str, caller: Caller) -> StreamtableError:
     if error.code() in REFUSED:
         return refused(error, topic)
+    if error.code() in FORBIDDEN:
+        return caller.lacks(error, "WRITE", topic)
     if error.fatal() or error.code() in DEAD:
         return fatal(error, "producing")
     why = _WHY.get(error.code())

@@ -6,7 +6,7 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import StreamtableError
-from streamtable.kafka.errors import END, PASSING, unreadable
+from streamtable.kafka.errors import END, FORBIDDEN, PASSING, unreadable
 from streamtable.kafka.fetch import fetch, split
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import RecordBatch, TopicPartition
@@ -53,7 +53,10 @@ class KafkaTableReader:
             elif error.fatal() or error.code() not in PASSING:
                 if place in self._positions:
                     # Raised by the next call: what came of other partitions with it would be lost otherwise.
-                    self._failure = unreadable(error, *place, message.offset())
+                    if error.code() in FORBIDDEN:
+                        self._failure = self._log.caller.lacks(error, "READ", place.topic)
+                    else:
+                        self._failure = unreadable(error, *place, message.offset())
             else:
                 self._log.error(error)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from streamtable.kafka.errors import describe
+from streamtable.kafka.caller import Caller
 
 EVERY_S = 10.0
 
@@ -19,11 +19,17 @@ class ClientLog:
         client: kind and name of the client.
         bootstrap_servers: named in connection errors, as a wrong address is the usual cause.
         clock: seconds.
+        caller: as whom the client comes, for its errors.
     """
 
     def __init__(
-        self, client: str, bootstrap_servers: str, clock: Callable[[], float] = time.monotonic
+        self,
+        client: str,
+        bootstrap_servers: str,
+        clock: Callable[[], float] = time.monotonic,
+        caller: Caller | None = None,
     ) -> None:
+        self.caller = caller or Caller(bootstrap_servers)
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
@@ -41,9 +47,10 @@ class ClientLog:
     def error(self, error: KafkaError) -> None:
         """The client's error callback, also used for error items among records."""
         level = logging.ERROR if error.fatal() else logging.WARNING
-        self.event(level, "kafka error", error.name(), describe(error))
+        self.event(level, "kafka error", error.name(), lambda: self.caller.explain(error))
 
-    def event(self, level: int, event: str, kind: str, text: str) -> None:
+    def event(self, level: int, event: str, kind: str, text: str | Callable[[], str]) -> None:
+        """`text` may have to be found out, which is done only if it is logged."""
         now = self._clock()
         if now - self._last.get(kind, -EVERY_S) < EVERY_S:
             self._suppressed[kind] = self._suppressed.get(kind, 0) + 1
@@ -54,7 +61,7 @@ class ClientLog:
             level,
             event,
             kind=kind,
-            text=text,
+            text=text if isinstance(text, str) else text(),
             bootstrap_servers=self._bootstrap_servers,
             suppressed=suppressed,
         )

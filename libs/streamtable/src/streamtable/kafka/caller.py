@@ -1,0 +1,135 @@
+"""As whom a client comes: what it lacks when the broker refuses it, and why it does not get in."""
+
+import socket
+import ssl
+from collections import deque
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka import KafkaError
+
+from streamtable.errors import RightNeeded
+from streamtable.kafka.errors import describe
+
+LOOK_SECONDS = 1.0
+CLUSTER = "kafka-cluster"
+"""Kafka's name of the resource that stands for all of it."""
+
+_REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 - codes
+_HINT = "security.protocol"  # the client's, when a server hangs up at once, as one with TLS does without it
+_STRANGER = "is of an authority that is not in {whom}: name the file with the right one by STREAMTABLE_KAFKA_SSL_CA_LOCATION"
+_OTHER = "is for other names: connect to one of these, or give the broker one for {host}"
+_WHY = {  # by OpenSSL's codes
+    9: "is not valid yet: compare the clocks of both machines",
+    10: "has expired: give the broker a new one",
+    **dict.fromkeys((18, 19, 20, 21), _STRANGER),
+    **dict.fromkeys((62, 64), _OTHER),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """As whom a client comes, for the errors that name it.
+
+    Args:
+        servers: where it looks for Kafka, `host:port` separated by commas.
+        user: its SASL user name; "" if it has none.
+        authorities: file or folder with the certificates that it trusts, in PEM; "" for the machine's own; None: not
+            known here.
+        group: that it is a member of, or asks about.
+        transactional_id: of its transactions.
+    """
+
+    servers: str = ""
+    user: str = ""
+    authorities: str | None = ""
+    group: str = ""
+    transactional_id: str = ""
+
+    def lacks(self, error: KafkaError, operation: str, topic: str = "") -> RightNeeded:
+        """The error for a refusal (`FORBIDDEN`).
+
+        Args:
+            error: the broker's.
+            operation: what was being done, in Kafka's word for the right.
+            topic: that it was being done to.
+        """
+        if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
+            resource, name = "group", self.group
+            operation = "READ" if operation == "WRITE" else operation  # who writes, commits offsets with it
+        elif error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
+            resource, name = "transactional id", self.transactional_id
+        elif error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            resource, name = "cluster", CLUSTER
+        else:
+            resource, name = "topic", topic
+        return RightNeeded(
+            user=self.user, operation=operation, resource=resource, name=name, reason=describe(error)
+        )
+
+    def explain(self, error: KafkaError) -> str:
+        """The error, with what to do about it where that can be said."""
+        text = describe(error)
+        if error.code() == KafkaError._AUTHENTICATION:  # noqa: SLF001 - a code
+            who = f"user {self.user!r}" if self.user else "this process, which names no user,"
+            return (
+                f"{who} does not get in: correct STREAMTABLE_KAFKA_SASL_USERNAME, _PASSWORD and _MECHANISM, or give "
+                f"the user this password, by 'streamtable users apply' ({text})"
+            )
+        if error.code() == KafkaError._SSL:  # noqa: SLF001 - a code
+            return f"{self._distrust() or 'there is no TLS with the broker'} ({text})"
+        return text
+
+    def _distrust(self) -> str:
+        """Why the first server that answers is not trusted; the client itself does not tell one cause from another."""
+        for server in self.servers.split(",") if self.authorities is not None else ():
+            host, _, port = server.strip().rpartition(":")
+            if found := distrust(host.strip("[]"), int(port), self.authorities or ""):
+                return found
+        return ""
+
+
+def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_SECONDS) -> str:
+    """Why the TLS certificate of a server is not accepted, and what to do; empty if it is, or if nobody answers.
+
+    Args:
+        host: where the server is, and for whom its certificate has to be.
+        port: of it.
+        authorities: file or folder with those whose certificates are accepted, in PEM; "" for the machine's own.
+        seconds: to wait at most for each step.
+    """
+    folder = Path(authorities).is_dir()
+    file = authorities if authorities and not folder else None
+    try:
+        context = ssl.create_default_context(cafile=file, capath=authorities if folder else None)
+    except OSError:  # an SSLError is an OSError
+        return f"{authorities} has no certificates in PEM: correct STREAMTABLE_KAFKA_SSL_CA_LOCATION"
+    try:
+        plain = socket.create_connection((host, port), seconds)
+        with plain, context.wrap_socket(plain, server_hostname=host):
+            return ""
+    except ssl.SSLCertVerificationError as error:
+        why = _WHY.get(error.verify_code, f"is not accepted: {error.verify_message}")
+        whom = authorities or "this machine's own list"
+        return f"the certificate of {host}:{port} {why.format(host=host, whom=whom)}"
+    except ssl.SSLError:
+        return f"{host}:{port} does not speak TLS: correct the port, or STREAMTABLE_KAFKA_SECURITY_PROTOCOL"
+    except OSError:
+        return ""  # nobody is there: the client says so itself
+
+
+class Complaints:
+    """What a client that nobody polls has said since it was last asked: why it gets no connection."""
+
+    def __init__(self) -> None:
+        self._said: deque[KafkaError] = deque(maxlen=10)
+
+    def heard(self, error: KafkaError) -> None:
+        """The client's error callback."""
+        self._said.append(error)
+
+    def taken(self) -> KafkaError | None:
+        """The latest refusal, else None; it is told once. That a connection was lost is none."""
+        refusals = [each for each in self._said if each.code() in _REFUSALS or _HINT in each.str()]
+        self._said.clear()
+        return refusals[-1] if refusals else None

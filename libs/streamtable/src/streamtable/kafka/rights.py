@@ -1,0 +1,155 @@
+"""Who may do what: the rights of users (Kafka's ACLs), and their passwords."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
+)
+
+from streamtable.errors import ConfigurationError
+from streamtable.kafka.caller import CLUSTER
+from streamtable.kafka.cluster import KafkaCluster
+from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
+
+SCRAM_ITERATIONS = 8_192
+_PREFIX = "User:"
+_ANY_HOST = "*"
+_KIND: Mapping[str, ResourceType] = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+    "cluster": ResourceType.BROKER,  # the client's name of it
+}
+_RESOURCE = {kind: name for name, kind in _KIND.items()}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """What a user may do, from any host.
+
+    Attributes:
+        user: by name.
+        resource: what kind of thing it is about.
+        name: of the thing, or what its name begins with; "*" for all.
+        operation: Kafka's word.
+        prefix: the name is a beginning.
+    """
+
+    user: str
+    resource: str
+    name: str
+    operation: str
+    prefix: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefix else ''}"
+
+
+class KafkaRights(KafkaCluster):
+    """A cluster with the rights of its users. All methods raise `RetryLater` when there is no answer, and `RightNeeded`."""
+
+    def rights(self, users: Iterable[str]) -> set[Right]:
+        """What these users were allowed, by name, from any host; rules that deny, or are for a host, are left out."""
+        wanted = set(users)
+        listed = self._answer(self._admin.describe_acls(_every(), request_timeout=self._timeout))
+        found = {
+            _right(each)
+            for each in listed
+            if each.restype in _RESOURCE and each.host == _ANY_HOST and each.principal.startswith(_PREFIX)
+        }
+        return {right for right in found if right.user in wanted}
+
+    def grant(self, rights: Iterable[Right]) -> None:
+        """Allow it; what is allowed already stays so."""
+        asked = [_binding(each) for each in rights]
+        if asked:
+            for binding, future in self._admin.create_acls(asked, request_timeout=self._timeout).items():
+                self._change(future, f"granting {binding.name!r}", "ALTER")
+
+    def revoke(self, rights: Iterable[Right]) -> None:
+        """Allow it no longer; no error if it was not allowed."""
+        asked = [_filter(each) for each in rights]
+        if asked:
+            for each, future in self._admin.delete_acls(asked, request_timeout=self._timeout).items():
+                self._change(future, f"revoking {each.name!r}", "ALTER")
+
+    def set_passwords(self, passwords: Mapping[str, bytes]) -> None:
+        """Give users these passwords (SCRAM-SHA-512), new or in place of those they had. Nobody who is connected is cut off.
+
+        Raises:
+            ConfigurationError: the broker refuses one.
+        """
+        credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
+        asked: list[UserScramCredentialAlteration] = [
+            UserScramCredentialUpsertion(user, credential, text) for user, text in passwords.items()
+        ]
+        if not asked:
+            return
+        answers = self._admin.alter_user_scram_credentials(asked, request_timeout=self._timeout)
+        for user, future in answers.items():
+            try:
+                self._result(future)
+            except KafkaException as exception:
+                error = cause(exception)
+                if error.code() in PASSING or error.code() in FORBIDDEN:
+                    raise self._unanswered(error, "ALTER") from exception
+                raise ConfigurationError(
+                    f"the password of user {user!r} was refused ({describe(error)})"
+                ) from exception
+
+
+def _binding(right: Right) -> AclBinding:
+    return AclBinding(*_of(right))
+
+
+def _filter(right: Right) -> AclBindingFilter:
+    return AclBindingFilter(*_of(right))
+
+
+def _of(
+    right: Right,
+) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
+    return (
+        _KIND[right.resource],
+        CLUSTER if right.resource == "cluster" else right.name,
+        ResourcePatternType.PREFIXED if right.prefix else ResourcePatternType.LITERAL,
+        f"{_PREFIX}{right.user}",
+        _ANY_HOST,
+        AclOperation[right.operation],
+        AclPermissionType.ALLOW,
+    )
+
+
+def _every() -> AclBindingFilter:
+    any_text: Any = None  # the client's types know of names only
+    return AclBindingFilter(
+        ResourceType.ANY,
+        any_text,
+        ResourcePatternType.ANY,
+        any_text,
+        any_text,
+        AclOperation.ANY,
+        AclPermissionType.ALLOW,
+    )
+
+
+def _right(found: Any) -> Right:
+    return Right(
+        user=found.principal.removeprefix(_PREFIX),
+        resource=_RESOURCE[found.restype],
+        name=found.name,
+        operation=found.operation.name,
+        prefix=found.resource_pattern_type is ResourcePatternType.PREFIXED,
+    )
