@@ -169,6 +169,35 @@ def test_secrets_show_neither_in_the_settings_text_nor_in_errors() -> None:
     assert "hunter2" not in refusal(KAFKA_SASL_PASSWORD="hunter2 ")
 
 
+def test_a_secret_may_be_in_a_file_and_only_a_secret(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("hunter2\n")
+    settings = read(KAFKA_SASL_PASSWORD_FILE=str(file))
+    assert dict(settings.kafka) == {"sasl.password": "hunter2"}
+    assert dict(read(KAFKA_SSL_CA_LOCATION_FILE=str(file)).kafka) == {"ssl.ca.location.file": str(file)}
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot be read: No such file"),
+        ("", "expected one line"),
+        ("hunter2\nhunter3", "expected one line"),
+        (b"\xff\xfe", "cannot be read: it is no text"),
+    ],
+)
+def test_a_file_without_a_secret_is_named_and_not_shown(
+    tmp_path: Path, content: str | bytes | None, told: str
+) -> None:
+    file = tmp_path / "password"
+    if content is not None:
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+    said = refusal(KAFKA_SASL_PASSWORD_FILE=str(file))
+    assert f"STREAMTABLE_KAFKA_SASL_PASSWORD_FILE: {file}" in said
+    assert told in said
+    assert "hunter" not in said
+
+
 def test_the_url_of_a_store_is_kept_and_shown_nowhere() -> None:
     settings = read(STORE="redis://me:hunter2@h/0")
     assert settings.store == "redis://me:hunter2@h/0"

@@ -58,6 +58,8 @@ LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 Standby = Literal["all", "none"]
 
+# Files hold these more safely than an environment does, which many programs can show.
+_FROM_FILE = ("sasl.password", "sasl.oauthbearer.client.secret", "ssl.key.password", "ssl.keystore.password")
 _SECRET = re.compile(r"password|secret|key|token|oauthbearer\.config")
 _UNDERSCORED = {"log.level": "log_level"}  # the one name of librdkafka's with an underscore
 _DECIMAL = re.compile(r"[0-9]{1,12}(\.[0-9]{1,9})?")
@@ -279,6 +281,11 @@ class Settings(BaseModel):
             elif text != text.strip() or not text or not text.isprintable():
                 shown = "" if is_option or field == "store" else f"={text!r}"
                 problems.append(f"{variable}{shown}: expected text without surrounding spaces, and not empty")
+            elif is_option and (name := _option_of_variable(variable)).removesuffix(".file") in _FROM_FILE:
+                try:
+                    options[name.removesuffix(".file")] = _secret(name, text)
+                except ValueError as error:
+                    problems.append(f"{variable}: {error}")
             elif is_option:
                 options[_option_of_variable(variable)] = text
             else:
@@ -314,6 +321,20 @@ def _suggestion(variable: str, fields: Mapping[str, object]) -> str:
     known = [PREFIX + field.upper() for field in fields] + [KAFKA_PREFIX + "..."]
     close = difflib.get_close_matches(variable.upper(), known, n=1, cutoff=0.6)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def _secret(option: str, text: str) -> str:
+    """The value of a secret option, or the content of the file that it names, without the end of its line."""
+    if not option.endswith(".file"):
+        return text
+    try:
+        secret = Path(text).read_text(encoding="utf-8").rstrip("\r\n")
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{text} cannot be read: {reason}") from None
+    if not secret or not secret.isprintable() or secret != secret.strip():
+        raise ValueError(f"{text}: expected one line with the secret, without surrounding spaces")
+    return secret
 
 
 def _option_of_variable(variable: str) -> str:
