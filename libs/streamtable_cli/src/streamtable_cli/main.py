@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.observe import configure_logging
 from streamtable_cli import deadletters, graphs, groups, tables, topics
+from streamtable_cli.capacity import capacity
 from streamtable_cli.compare import compare
 from streamtable_cli.doctor import doctor
 from streamtable_cli.drop import drop
@@ -52,6 +53,7 @@ app.add_typer(deadletters.app, name="dead-letters")
 app.add_typer(graphs.app, name="graph")
 app.command("visit")(visit)
 app.command("doctor")(doctor)
+app.command("capacity")(capacity)
 for _added in sorted(entry_points(group="streamtable.commands")):
     app.add_typer(_added.load(), name=_added.name)
 

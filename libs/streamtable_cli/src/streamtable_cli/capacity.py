@@ -1,0 +1,176 @@
+"""`streamtable capacity`: what a load takes, and what it breaks first."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from streamtable_cli.errors import NotFound, Refused
+from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Load, Measured, estimate
+from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
+
+HEAD = ("what", "how much", "how it comes about")
+LIMITS_HEAD = ("what breaks first", "used", "in numbers", "what to change")
+DEFAULT = Load(1, 1)
+TERABYTE_GB = 1e3
+SHOWN = 5
+
+
+def capacity(
+    records: Annotated[float, typer.Option(metavar="N", help="Records of the input each second.")],
+    keys: Annotated[int, typer.Option(metavar="N", help="Rows that the table has in the end.")],
+    partitions: Annotated[int, typer.Option(metavar="N", help="Of input and table.")] = DEFAULT.partitions,
+    replicas: Annotated[int, typer.Option(metavar="N", help="Of each topic.")] = DEFAULT.replicas,
+    record_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", help="Key and value of an input record.")
+    ] = DEFAULT.record_bytes,
+    key_bytes: Annotated[int, typer.Option(metavar="BYTES", help="Key of a row.")] = DEFAULT.key_bytes,
+    value_bytes: Annotated[
+        int, typer.Option(metavar="BYTES", help="Value of a row, encoded.")
+    ] = DEFAULT.value_bytes,
+    active_keys: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many keys most records are about. Else all of them alike."),
+    ] = None,
+    handler_us: Annotated[
+        float,
+        typer.Option(
+            metavar="US", help="Processor time of your handler for a record; 0: a built-in aggregate."
+        ),
+    ] = DEFAULT.handler_us,
+    commit_ms: Annotated[float, typer.Option(metavar="MS", help="Between two commits.")] = 200.0,
+    views: Annotated[
+        int, typer.Option(metavar="N", help="Views and queries: each copies the table.")
+    ] = DEFAULT.views,
+    retention_hours: Annotated[
+        float, typer.Option(metavar="HOURS", help="How long inputs are kept.")
+    ] = DEFAULT.retention_h,
+    disk_gb: Annotated[
+        float, typer.Option(metavar="GB", help="Disk of the machine of a process or view.")
+    ] = DEFAULT.disk_gb,
+    network_mb: Annotated[
+        float, typer.Option(metavar="MB/S", help="What such a machine can read.")
+    ] = DEFAULT.network_mb_s,
+    recovery_seconds: Annotated[
+        float, typer.Option(metavar="SECONDS", help="How long a partition may stand still after a crash.")
+    ] = DEFAULT.recovery_s,
+    lag_seconds: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", help="min.compaction.lag.ms of the table's topic, in seconds."),
+    ] = DEFAULT.lag_s,
+    measured: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="What your machine does: measured.json of the repository after `make bench`."
+        ),
+    ] = None,
+    *,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Each processor keeps a warm copy of the table.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a load takes: processes, processors, memory, disk, network, recovery; and what it breaks first.
+
+    Nothing is asked of Kafka. It is a model over figures of the benchmark. Exit code 1 if a limit is broken.
+    """
+    load = Load(
+        records_s=records,
+        keys=keys,
+        partitions=partitions,
+        replicas=replicas,
+        record_bytes=record_bytes,
+        key_bytes=key_bytes,
+        value_bytes=value_bytes,
+        active_keys=active_keys,
+        handler_us=handler_us,
+        commit_s=commit_ms / 1000,
+        views=views,
+        standby=standby,
+        retention_h=retention_hours,
+        disk_gb=disk_gb,
+        network_mb_s=network_mb,
+        recovery_s=recovery_seconds,
+        lag_s=lag_seconds,
+    )
+    known = read_measured(measured)
+    found = estimate(load, known)
+    if as_json:
+        show_json({"load": asdict(load), "measured": asdict(known), "estimate": asdict(found)})
+    else:
+        show_table(HEAD, figures(load, found))
+        print()
+        show_table(LIMITS_HEAD, limits(found))
+        note(f"From what was measured on: {known.where}.")
+    if found.limits[0].used > 1:
+        raise typer.Exit(1)
+
+
+def read_measured(file: Path | None = None) -> Measured:
+    """What was measured: that of a file, else that of the published benchmark.
+
+    Raises:
+        NotFound: the file is not there.
+        Refused: it does not hold what is needed.
+    """
+    try:
+        text = (file or files("streamtable_cli") / "measured.json").read_text()
+        return Measured(**json.loads(text))
+    except OSError as error:
+        raise NotFound(f"{file} cannot be read: {error}") from error
+    except (ValueError, TypeError) as error:
+        raise Refused(f"{file} does not hold what was measured: {error}") from error
+
+
+def figures(load: Load, found: Estimate) -> list[Sequence[str]]:
+    """What the load takes, each with where it comes from."""
+    costs = (
+        f"{found.record_us:.1f} µs a record: {found.changed:.0%} are the first of their row in a commit, "
+        f"{found.loaded:.0%} load it from disk"
+    )
+    kept = f"{size(found.input_gb)} of inputs, {size(found.changelog_gb)} of changelog"
+    kept += f", {count(load.replicas, 'replica')}"
+    share = f"{PLANNED_SHARE:.0%} of the {found.process_records_s:,.0f} records/s that one can do"
+    rows = [
+        ("processes", f"{found.processes:,}", f"{share}, and one that may be away"),
+        ("processors", f"{found.cores:,.1f}", costs),
+        ("memory", size(found.memory_gb), "512 MB for each process, the most that one takes"),
+        ("disk of each process", size(found.process_gb), f"of the table's {size(found.table_gb)}"),
+        (
+            "disk of all views",
+            size(found.table_gb * load.views),
+            f"{load.views} with a copy of the whole table",
+        ),
+        ("changelog", f"{found.changelog_records_s:,.0f} rows/s", f"{found.changelog_mb_s:,.2f} MB/s"),
+        ("Kafka's disk", size(found.changelog_gb + found.input_gb), kept),
+        (
+            "Kafka's network",
+            f"{found.brokers_in_mb_s + found.brokers_out_mb_s:,.1f} MB/s",
+            f"{found.brokers_in_mb_s:,.1f} in, replicas included, and {found.brokers_out_mb_s:,.1f} out",
+        ),
+    ]
+    if found.kafka_cores is not None:
+        rows.append(
+            ("Kafka's processors", f"{found.kafka_cores:,.1f}", "of the leaders; replicas come on top")
+        )
+    rows += [
+        ("recovery, disk lost", duration(found.cold_s), "noticed after 45 s, loaded, caught up"),
+        ("recovery, warm copy", duration(found.warm_s), "noticed after 45 s, caught up"),
+    ]
+    return list(rows)
+
+
+def limits(found: Estimate) -> list[Sequence[str]]:
+    """The nearest limits, that which breaks first on top."""
+    return [(each.name, f"{each.used:.0%}", each.fact, each.change) for each in found.limits[:SHOWN]]
+
+
+def size(gigabytes: float) -> str:
+    """In the largest unit of which there is one at least; MB if there is none."""
+    if gigabytes >= TERABYTE_GB:
+        return f"{gigabytes / TERABYTE_GB:,.1f} TB"
+    return f"{gigabytes:,.1f} GB" if gigabytes >= 1 else f"{gigabytes * 1e3:,.1f} MB"
