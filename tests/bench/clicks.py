@@ -1,6 +1,6 @@
 """The clicks that are counted, and topics full of them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from random import Random
@@ -17,13 +17,10 @@ from contracts.records import (
 from streamtable import Avro
 
 _CHUNK = 100_000
+_ID = "0d5c9c0e-3e0a-4d1f-9f63-6b1f3a6c2f10"
 ONE = Avro("long").encode(1)
-STATUS = Avro(USER_STATUS).encode(
-    UserStatus(status="at lunch", at=1_700_000_000_000, id="0d5c9c0e-3e0a-4d1f-9f63-6b1f3a6c2f10", clicks=1)
-)
-UPDATE = UserStatusUpdate(
-    id="0d5c9c0e-3e0a-4d1f-9f63-6b1f3a6c2f10", user_id="?", status="at lunch", at=1_700_000_000_000
-)
+STATUS = Avro(USER_STATUS).encode(UserStatus(status="at lunch", at=1_700_000_000_000, id=_ID, clicks=1))
+UPDATE = UserStatusUpdate(id=_ID, user_id="?", status="at lunch", at=1_700_000_000_000)
 """What a user says. Updates differ in their key only."""
 
 
@@ -37,6 +34,7 @@ class Clicks:
         skew: exponent of Zipf's law; 0: all users alike.
         partitions: of the topic.
         once: each user clicks once, in order; `records` equals `keys`.
+        ids: each click has an id of its own, for who looks for repeated ones.
     """
 
     records: int
@@ -44,17 +42,19 @@ class Clicks:
     skew: float = 0.0
     partitions: int = 4
     once: bool = False
+    ids: bool = False
 
     @property
     def topic(self) -> str:
         kind = "once" if self.once else f"zipf{self.skew:g}" if self.skew else "uniform"
+        kind += "-ids" if self.ids else ""
         return f"clicks-{kind}-{self.records}-of-{self.keys}-in-{self.partitions}"
 
 
-def click(user: str) -> UserClick:
-    """A click of 86 bytes or so. They differ only in their user: what else is in them makes no difference here."""
+def click(user: str, id: str = _ID) -> UserClick:  # noqa: A002 - as the field
+    """A click of 86 bytes or so. They differ only in their user, and if need be in their id."""
     return {
-        "id": "0d5c9c0e-3e0a-4d1f-9f63-6b1f3a6c2f10",
+        "id": id,
         "user_id": user,
         "url": "https://example.org/",
         "at": 1_700_000_000_000,
@@ -66,11 +66,12 @@ class Encoder:
 
     def __init__(self) -> None:
         template = Avro(USER_CLICK).encode(click("?"))
-        self._head, self._tail = template.split(b"\x02?")
+        self._head, rest = template.split(_ID.encode())
+        _, self._tail = rest.split(b"\x02?")
 
-    def encode(self, user: bytes) -> bytes:
-        """What the codec makes of `click(user)`, for users of 1 to 63 bytes."""
-        return self._head + bytes((2 * len(user),)) + user + self._tail
+    def encode(self, user: bytes, id: bytes = _ID.encode()) -> bytes:  # noqa: A002 - as the field
+        """What the codec makes of `click(user, id)`, for users of 1 to 63 bytes and ids of 36."""
+        return self._head + id + bytes((2 * len(user),)) + user + self._tail
 
 
 def users(clicks: Clicks) -> Iterator[list[int]]:
@@ -89,13 +90,33 @@ def users(clicks: Clicks) -> Iterator[list[int]]:
 
 def fill(broker: str, clicks: Clicks, topic: str = "") -> None:
     """Write the clicks to a topic that exists: their own unless told otherwise."""
-    encode = Encoder().encode
     producer = filler(broker)
+    _produce(producer, clicks, topic or clicks.topic)
+
+
+def fill_unseen(broker: str, clicks: Clicks, topic: str) -> Producer:
+    """The same in a transaction: who reads committed records sees all of them at once, when it is committed."""
+    producer = filler(broker, {"transactional.id": f"fill-{topic}"})
+    producer.init_transactions()
+    producer.begin_transaction()
+    _produce(producer, clicks, topic)
+    return producer
+
+
+def _produce(producer: Producer, clicks: Clicks, topic: str) -> None:
+    encode, own_ids = Encoder().encode, ids()
     for chunk in users(clicks):
         for number in chunk:
             user = b"user-%d" % number
-            put(producer, topic or clicks.topic, user, encode(user))
+            put(producer, topic, user, encode(user, next(own_ids)) if clicks.ids else encode(user))
     producer.flush()
+
+
+def ids() -> Iterator[bytes]:
+    """Ids for clicks: 36 characters each, no two alike, always the same."""
+    random = Random(2)
+    while True:
+        yield b"%036x" % random.getrandbits(144)
 
 
 def fill_table(broker: str, topic: str, keys: int, row: bytes) -> None:
@@ -106,7 +127,7 @@ def fill_table(broker: str, topic: str, keys: int, row: bytes) -> None:
     producer.flush()
 
 
-def filler(broker: str) -> Producer:
+def filler(broker: str, more: Mapping[str, str] | None = None) -> Producer:
     """A producer that is fast; whoever uses it looks at the topic's end afterwards."""
     return Producer(
         {
@@ -116,6 +137,7 @@ def filler(broker: str) -> Producer:
             "linger.ms": 50,
             "batch.size": 1_000_000,
             "queue.buffering.max.messages": 500_000,
+            **(more or {}),
         }
     )
 

@@ -36,7 +36,7 @@ def failover(site: Site) -> list[Figure]:
 def _taken_over(site: Site, job: Job, name: str, number: int) -> Figure:
     warm = name == "failover_warm"
     heirs = site.state(job.group) / f"{name}-{number}"
-    owner = replace(job, instance="owner", standby=int(warm))
+    owner = replace(job, instance="owner", standby=int(warm), clients=2)
     heir = replace(owner, instance=f"heir-{number}", state_dir=str(heirs))
     with (
         site.start("processor", owner, f"{name}-owner") as first,

@@ -26,7 +26,8 @@ class Job:
         table: that is joined, looked up, or asked beside `topic`; of a micro-batch its output.
         store: URL of a central store.
         until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
-            tells of the first record of each partition, and does not stop.
+            tells of the first record of each partition, and does not stop. For that and for `shared` it
+            tells when each of `clients` processes has its share of the partitions.
         instance: names a processor among its group's.
         standby: 1: a processor keeps warm copies of what is at work elsewhere.
         rate: records a second.
@@ -34,7 +35,7 @@ class Job:
         grpc: address of a server.
         rest: address of another.
         seconds: how long callers ask for one thing.
-        clients: how many at a time.
+        clients: how many at a time: callers, tasks, or processes of the group.
         calls: what they ask for, separated by commas.
         schema: path of the records' Avro schema.
     """

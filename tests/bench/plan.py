@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from tests.bench import failover, live, microbatch, reach, reading, starts, streams
+from tests.bench import failover, live, microbatch, processes, reach, reading, starts, streams
 from tests.bench.clicks import Clicks
 from tests.bench.figures import Figure
 from tests.bench.programs.calls import CLICK_COUNT, USER_STATUS
@@ -13,6 +13,7 @@ from tests.bench.site import Site
 ZIPF = 1.1
 KEYS = (10_000, 1_000_000, 5_000_000)
 PARTITIONS = (16, 64)
+PROCESSES = (2, 4)
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,7 @@ BASELINES = {
     "user_status_rest_get": "rest_get",
     **{f"count_keys_{keys}": "count_keys_100000" for keys in KEYS},
     **{f"count_partitions_{partitions}": "count_partitions_4" for partitions in PARTITIONS},
+    **{f"count_processes_{number}": "count_processes_1" for number in PROCESSES},
 }
 """Of a row: the row that it is compared with."""
 
@@ -97,6 +99,11 @@ def steps() -> Sequence[Step]:
         *(
             Step((f"count_partitions_{partitions}",), partial(_partitions, partitions=partitions))
             for partitions in PARTITIONS
+        ),
+        Step(("count_processes_1", "kafka_cpu"), processes.one),
+        *(
+            Step((f"count_processes_{number}",), partial(processes.several, number=number))
+            for number in PROCESSES
         ),
     )
 

@@ -1,19 +1,37 @@
 """The published figures, and the tables that are made of them."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
-from tests.bench import results
+from tests.bench import costs, results, scaling
 from tests.bench.figures import by_name
 from tests.bench.goals import Goal, read_goals
 from tests.bench.machine import ROOT
 from tests.bench.results import Line
 from tests.bench.tables import FIGURES_HEAD, GOALS_HEAD, Rows, figure_rows, goal_rows, markdown, number
 
+from streamtable_cli import capacity
+from streamtable_cli.estimate import Load, Measured, estimate
+
 README = ROOT / "README.md"
 PAGE = ROOT / "docs" / "reference" / "benchmark.md"
-KINDS = ("full", "peers")
+CAPACITY = ROOT / "docs" / "operate" / "capacity.md"
+MEASURED = ROOT / "libs" / "streamtable_cli" / "src" / "streamtable_cli" / "measured.json"
+LOADS = {
+    "capacity-demo": Load(1_000, 100_000, replicas=1),
+    "capacity-100k": Load(100_000, 10_000_000, partitions=24),
+    "capacity-100k-changed": Load(100_000, 10_000_000, partitions=24, standby=True),
+    "capacity-10m": Load(10_000_000, 1_000_000_000, partitions=480),
+    "capacity-10m-changed": Load(
+        10_000_000, 1_000_000_000, partitions=480, views=0, retention_h=24, lag_s=300, recovery_s=600
+    ),
+}
+"""The loads that the page about capacity works through; each is a command there."""
+SPARK = ROOT / "docs" / "explanation" / "spark.md"
+KINDS = ("full", "peers", "spark")
 README_GOALS = (
     "count_exactly_once",
     "handler_exactly_once",
@@ -54,13 +72,14 @@ WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
 Published = Mapping[str, Sequence[Line]]
 
 
-def publish() -> None:
-    """Take over the last full run and the last one with peers, and write the tables anew."""
+def publish(kinds: Sequence[str] = KINDS) -> None:
+    """Take over the last run of each of these kinds, and write the tables anew."""
     published = dict(results.read_published())
-    for kind in KINDS:
+    for kind in kinds:
         if lines := results.last_run(results.LINES, kind):
             published[kind] = lines
     results.write_published(published)
+    MEASURED.write_text(measured(published))
     for page, sections in pages(published).items():
         page.write_text(with_sections(page.read_text(), sections))
 
@@ -74,7 +93,10 @@ def pages(published: Published) -> dict[Path, dict[str, str]]:
             "goals": goals(published),
             "figures": table(published.get("full", ())),
             "peers": table(published.get("peers", ())),
+            "spark": table(published.get("spark", ())),
         },
+        CAPACITY: capacities(published),
+        SPARK: {"scaling": scaling.table(by_name(results.figures_of(published.get("spark", ()))))},
         WAYS: {"ways": ways(published)},
     }
 
@@ -123,6 +145,34 @@ def ways(published: Published) -> str:
     return markdown(WAYS_HEAD, rows)
 
 
+def measured(published: Published) -> str:
+    """What `streamtable capacity` computes with."""
+    return json.dumps(asdict(_measured(published)), indent=1) + "\n"
+
+
+def capacities(published: Published) -> dict[str, str]:
+    """The loads that are worked through, and how near the model comes to what was measured."""
+    known = _measured(published)
+    sections = {}
+    for name, load in LOADS.items():
+        found = estimate(load, known)
+        tables = (
+            (capacity.HEAD, capacity.figures(load, found)),
+            (capacity.LIMITS_HEAD, capacity.limits(found)),
+        )
+        sections[name] = "\n\n".join(markdown(head, rows) for head, rows in tables)
+    figures = by_name(results.figures_of(published["full"]))
+    cores = published["full"][0]["machine"]["cores"]
+    sections["capacity-points"] = costs.table(list(costs.checked(figures, known, cores)))
+    return sections
+
+
+def _measured(published: Published) -> Measured:
+    first = published["full"][0]
+    at = f"{first['machine']['cores']} cores ({first['machine']['cpu']}), commit {first['commit']}, {first['time']}"
+    return costs.measured(by_name(results.figures_of(published["full"])), at)
+
+
 def where(published: Published) -> str:
     """The machine, and when."""
     said = []
@@ -137,10 +187,12 @@ def where(published: Published) -> str:
 
 
 def _judged(chosen: Sequence[Goal], published: Published) -> Rows:
-    """Each goal with the figures of one run: those about other libraries with the run that measured them."""
+    """Each goal with the figures of one run: those about other libraries and Spark with the run that measured them."""
     runs = {kind: by_name(results.figures_of(published.get(kind, ()))) for kind in KINDS}
-    return [
-        row
-        for goal in chosen
-        for row in goal_rows([goal], runs["peers" if (goal.of or "").startswith("peer_") else "full"])
-    ]
+    return [row for goal in chosen for row in goal_rows([goal], runs[_kind(goal)])]
+
+
+def _kind(goal: Goal) -> str:
+    if goal.row.startswith("spark_"):
+        return "spark"
+    return "peers" if (goal.of or "").startswith("peer_") else "full"

@@ -12,7 +12,7 @@ from tests.bench.measure import RowFailed
 from tests.bench.plan import BASELINES, Step
 from tests.bench.results import Recorder
 from tests.bench.site import Site
-from tests.bench.tables import FIGURES_HEAD, GOALS_HEAD, figure_rows, goal_rows, terminal
+from tests.bench.tables import FIGURES_HEAD, GOALS_HEAD, figure_rows, goal_rows, number, terminal
 
 from localkafka.errors import LocalKafkaError
 from streamtable.errors import StreamtableError
@@ -32,6 +32,8 @@ def measure(steps: Sequence[Step], site: Site, recorder: Recorder, console: Cons
                 if compared.error:
                     progress.console.print(f"[red]{figure.name} failed:[/] ", end="")
                     progress.console.print(compared.error, markup=False)
+                elif not console.is_terminal:  # which has a bar instead
+                    progress.console.print(f"{figure.name}: {number(figure.value)} {figure.unit}")
             progress.advance(bar)
     return list(done.values())
 

@@ -28,6 +28,7 @@ class Sizes:
         seconds: of callers.
         live_seconds: of a steady load.
         tries: of what is over in a moment.
+        batch: records that a job on Spark is about.
     """
 
     stream: int = 1_500_000
@@ -37,10 +38,11 @@ class Sizes:
     seconds: float = 3.0
     live_seconds: float = 10.0
     tries: int = 3
+    batch: int = 5_000_000
 
 
 FULL = Sizes()
-QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000)
+QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000, batch=250_000)
 
 
 class Site:
@@ -51,10 +53,19 @@ class Site:
         folder: for state and logs; it exists.
         sizes: how much is measured.
         profiles: folder for what the profiler finds in each program; None: nothing is profiled.
+        broker_pid: of the broker's process; None: it is not here.
     """
 
-    def __init__(self, broker: str, folder: Path, sizes: Sizes, profiles: Path | None = None) -> None:
+    def __init__(
+        self,
+        broker: str,
+        folder: Path,
+        sizes: Sizes,
+        profiles: Path | None = None,
+        broker_pid: int | None = None,
+    ) -> None:
         self.broker = broker
+        self.broker_pid = broker_pid
         self.sizes = sizes
         self._folder = folder
         self._profiles = profiles

@@ -3,6 +3,7 @@ from tests.bench.figures import Figure, by_name
 from tests.bench.goals import Goal, Verdict, of_rows, read_goals
 from tests.bench.peers.rows import peers
 from tests.bench.plan import steps
+from tests.bench.spark import SparkRows
 
 FIGURES = by_name(
     [
@@ -65,7 +66,8 @@ def test_only_goals_whose_rows_were_measured_are_shown() -> None:
 
 
 def test_every_goal_is_about_rows_that_the_benchmark_measures() -> None:
-    measured = {row for step in steps() for row in step.rows} | {f"peer_{peer.name}" for peer in peers()}
+    measured = {row for step in [*steps(), *SparkRows().steps()] for row in step.rows}
+    measured |= {f"peer_{peer.name}" for peer in peers()}
     for goal in read_goals():
         assert {goal.row, goal.of} - {None} <= measured, goal.title
 

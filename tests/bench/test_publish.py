@@ -1,6 +1,6 @@
 import pytest
 from tests.bench.figures import Figure
-from tests.bench.publish import goals, pages, summary, table, ways, where, with_sections
+from tests.bench.publish import MEASURED, goals, measured, pages, summary, table, ways, where, with_sections
 from tests.bench.results import read_published
 
 MACHINE = {"cpu": "A", "cores": 2, "memory_gb": 8, "system": "Linux 6", "load": 0.0}
@@ -19,6 +19,10 @@ def test_the_pages_show_the_published_figures() -> None:
     for page, sections in pages(read_published()).items():
         text = page.read_text()
         assert with_sections(text, sections) == text, f"{page.name}: run `python -m tests.bench publish`"
+
+
+def test_the_command_for_capacity_computes_with_the_published_figures() -> None:
+    assert MEASURED.read_text() == measured(read_published()), "run `python -m tests.bench publish`"
 
 
 def test_a_section_is_replaced_and_all_else_stays() -> None:
@@ -43,6 +47,16 @@ def test_other_libraries_are_compared_within_the_run_that_measured_them() -> Non
     shown = {row.split(" | ")[0]: row.split(" | ")[1] for row in goals(published).splitlines()}
     assert shown["| Count exactly once, commits every second: records/s, of the ceiling"] == "0.9"
     assert shown["| Count exactly once, commits every second: records/s, of Kafka Streams"] == "4"
+
+
+def test_what_spark_did_is_judged_by_the_run_on_spark() -> None:
+    published = {
+        "full": lines(Figure("spark_rebuild", 1.0, "s")),
+        "spark": lines(Figure("spark_rebuild", 95.0, "s")),
+    }
+    (shown,) = (row for row in goals(published).splitlines() if "rebuilt by Spark" in row)
+    assert "| 95 | ≤ 90 |" in shown
+    assert "missed" in shown
 
 
 def test_the_readme_shows_only_what_was_measured() -> None:

@@ -98,7 +98,7 @@ class Run:
     def run(self) -> None:
         if self._job.until == "ready":
             threading.Thread(target=self._wait_ready, daemon=True).start()
-        if self._job.until == "killed":
+        if self._job.until in ("killed", "shared"):
             threading.Thread(target=self._wait_shared, daemon=True).start()
         self.processor.run()
 
@@ -143,14 +143,14 @@ class Run:
         self.processor.stop()
 
     def _wait_shared(self) -> None:
-        """Until two have half of the partitions each, and what is copied is current."""
+        """Until all processes have the same number of partitions, and what is copied is current."""
         while not self._shared():
             time.sleep(_LOOK_SECONDS)
         mark("shared")
 
     def _shared(self) -> bool:
         member = self.processor.member
-        if member is None or 2 * len(member.assignment.tasks) != self._job.partitions:
+        if member is None or self._job.clients * len(member.assignment.tasks) != self._job.partitions:
             return False
         return member.ready and member.restorer.standby.settled
 

@@ -1,0 +1,74 @@
+"""Clicks counted by Spark: from Kafka as a rebuild does it, and from the silver table of a lake."""
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
+from tests.bench.job import Job
+from tests.bench.programs.marks import tell
+
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.positions import Offsets, spans_to
+from streamtable_spark.session import Local, connect
+from streamtable_spark.transforms import clicks
+from streamtable_spark.transforms.tables import TABLES, events
+
+TABLE = TABLES["click-count"]
+INPUT = "user-clicks"
+WARM_PART = 5
+"""Java is warm after this part of the records."""
+
+
+def from_kafka(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
+    """One row: the events of all users up to these offsets."""
+    starts = {job.topic: dict.fromkeys(ends, 0)}
+    records = read(spark, job.broker, spans_to({job.topic: ends}, starts))
+    counted = TABLE.rows({INPUT: events(records, TABLE.inputs[INPUT])})
+    return counted.agg(fn.sum("events").alias("clicks"))
+
+
+def from_silver(spark: SparkSession, job: Job) -> DataFrame:
+    """One row: the clicks of all users in the lake."""
+    silver = spark.read.format("delta").load(f"{job.state_dir}/silver/{INPUT}")
+    return clicks.per_user(silver).agg(fn.sum("clicks").alias("clicks"))
+
+
+def measured(name: str, spark: SparkSession, make: Callable[[], DataFrame]) -> None:
+    """Tell the answer, when it was asked for and when it came, and what was shuffled for it."""
+    before = shuffled(spark)
+    began = time.time()
+    total = make().collect()[0]["clicks"]
+    ended = time.time()
+    shuffle_bytes = shuffled(spark) - before
+    tell({"name": name, "clicks": total, "seconds": ended - began, "shuffle_bytes": shuffle_bytes})
+
+
+def shuffled(spark: SparkSession) -> int:
+    """Bytes that all stages so far have written for others to read."""
+    context: Any = spark.sparkContext._jsc.sc()
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
+    defaults = [getattr(store, f"stageList$default${number}")() for number in range(2, 6)]
+    stages = store.stageList(None, *defaults)
+    return sum(stages.apply(each).shuffleWriteBytes() for each in range(stages.size()))
+
+
+def main() -> None:
+    job = Job.from_environment(os.environ)
+    spark = connect("bench", Local(cores=job.clients))
+    with Cluster(job.broker) as cluster:
+        ends = cluster.ends({job.topic: job.partitions})[job.topic]
+    fewer = {number: end // WARM_PART for number, end in ends.items()}
+    from_kafka(spark, job, fewer).collect()
+    measured("kafka", spark, lambda: from_kafka(spark, job, ends))
+    from_silver(spark, job).collect()
+    measured("silver", spark, lambda: from_silver(spark, job))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
