@@ -6,9 +6,13 @@
     groups:
       click-count: {inputs: [user-clicks]}
       user-status: {inputs: [logins], joins: [click-count-table], loop: true, visits: true}
+    users:
+      click-count-emitter: {writes: [user-clicks]}
+      click-count-processor: {runs: [click-count]}
 
 A group implies its table, dead letters and retry topic, with as many partitions as its inputs; as it says, also its
-loop and visits. Outputs, and tables that are only looked up, are topics like others.
+loop and visits. Outputs, and tables that are only looked up, are topics like others. Users matter to a Kafka that asks
+who comes.
 """
 
 from collections.abc import Hashable, Iterator, Mapping
@@ -24,6 +28,7 @@ from streamtable.ports import TopicDescription
 from streamtable.topics import legal_name
 
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
 
 TABLE_CONFIG: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -103,6 +108,8 @@ class DeclaredGroup(_Strict):
     Attributes:
         inputs: its topics, all with the same number of partitions.
         joins: tables that it joins, of other groups (`<group>-table`) or topics declared as compacted, with as many.
+        lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
+        outputs: topics that it writes to.
         table: whether it persists one.
         table_config: settings of the table's topic, over the usual ones.
         loop: whether it has a `Loop`: `<group>-loop`.
@@ -111,6 +118,8 @@ class DeclaredGroup(_Strict):
 
     inputs: list[str] = []
     joins: list[str] = []
+    lookups: list[str] = []
+    outputs: list[str] = []
     table: bool = True
     table_config: Config = {}
     loop: bool = False
@@ -143,10 +152,29 @@ class DeclaredGroup(_Strict):
             yield TopicDescription(f"{name}-visits", partitions, replication)
 
 
+class DeclaredUser(_Strict):
+    """A user of Kafka, by what it does there; its rights follow.
+
+    Attributes:
+        runs: groups of which it is a processor.
+        writes: topics.
+        reads: topics, tables among them; "*": all, and how far all groups have come.
+        follows: groups of which it asks how far they have come, to wait until an event shows in their tables.
+        replays: it may send the dead letters of all groups again.
+    """
+
+    runs: list[str] = []
+    writes: list[str] = []
+    reads: list[str] = []
+    follows: list[str] = []
+    replays: bool = False
+
+
 class Declared(_Strict):
     defaults: Defaults = Defaults()
     topics: dict[str, DeclaredTopic | None] = {}
     groups: dict[str, DeclaredGroup] = {}
+    users: dict[Annotated[str, Field(pattern=USER_NAME)], DeclaredUser] = {}
 
     def descriptions(self) -> Mapping[str, TopicDescription]:
         """All topics by name, those that the groups imply included.

@@ -12,7 +12,7 @@ from typer.core import TyperGroup
 
 from streamtable.errors import ConfigurationError, StreamtableError
 from streamtable.observe import configure_logging
-from streamtable_cli import deadletters, graphs, groups, tables, topics
+from streamtable_cli import deadletters, graphs, groups, tables, topics, users
 from streamtable_cli.capacity import capacity
 from streamtable_cli.compare import compare
 from streamtable_cli.doctor import doctor
@@ -44,6 +44,7 @@ app = typer.Typer(
     "settings, or refused; 130 interrupted.",
 )
 app.add_typer(topics.app, name="topics")
+app.add_typer(users.app, name="users")
 app.add_typer(tables.app, name="table")
 groups.app.command("compare")(compare)
 groups.app.command("reset")(reset)

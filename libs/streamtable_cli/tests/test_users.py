@@ -1,0 +1,39 @@
+"""`streamtable users`: plans and passwords; what it does to a broker is shown by tests/system/test_secure.py."""
+
+from pathlib import Path
+
+import pytest
+
+from streamtable.errors import ConfigurationError
+from streamtable.kafka.rights import Right
+from streamtable_cli.declared import Declared
+from streamtable_cli.users import plan, read_passwords
+
+DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {"reads": ["in"]}}})
+
+
+def test_what_is_missing_is_granted_and_what_is_too_much_is_revoked() -> None:
+    kept, wanted, had = (Right("alice", "topic", name, "READ") for name in ("kept", "wanted", "had"))
+    found = plan({kept, wanted}, {kept, had})
+    assert (found.grant, found.revoke, found.same) == ((wanted,), (had,), (kept,))
+
+
+def test_a_password_is_the_only_line_of_its_file(tmp_path: Path) -> None:
+    (tmp_path / "alice.password").write_text("of alice\n")
+    (tmp_path / "bob.password").write_text("of nobody who is declared")
+    assert read_passwords(tmp_path, DECLARED) == {"alice": b"of alice"}
+
+
+@pytest.mark.parametrize("content", ["", "\n", "two\nlines\n"])
+def test_a_file_without_one_password_is_refused_without_showing_it(tmp_path: Path, content: str) -> None:
+    (tmp_path / "alice.password").write_text(content)
+    with pytest.raises(
+        ConfigurationError, match=r"alice\.password: expected one line with the password of user 'alice'"
+    ) as told:
+        read_passwords(tmp_path, DECLARED)
+    assert "lines" not in str(told.value)
+
+
+def test_a_user_without_a_password_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="has to hold the password of user 'alice'"):
+        read_passwords(tmp_path, DECLARED)

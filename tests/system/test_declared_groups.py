@@ -1,0 +1,39 @@
+"""The groups that `infra/topics.yaml` declares are those of the code: rights and topics follow from them."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from click_count.topics import by_count
+from messaging.groups import GROUPS
+from streamtable import Group
+from tweet_reach.stages import authors_stage, urls_stage
+from user_status.topics import statuses
+
+ROOT = Path(__file__).resolve().parents[2]
+DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["groups"]
+OURS: list[Group[Any, Any]] = [
+    by_count("click-count"),
+    statuses("user-status"),
+    *GROUPS.values(),
+    authors_stage("tweet-reach"),
+    urls_stage("tweet-reach"),
+]
+
+
+def test_every_group_is_declared_and_nothing_else() -> None:
+    assert DECLARED.keys() == {group.name for group in OURS}
+
+
+@pytest.mark.parametrize("group", OURS, ids=lambda group: group.name)
+def test_a_group_is_declared_with_the_topics_that_it_uses(group: Group[Any, Any]) -> None:
+    declared = DECLARED[group.name]
+    loop = [group.loop.stream.name] if group.loop else []
+    assert [*declared["inputs"], *loop] == [edge.stream.name for edge in group.inputs]
+    assert declared.get("loop", False) == bool(loop)
+    assert declared.get("joins", []) == [edge.table.name for edge in group.joins]
+    assert declared.get("lookups", []) == [edge.table.name for edge in group.lookups]
+    assert declared.get("outputs", []) == [edge.stream.name for edge in group.outputs]
+    assert declared.get("table", True) == (group.persist is not None)
