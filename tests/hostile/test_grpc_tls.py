@@ -84,6 +84,15 @@ def test_plain_text_is_hung_up_on(world: World) -> None:
     world.check_honest()
 
 
+def test_a_renewed_certificate_counts_for_those_who_come_later(world: World, folder: Path) -> None:
+    other = Authority("other")
+    assert count_of_alice(secure(world, other.certificate)) == grpc.StatusCode.UNAVAILABLE
+    other.issue("server").write(folder, "server")
+    assert count_of_alice(secure(world, other.certificate)) == ROWS["alice"]
+    AUTHORITY.issue("server").write(folder, "server")
+    world.check_honest()
+
+
 @pytest.mark.parametrize("pair", [None, STRANGER.issue("caller")], ids=["none", "of a stranger"])
 def test_callers_without_a_certificate_of_the_authority_are_not_served(
     strict_world: World, pair: Pair | None

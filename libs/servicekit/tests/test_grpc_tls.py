@@ -1,8 +1,10 @@
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
-from servicekit.grpc_tls import credentials_of, server_credentials
+from localkafka.certificates import Authority
+from servicekit.grpc_tls import Renewal, TlsFiles, credentials_of, server_credentials
 from servicekit.settings import EdgeSettings
 from streamtable.errors import ConfigurationError
 
@@ -24,7 +26,23 @@ def test_files_that_are_no_certificate_are_an_error_in_words(tmp_path: Path, con
 
 def test_a_file_that_is_missing_is_an_error_in_words(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"server\.crt"):
-        server_credentials(tmp_path / "server.crt", tmp_path / "server.key")
+        server_credentials(TlsFiles(tmp_path / "server.crt", tmp_path / "server.key"))
+
+
+def test_files_are_read_again_only_when_they_have_changed_and_can_be_used(tmp_path: Path) -> None:
+    authority = Authority("authority")
+    files = TlsFiles(*authority.issue("server").write(tmp_path, "server"))
+    renewed = Renewal(files)
+    assert renewed() is None
+    files.certificate.write_bytes(b"half of it")
+    with capture_logs() as logs:
+        assert renewed() is None
+    assert [line["event"] for line in logs] == ["the renewed certificate is not used"]
+    authority.issue("server").write(tmp_path, "server")
+    assert renewed() is not None
+    assert renewed() is None
+    files.key.unlink()
+    assert renewed() is None
 
 
 @pytest.mark.parametrize(
