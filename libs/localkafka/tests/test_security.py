@@ -27,20 +27,21 @@ def test_a_broker_with_security_knows_who_comes_and_lets_only_the_administrator_
     own_broker: OwnBroker, tmp_path: Path
 ) -> None:
     broker = own_broker(security=Security(USERS))
-    address = {"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}
-    new = NewTopic("made", num_partitions=1)
-    AdminClient({**address, **broker.client()}).create_topics([new])["made"].result(30)
 
-    alice = AdminClient({**address, **broker.client("alice")})
+    def admin(**options: str) -> AdminClient:
+        return AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0, **options})
+
+    owner = admin(**broker.client())
+    owner.create_topics([NewTopic("made", num_partitions=1)])["made"].result(30)
+
+    alice = admin(**broker.client("alice"))
     with pytest.raises(KafkaException) as refused:
         alice.create_topics([NewTopic("other", num_partitions=1)])["other"].result(30)
     assert refused.value.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
     assert "made" not in alice.list_topics(timeout=20).topics
 
-    nobody = AdminClient({**address, **broker.client("alice"), "sasl.password": "wrong"})
-    with pytest.raises(KafkaException):
-        nobody.list_topics(timeout=3)
-    with pytest.raises(KafkaException):
-        AdminClient(address).list_topics(timeout=3)
+    for options in ({**broker.client("alice"), "sasl.password": "wrong"}, {}):
+        with pytest.raises(KafkaException):
+            admin(**options).list_topics(timeout=3)
     broker.restart()
-    assert "made" in AdminClient({**address, **broker.client()}).list_topics(timeout=20).topics
+    assert "made" in owner.list_topics(timeout=20).topics
