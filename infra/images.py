@@ -1,5 +1,7 @@
 """`make images`: builds the images of the services and of the command line, and says how large they are.
 
+That of Spark's jobs, which is ten times as large, is built if the profile `spark` is asked for, or by its name.
+
 Standard library only. Packages are fetched through the index that pip is set to on this machine: its settings are
 lent to the build as secrets, which stay out of the images and of the build's cache. With --sbom it writes what is in
 each image to dist/<image>.cdx.json.
@@ -20,6 +22,8 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 DOCKERFILE = ROOT / "infra" / "docker" / "Dockerfile"
 SBOM = ROOT / "infra" / "docker" / "sbom.py"
+SPARK_JARS = ROOT / "infra" / "spark_jars.py"
+JARS = ROOT / "build" / "spark-jars"
 REGISTRY = os.environ.get("STREAMTABLE_REGISTRY", "streamtable")
 VERSION = os.environ.get("STREAMTABLE_VERSION", "dev")
 BASE = os.environ.get("STREAMTABLE_BASE", "python:3.11-slim")
@@ -31,11 +35,18 @@ PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy",
 
 @dataclass(frozen=True)
 class Image:
-    """What one image is made of: a distribution, its command, and the lock of what it needs."""
+    """What one image is made of: a distribution, its command, and the lock of what it needs.
+
+    Attributes:
+        kind: what it stands on; see the Dockerfile.
+        profile: of the compose file, if only that needs it.
+    """
 
     package: str
     command: str
     lock: str
+    kind: str = "service"
+    profile: str = ""
 
     @property
     def tag(self) -> str:
@@ -49,6 +60,7 @@ IMAGES = (
     Image("console", "streamtable-console", "services"),
     Image("tweet-reach", "tweet-reach", "stores"),
     Image("streamtable-cli", "streamtable", "cli"),
+    Image("streamtable-spark", "streamtable-spark", "spark", kind="spark", profile="spark"),
 )
 
 
@@ -87,6 +99,7 @@ def command(image: Image, lent: Sequence[str]) -> list[str]:
         "LOCK": image.lock,
         "PACKAGE": image.package,
         "COMMAND": image.command,
+        "KIND": image.kind,
         "VERSION": VERSION,
     }
     arguments = [f"{name}={value}" for name, value in made_of.items()]
@@ -98,6 +111,8 @@ def command(image: Image, lent: Sequence[str]) -> list[str]:
 def build(image: Image, lent: Sequence[str]) -> None:
     """Build one image; what the build said is shown only if it fails."""
     print(f"[images] {image.tag} ...", flush=True)
+    if image.kind == "spark":
+        lend_jars()
     done = subprocess.run(
         command(image, lent),
         env={**os.environ, "DOCKER_BUILDKIT": "1", "BUILDKIT_PROGRESS": "plain"},
@@ -113,6 +128,15 @@ def build(image: Image, lent: Sequence[str]) -> None:
     print(f"[images] {image.tag}: {int(told.stdout) / 1e6:.0f} MB, with its base", flush=True)
 
 
+def lend_jars() -> None:
+    """Put Spark's jars where the build can see them: fetched once for this machine, and compared with their digests."""
+    fetched = subprocess.run([sys.executable, SPARK_JARS], stdout=subprocess.PIPE, text=True, check=False)
+    if fetched.returncode:
+        stop("the jars of Spark's connectors could not be fetched")
+    shutil.rmtree(JARS, ignore_errors=True)
+    shutil.copytree(fetched.stdout.strip(), JARS)
+
+
 def write_sbom(image: Image, folder: Path) -> None:
     """Ask the image itself what is in it."""
     folder.mkdir(exist_ok=True)
@@ -125,6 +149,13 @@ def write_sbom(image: Image, folder: Path) -> None:
     print(f"[images] {file.relative_to(ROOT)}", flush=True)
 
 
+def wanted(names: Sequence[str], profiles: str) -> list[Image]:
+    """Those that are named; if none is, all that the default profile of the compose file and these others need."""
+    if names:
+        return [each for each in IMAGES if each.package in names]
+    return [each for each in IMAGES if not each.profile or {each.profile, "*"} & set(profiles.split(","))]
+
+
 def main() -> None:
     """Build all images, or those that are named."""
     parser = argparse.ArgumentParser(
@@ -133,7 +164,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="IMAGE", help=", ".join(each.package for each in IMAGES))
     parser.add_argument("--sbom", action="store_true", help="list what is in images that are built")
     given = parser.parse_args()
-    chosen = [each for each in IMAGES if not given.names or each.package in given.names]
+    chosen = wanted(given.names, os.environ.get("COMPOSE_PROFILES", ""))
     if unknown := set(given.names) - {each.package for each in IMAGES}:
         stop(f"there is no image {', '.join(sorted(unknown))}")
     if shutil.which("docker") is None:

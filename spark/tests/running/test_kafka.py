@@ -53,6 +53,20 @@ def test_a_password_reaches_both_clients() -> None:
     }
 
 
+def test_a_file_may_hold_the_password(tmp_path: Path) -> None:
+    file = tmp_path / "password"
+    file.write_text("of a file\n")
+    told = {name: value for name, value in SCRAM.items() if not name.endswith("PASSWORD")}
+    named = {**told, "STREAMTABLE_KAFKA_SASL_PASSWORD_FILE": str(file)}
+    assert kafka_of("kafka:9092", named).client()["sasl.password"] == "of a file"
+    file.write_text("two\nlines\n")
+    (problem, missing) = wrong(named)
+    assert problem.endswith(f"{file}: one line with the secret is needed, without surrounding spaces")
+    assert missing == "STREAMTABLE_KAFKA_SASL_PASSWORD: is missing: the user's password"
+    file.unlink()
+    assert wrong(named)[0].endswith(f"{file} cannot be read (No such file or directory)")
+
+
 def test_a_password_stays_within_its_quotes() -> None:
     kafka = kafka_of("kafka:9092", {**SCRAM, "STREAMTABLE_KAFKA_SASL_PASSWORD": '"; evil \\'})
     assert kafka.java()["sasl.jaas.config"].endswith(r'password="\"; evil \\";')

@@ -70,7 +70,8 @@ class Cluster:
         self.bootstrap_servers = bootstrap_servers
         self._timeout_s = timeout_s
         self._kafka = Kafka(bootstrap_servers)
-        self._admin = AdminClient({**self._kafka.client(), "error_cb": self._hear})
+        listening: dict[str, Any] = {**self._kafka.client(), "error_cb": self._hear}
+        self._admin = AdminClient(listening)
         self._heard: dict[int, tuple[str, float]] = {}
         self._outsiders: dict[str, Consumer] = {}
 

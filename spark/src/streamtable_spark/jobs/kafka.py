@@ -37,6 +37,9 @@ KNOWN: Final = (
     "ssl.key.password",
     "ssl.endpoint.identification.algorithm",
 )
+SECRETS: Final = ("sasl.password", "ssl.key.password")
+"""What a file can hold instead: the name with `_FILE` behind it names the file."""
+_FILE: Final = ".file"
 _ADDRESS: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+]|[A-Za-z0-9](?:[A-Za-z0-9_.-]*[A-Za-z0-9])?):([0-9]{1,5})")
 _PORT_MAX: Final = 65_535
 _CERTIFICATE: Final = "-----BEGIN CERTIFICATE-----"
@@ -86,7 +89,7 @@ def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
 
     Args:
         servers: `host:port`, several separated by commas.
-        environ: the process's environment; what counts of it is in `docs/how-to/run-spark-jobs.md`.
+        environ: the process's environment; what counts of it is in `docs/reference/settings.md`.
 
     Raises:
         ConfigurationError: lists everything that is wrong, with its variable.
@@ -97,8 +100,14 @@ def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
         if not variable.startswith(PREFIX) or not variable.removeprefix(PREFIX).startswith(SECURITY):
             continue
         name = variable.removeprefix(PREFIX).lower().replace("_", ".")
-        if name not in KNOWN:
+        is_file = name.endswith(_FILE) and name.removesuffix(_FILE) in SECRETS
+        if name not in KNOWN and not is_file:
             problems.append(f"{variable}: {_unknown(variable)}")
+        elif is_file:
+            try:
+                options[name.removesuffix(_FILE)] = _secret(Path(text))
+            except ValueError as error:
+                problems.append(f"{variable}: {error}")
         elif text != text.strip() or not text or not text.isprintable():
             problems.append(f"{variable}: text without surrounding spaces is needed, and not empty")
         else:
@@ -234,6 +243,18 @@ def _unknown(variable: str) -> str:
     if close:
         return f"there is no such setting; did you mean {close[0]}?"
     return "jobs cannot do that: they log in by password (PLAIN, SCRAM) or by certificate (PEM files)"
+
+
+def _secret(path: Path) -> str:
+    """The only line of a file. Raises `ValueError` with what is wrong, without the secret."""
+    try:
+        secret = path.read_text().rstrip("\r\n")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise ValueError(f"{path} cannot be read ({why})") from None
+    if not secret or not secret.isprintable() or secret != secret.strip():
+        raise ValueError(f"{path}: one line with the secret is needed, without surrounding spaces")
+    return secret
 
 
 def _quoted(text: str) -> str:
