@@ -18,9 +18,11 @@ COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-he
 	--no-annotate --python-version 3.11
 # The workspace's own packages are installed from here, not from the lock.
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
+# Kafka that asks who comes is no service more but other settings of all: a second file, laid over the first.
+SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom up down logs status test-stack
+.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -116,6 +118,9 @@ up: images $(if $(SECURE),secrets) ## bring the compose stack up and wait until 
 down: ## take it down, with all its profiles; what it keeps stays, unless VOLUMES=1
 	@docker compose --profile '*' rm --stop --force --volumes
 	@docker compose --profile '*' down --remove-orphans $(if $(filter-out 0,$(VOLUMES)),--volumes)
+
+secrets: setup ## make what the profile secure reads: certificates, passwords, an API key, in build/secure; RENEW=1
+	@$(PY) infra/secure/keys.py $(if $(filter-out 0,$(RENEW)),--renew)
 
 logs: ## follow its logs; SERVICE=click-count-processor
 	@docker compose --profile '*' logs --follow --tail 100 $(SERVICE)

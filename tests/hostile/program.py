@@ -59,7 +59,7 @@ def program(
 
     Args:
         broker: that it uses.
-        command: of the service.
+        command: of the service; "" for one that has no commands.
         scheme: the beginning of that of the address that is asked for.
         environment: its settings, beyond its usual ones; none comes from this process.
         module: of the service.
@@ -73,7 +73,7 @@ def program(
         }
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         process = subprocess.Popen(
-            [sys.executable, "-m", module, command],
+            [sys.executable, "-m", module, *command.split()],
             env={**clean, **own, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

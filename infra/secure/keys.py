@@ -1,0 +1,98 @@
+"""`make secrets`: what the stack needs to ask who comes: certificates, a password for each user, an API key.
+
+They are written to a folder that only its owner can enter, and never anywhere else. What is there already stays, but for
+certificates that end within a month: those are issued anew. --renew issues all of them anew, except the authority's.
+"""
+
+import argparse
+import os
+import secrets
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import yaml
+
+from localkafka.certificates import Authority, Pair, expires, write_secret
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = Path(os.environ.get("STACK_SECRETS", ROOT / "build" / "secure"))
+KAFKA_HOST = os.environ.get("STACK_KAFKA_HOST", "127.0.0.1")
+AUTHORITY_VALID, VALID, SOON = timedelta(days=1825), timedelta(days=90), timedelta(days=30)
+# In whose name, and for which names of hosts; a client has none.
+CERTIFICATES = {
+    "broker": ["kafka", "localhost", "127.0.0.1", KAFKA_HOST],
+    "admin": [],
+    "click-count-view": ["click-count-view", "localhost", "127.0.0.1"],
+    "user-status-view": ["user-status-view", "localhost", "127.0.0.1"],
+    "tweet-reach-view": ["tweet-reach-view", "localhost", "127.0.0.1"],
+}
+CALLER = "operator"
+"""Who has the API key."""
+
+
+def authority(folder: Path) -> Authority:
+    """The one that is there, or a new one. Its key stays with its owner: no container is given it."""
+    certificate, key = folder / "authority.crt", folder / "authority.key"
+    if certificate.exists() and key.exists():
+        return Authority.of(Pair(certificate.read_bytes(), key.read_bytes()))
+    made = Authority("streamtable", AUTHORITY_VALID)
+    made.pair.write(folder, "authority")
+    lend(certificate)
+    return made
+
+
+def issue(
+    folder: Path, signer: Authority, name: str, hosts: list[str], now: datetime, *, renew: bool
+) -> bool:
+    """Write `<name>.crt` and `<name>.key`, and both in `<name>.pem`, unless they are good for a while. True if it did."""
+    file = folder / f"{name}.crt"
+    if not renew and file.exists() and expires(file.read_bytes()) > now + SOON:
+        return False
+    pair = signer.issue(name, list(dict.fromkeys(hosts)), VALID)
+    for path in (*pair.write(folder, name), pair.write_together(folder / f"{name}.pem")):
+        lend(path)
+    return True
+
+
+def once(folder: Path, name: str) -> str:
+    """A random secret that stays the same."""
+    path = folder / name
+    if not path.exists():
+        write_secret(path, secrets.token_urlsafe(32).encode())
+        lend(path)
+    return path.read_text()
+
+
+def lend(path: Path) -> None:
+    """Let the users of containers read it, where it is mounted; on this machine the folder keeps others out."""
+    path.chmod(0o644)
+
+
+def main() -> None:
+    """Write what is missing, and say what was written."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--renew", action="store_true", help="issue all certificates anew")
+    given = parser.parse_args()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    FOLDER.chmod(0o700)
+    signer = authority(FOLDER)
+    now = datetime.now(UTC)
+    issued = [
+        name
+        for name, hosts in CERTIFICATES.items()
+        if issue(FOLDER, signer, name, hosts, now, renew=given.renew)
+    ]
+    users = yaml.safe_load((ROOT / "infra" / "topics.yaml").read_text())["users"]
+    for user in users:
+        once(FOLDER, f"{user}.password")
+    digest = sha256(once(FOLDER, "api.key").encode()).hexdigest()
+    (FOLDER / "edge.env").write_text(f"SERVICEKIT_API_KEYS={CALLER}:read+write:{digest}\n")
+    print(f"[secrets] certificates issued: {', '.join(issued) or 'none, all are good for a while'}")
+    print(f"[secrets] {len(users)} passwords and the API key of {CALLER!r} are in {FOLDER}")
+
+
+if __name__ == "__main__":
+    main()

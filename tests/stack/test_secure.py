@@ -1,0 +1,187 @@
+"""What is laid over the stack so that Kafka asks who comes: read, and, where there is a Docker engine, brought up."""
+
+import json
+import os
+import ssl
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+from tests.stack.stack import PORTS, ROOT, UP_SECONDS, Stack, docker, free_ports, wait_until
+
+BASE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
+TEXT = (ROOT / "infra/secure/compose.yml").read_text()
+LAID = yaml.safe_load(TEXT)
+OVER: dict[str, Any] = LAID["services"]
+USERS: dict[str, Any] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["users"]
+SERVICES = sorted(OVER.keys() - {"kafka", "topics", "users"})
+# They have a way of their own to Kafka, which the page on security names.
+WITHOUT = ("spark", "chaos", "click-count-processor-chaos", "kafka-ui")
+
+
+def secrets_of(service: dict[str, Any]) -> dict[str, str]:
+    """What a service is lent: source by target."""
+    plain = [{"source": each} if isinstance(each, str) else each for each in service["secrets"]]
+    return {each.get("target", each["source"]): each["source"] for each in plain}
+
+
+def test_every_service_that_talks_to_kafka_is_covered() -> None:
+    talking = {
+        name
+        for name, service in BASE.items()
+        if "STREAMTABLE_BOOTSTRAP_SERVERS" in service.get("environment", {}) and not name.startswith(WITHOUT)
+    }
+    assert talking == {*SERVICES, "topics"}
+    assert USERS.keys() >= set(SERVICES)
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_a_service_comes_as_its_own_user_with_its_own_password_and_asks_its_callers(name: str) -> None:
+    service = OVER[name]
+    environment = service["environment"]
+    assert environment["STREAMTABLE_KAFKA_SASL_USERNAME"] == name
+    assert environment["STREAMTABLE_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    lent = secrets_of(service)
+    assert lent["password"] == f"{name}.password"
+    assert {source for source in lent.values() if source.endswith((".password", ".key"))} <= {
+        f"{name}.password",
+        f"{name}.key",
+    }
+    assert service["env_file"][0].endswith("edge.env")
+    assert service["depends_on"]["users"] == {"condition": "service_completed_successfully"}
+
+
+def test_a_view_shows_a_certificate_of_its_own() -> None:
+    for name in SERVICES:
+        if name.endswith("-view"):
+            assert secrets_of(OVER[name])["grpc.crt"] == f"{name}.crt"
+            assert OVER[name]["environment"]["SERVICEKIT_GRPC_KEY_FILE"] == "/run/secrets/grpc.key"
+
+
+def test_nothing_of_kafka_is_left_in_plain_text_and_nobody_may_do_what_was_not_allowed() -> None:
+    kafka = OVER["kafka"]["environment"]
+    kinds = dict(each.split(":") for each in kafka["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
+    assert {each.partition(":")[0] for each in kafka["KAFKA_LISTENERS"].split(",")} == kinds.keys()
+    assert set(kinds.values()) == {"SSL", "SASL_SSL"}
+    for name, kind in kinds.items():
+        if kind == "SSL":
+            assert kafka[f"KAFKA_LISTENER_NAME_{name}_SSL_CLIENT_AUTH"] == "required"
+    assert kafka["KAFKA_ALLOW_EVERYONE_IF_NO_ACL_FOUND"] == "false"
+
+
+def test_no_secret_stands_in_the_file_and_each_that_is_lent_is_declared() -> None:
+    lent = {source for service in OVER.values() for source in secrets_of(service).values()}
+    assert lent == LAID["secrets"].keys()
+    for name, each in LAID["secrets"].items():
+        assert each == {"file": f"${{STACK_SECRETS:-./build/secure}}/{name}"}
+    assert "authority.key" not in TEXT
+
+
+def make(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, ROOT / "infra/secure/keys.py", *arguments],
+        env={**os.environ, "STACK_SECRETS": str(folder)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout
+
+
+def test_what_is_lent_is_made_once_and_kept_from_others(tmp_path: Path) -> None:
+    folder = tmp_path / "secure"
+    said = make(folder)
+    first = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert LAID["secrets"].keys() | {"api.key", "edge.env", "authority.key"} <= first.keys()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "authority.key").stat().st_mode) == 0o600
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(folder / "broker.pem")
+    for name, content in first.items():
+        assert name.endswith((".crt", ".env")) or content.decode() not in said
+    assert "none, all are good" in make(folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == first
+
+    make(folder, "--renew")
+    changed = {path.name for path in folder.iterdir() if path.read_bytes() != first[path.name]}
+    assert {"broker.pem", "admin.crt", "click-count-view.crt"} <= changed
+    assert not [
+        name for name in changed if name.startswith(("authority", "api", "edge")) or "password" in name
+    ]
+
+
+# ---- brought up --------------------------------------------------------------------------------------------------------
+
+
+class SecureStack(Stack):
+    """The default profile with the second file laid over it, and secrets of its own."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        files = f"{ROOT / 'docker-compose.yml'}:{ROOT / 'infra/secure/compose.yml'}"
+        return {**super().environment, "COMPOSE_FILE": files}
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.ports["STACK_SECRETS"])
+
+
+@pytest.fixture(scope="module")
+def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
+    folder = tmp_path_factory.mktemp("secure")
+    make(folder)
+    told = {**free_ports(PORTS), "STACK_SECRETS": str(folder)}
+    made = SecureStack(f"streamtable-secure-{os.getpid()}", told)
+    try:
+        made.compose("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS))
+        yield made
+    finally:
+        made.compose("--profile", "*", "down", "--volumes", "--remove-orphans", "--timeout", "40")
+
+
+def secrets_in(folder: Path) -> dict[str, str]:
+    """What must not be seen anywhere: passwords, the API key, and a line of each private key."""
+    kept = {path.name: path.read_text() for path in folder.glob("*.password")}
+    kept["api.key"] = (folder / "api.key").read_text()
+    return kept | {path.name: path.read_text().splitlines()[1] for path in folder.glob("*-view.key")}
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(900)
+def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secret_is_told(
+    secure: SecureStack,
+) -> None:
+    key = (secure.folder / "api.key").read_text()
+    click = {"user_id": "alice", "url": "https://example.org/"}
+    with httpx.Client(timeout=20) as stranger:
+        assert (
+            stranger.post(f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks", json=click).status_code == 401
+        )
+    with httpx.Client(timeout=20, headers={"Authorization": f"Bearer {key}"}) as client:
+        sent = client.post(f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks", json=click)
+        assert sent.status_code == 201, sent.text
+        query = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/alice"
+        wait_until("the click is counted", lambda: client.get(query).json().get("count") == 1)
+
+    containers = [each for name in OVER for each in secure.containers(name)]
+    told = [docker("logs", each) + json.dumps(secure.inspect(each)["Config"]) for each in containers]
+    assert len(told) > len(SERVICES) - 5
+    for name, secret in secrets_in(secure.folder).items():
+        assert not [text for text in told if secret in text], name
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_lacks(
+    secure: SecureStack,
+) -> None:
+    told = secure.compose(
+        "run", "--rm", "--no-deps", "--env", "CLICK_COUNT_GROUP=of-others",
+        "click-count-view", "view", "--fail-fast",
+    )  # fmt: skip
+    assert "lacks the right" in told
