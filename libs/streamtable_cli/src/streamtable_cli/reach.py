@@ -38,8 +38,8 @@ def refusal(host: str, port: int, timeout: float) -> str:
         return str(error.strerror or error)
 
 
-def bootstrap(servers: str, timeout: float) -> Iterator[Finding]:
-    """The addresses that we were told, when no broker has answered."""
+def bootstrap(servers: str, timeout: float, answer: str = "") -> Iterator[Finding]:
+    """The addresses that we were told, when no broker has answered; `answer` is what the client says of that."""
     for host, port in split(servers):
         why = refusal(host, port, timeout)
         if why:
@@ -47,27 +47,28 @@ def bootstrap(servers: str, timeout: float) -> Iterator[Finding]:
         else:
             yield problem(
                 "broker",
-                f"{host}:{port}: something listens, but does not answer as Kafka",
+                f"{host}:{port}: something listens, but does not answer as Kafka{answer and f': {answer}'}",
                 "look at the port, and whether the listener wants TLS or SASL (--option security.protocol=...)",
             )
 
 
 def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -> Iterator[Finding]:
     """The addresses that the brokers tell their clients."""
-    from_outside = not all(_loopback(host) for host, _ in split(servers))
+    from_outside = not all(loopback(host) for host, _ in split(servers))
     for broker in brokers:
         name = f"broker {broker.number}"
         why = refusal(broker.host, broker.port, timeout)
         address = f"advertises {broker.host}:{broker.port}"
         if why:
             yield problem(name, f"{address}: {why}", TRAP)
-        elif from_outside and _loopback(broker.host):
+        elif from_outside and loopback(broker.host):
             yield warning(name, f"{address}, which is this very machine, though we were told {servers}", TRAP)
         else:
             yield ok(name, f"{address}, which is reached from here")
 
 
-def _loopback(host: str) -> bool:
+def loopback(host: str) -> bool:
+    """Whether it is this very machine."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
