@@ -54,6 +54,7 @@ def rate(metric: str, labels: str, where: str = "") -> str:
 
 GROUP = 'group=~"$group"'
 VIEW = 'service=~"$service"'
+JOB = 'job_name=~"$job"'
 DASHBOARDS = (
     Dashboard(
         "streamtable-overview", "Streamtable: overview", [],
@@ -149,6 +150,28 @@ DASHBOARDS = (
                   [(rate("grpc_server_handled_total", "grpc_code", f'grpc_code!="OK", {VIEW}'), "{{grpc_code}}")]),
             Panel("gRPC streams open", "short",
                   [(f"sum by (grpc_method) (grpc_server_open_streams{{{VIEW}}})", "{{grpc_method}}")]),
+        ],
+    ),
+    Dashboard(
+        "streamtable-spark", "Streamtable: Spark jobs",
+        [("job", "label_values(streamtable_job_started_seconds, job_name)")],
+        [
+            Panel("Since the last run that went well", "s",
+                  [(f"time() - max by (job_name, group) (streamtable_job_success_seconds{{{JOB}}} > 0)",
+                    "{{job_name}} {{group}}")]),
+            Panel("The last run failed", "short",
+                  [(f"max by (job_name, group) (streamtable_job_failed{{{JOB}}})", "{{job_name}} {{group}}")]),
+            Panel("Keys that differ", "short",
+                  [(f"max by (job_name, group) (streamtable_job_differences{{{JOB}}})", "{{job_name}} {{group}}")],
+                  "Of the last audit; anything above zero is for a person."),
+            Panel("Under way", "short",
+                  [(f"max by (job_name, group) (streamtable_job_running{{{JOB}}})", "{{job_name}} {{group}}")]),
+            Panel("Done of the latest run", "percentunit",
+                  [(f"max by (job_name, group) (streamtable_job_done_ratio{{{JOB}}})", "{{job_name}} {{group}}")]),
+            Panel("Length of the latest run", "s",
+                  [(f"max by (job_name, group) (streamtable_job_run_seconds{{{JOB}}})", "{{job_name}} {{group}}")]),
+            Panel("Records of the latest run", "short",
+                  [(f"max by (job_name, group) (streamtable_job_records{{{JOB}}})", "{{job_name}} {{group}}")]),
         ],
     ),
 )  # fmt: skip

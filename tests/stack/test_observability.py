@@ -16,6 +16,7 @@ from tests.stack.programs import load
 from servicekit.grpc_metrics import CallMetrics
 from servicekit.measuring import HttpMetrics
 from streamtable.observe import Metrics
+from streamtable_spark.jobs.metrics import JobMetrics
 
 ROOT = Path(__file__).resolve().parents[2]
 PROMETHEUS = ROOT / "infra/prometheus"
@@ -36,12 +37,22 @@ OF_OTHERS = {
     "kubelet_volume_stats_available_bytes",
     "kubelet_volume_stats_capacity_bytes",
 }
+# They end by themselves; or their network is not Prometheus's.
+WITHOUT_METRICS = {"topics", "spark-maintain", "spark-rebuild", "spark-reconcile"} | {
+    "chaos",
+    "click-count-processor-chaos",
+}
 PROMTOOL = shutil.which("promtool")
 
 
 def instruments() -> Iterator[Any]:
     registry = CollectorRegistry()
-    for made in (Metrics.register(registry), HttpMetrics.register(registry), CallMetrics.register(registry)):
+    for made in (
+        Metrics.register(registry),
+        HttpMetrics.register(registry),
+        CallMetrics.register(registry),
+        JobMetrics.register(registry),
+    ):
         yield from vars(made).values()
 
 
@@ -101,7 +112,7 @@ def test_the_dashboards_are_what_their_program_makes() -> None:
         assert program.file_of(each).read_text() == program.dashboard_json(each), "run 'make gen'"
 
 
-@pytest.mark.parametrize("name", ["overview", "group", "view", "edge"])
+@pytest.mark.parametrize("name", ["overview", "group", "view", "edge", "spark"])
 def test_a_dashboard_can_be_provisioned(name: str) -> None:
     board = DASHBOARDS[name]
     (source,) = yaml.safe_load((GRAFANA / "provisioning/datasources/prometheus.yml").read_text())[
@@ -124,7 +135,7 @@ def test_prometheus_looks_for_every_service_of_the_compose_file() -> None:
     looked_for = set(config["scrape_configs"][0]["dns_sd_configs"][0]["names"])
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
     ours = {name for name, service in services.items() if service.get("pull_policy") == "never"}
-    assert looked_for == ours - {"topics"}
+    assert looked_for == ours - WITHOUT_METRICS
 
 
 def promtool(*arguments: str, cwd: Path = PROMETHEUS) -> None:
