@@ -4,20 +4,31 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
 from confluent_kafka import OFFSET_END, Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewTopic,
+    ResourceType,
+)
+from pyspark.sql import SparkSession
+from spark.tests.groups.jobs import Jobs
 
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
 from servicekit.testing import Process
 from streamtable import Avro
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.positions import Place
 
 PARTITIONS = 3
 CLICKS = Avro(USER_CLICK)
@@ -44,8 +55,9 @@ class Stage:
         self._sent = 0
         self.lock = threading.Lock()
 
-    def create(self, *names: str, compacted: bool = False) -> None:
+    def create(self, *names: str, compacted: bool = False, **more: str) -> None:
         config = {"cleanup.policy": "compact"} if compacted else {}
+        config |= {name.replace("_", "."): value for name, value in more.items()}
         for made in self._admin.create_topics(
             [NewTopic(name, PARTITIONS, config=config) for name in names]
         ).values():
@@ -58,33 +70,73 @@ class Stage:
             gone.result(30)
         self.wait(lambda: not set(names) & set(self._admin.list_topics(timeout=30).topics))
 
-    def group(self, name: str) -> str:
-        self.create(f"{name}-table", compacted=True)
+    def group(self, name: str, **table: str) -> str:
+        self.create(f"{name}-table", compacted=True, **table)
         self.create(f"{name}-dead-letters", f"{name}-retry")
         return name
 
-    def click(self) -> tuple[bytes, bytes]:
+    def click(self, user: str | None = None) -> tuple[bytes, bytes]:
         self._sent += 1
-        user = f"user-{self._random.randrange(40)}"
+        user = user or f"user-{self._random.randrange(40)}"
         click = UserClick(id=f"click-{self._sent}", user_id=user, url="https://example.org/ä", at=self._sent)
         return user.encode(), CLICKS.encode(click)
 
-    def clicks(self, count: int, *, committed: bool = True) -> None:
-        """Send clicks in one transaction."""
+    def clicks(self, count: int = 0, *, committed: bool = True, users: Sequence[str] = ()) -> None:
+        """Send clicks in one transaction: so many of 40 users, and one of each that is named."""
+        with self.transaction(committed=committed) as producer, self.lock:
+            sent = [self.click() for _ in range(count)] + [self.click(user) for user in users]
+            for key, value in sent:
+                producer.produce("user-clicks", value, key)
+        if committed:
+            with self.lock:
+                self.truth.update(key for key, _ in sent)
+
+    @contextmanager
+    def transaction(self, *, committed: bool = True) -> Iterator[Producer]:
         producer = self.producer({"transactional.id": f"stage-{os.getpid()}-{threading.get_ident()}"})
         producer.init_transactions(60)
         producer.begin_transaction()
-        with self.lock:
-            sent = [self.click() for _ in range(count)]
-        for key, value in sent:
-            producer.produce("user-clicks", value, key)
+        yield producer
         producer.flush(60)
         if committed:
             producer.commit_transaction(60)
-            with self.lock:
-                self.truth.update(key for key, _ in sent)
         else:
             producer.abort_transaction(60)
+
+    @contextmanager
+    def compacting(self) -> Iterator[None]:
+        """The broker looks for something to compact all the time, and not every 15 seconds."""
+        (broker,) = self._admin.list_topics(timeout=30).brokers
+        name = "log.cleaner.backoff.ms"
+
+        def alter(operation: AlterConfigOpType) -> None:
+            entry = ConfigEntry(name, "100", incremental_operation=operation)
+            resource = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[entry])
+            for done in self._admin.incremental_alter_configs([resource]).values():
+                done.result(30)
+
+        alter(AlterConfigOpType.SET)
+        try:
+            yield
+        finally:
+            alter(AlterConfigOpType.DELETE)
+
+    @contextmanager
+    def arriving(self) -> Iterator[None]:
+        """Clicks arrive all the time."""
+        stopped = threading.Event()
+
+        def keep_sending() -> None:
+            while not stopped.wait(0.3):
+                self.clicks(5)
+
+        sender = threading.Thread(target=keep_sending)
+        sender.start()
+        try:
+            yield
+        finally:
+            stopped.set()
+            sender.join()
 
     def produce(
         self, topic: str, key: bytes | None, value: bytes | None, partition: int = 0, **more: Any
@@ -93,19 +145,57 @@ class Stage:
         producer.produce(topic, value, key, partition, **more)
         assert producer.flush(60) == 0
 
-    def delete_records(self, topic: str) -> None:
-        """As retention does with all that is there now."""
-        places = [TopicPartition(topic, number, OFFSET_END) for number in range(PARTITIONS)]
+    @contextmanager
+    def member(self, group: str) -> Iterator[Callable[[], None]]:
+        """A consumer that joins the group when it is told to."""
+        settings = {
+            "bootstrap.servers": self.servers,
+            "group.id": group,
+            "client.id": "somebody",
+            "log_level": 0,
+        }
+        consumer = Consumer(settings)
+
+        def join() -> None:
+            consumer.subscribe(["user-clicks"])
+            self.wait(lambda: (consumer.poll(0.2), bool(consumer.assignment()))[1])
+
+        try:
+            yield join
+        finally:
+            consumer.close()
+
+    def commit(self, group: str, topic: str) -> None:
+        """Commit offset 1 in all partitions, as a processor that has gone on, or a tool, would."""
+        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": group, "log_level": 0})
+        try:
+            offsets = [TopicPartition(topic, number, 1) for number in range(PARTITIONS)]
+            assert all(
+                each.error is None for each in consumer.commit(offsets=offsets, asynchronous=False) or []
+            )
+        finally:
+            consumer.close()
+
+    def delete_records(self, topic: str, before: Mapping[int, int] | None = None) -> None:
+        """As retention does: what lies before these offsets, or all that is there now."""
+        ends = before or dict.fromkeys(range(PARTITIONS), OFFSET_END)
+        places = [TopicPartition(topic, number, end) for number, end in ends.items()]
         for done in self._admin.delete_records(places).values():
             done.result(30)
 
     def producer(self, config: Mapping[str, Any]) -> Producer:
         return Producer(
-            {"bootstrap.servers": self.servers, "partitioner": "murmur2_random", "log_level": 0, **config}
+            {
+                "bootstrap.servers": self.servers,
+                "partitioner": "murmur2_random",
+                "queue.buffering.max.messages": 1_000_000,
+                "log_level": 0,
+                **config,
+            }
         )
 
-    def processor(self, group: str, service: str = "click_count") -> Process:
-        """The service itself, as a process."""
+    def processor(self, group: str, service: str = "click_count", *arguments: str, **more: str) -> Process:
+        """The service itself, as a process; `more` is of its environment."""
         environment = {
             "STREAMTABLE_BOOTSTRAP_SERVERS": self.servers,
             "STREAMTABLE_STATE_DIR": str(self.folder / group),
@@ -113,13 +203,37 @@ class Stage:
             "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",
             "STREAMTABLE_LOG_FORMAT": "json",
             f"{service.upper()}_GROUP": group,
+            **more,
         }
-        process = Process(f"{service}.main", ("processor",), environment)
+        process = Process(f"{service}.main", ("processor", *arguments), environment)
         self._stack.callback(process.close)
         return process
 
+    def wait_handled(self, group: str, *topics: str) -> None:
+        """Wait until the group has committed what is behind the last record of each partition that is there now."""
+        last = {
+            (topic, record.partition()): record.offset() for topic in topics for record in self._read(topic)
+        }
+        with Cluster(self.servers) as cluster:
+
+            def handled() -> bool:
+                committed = cluster.committed(group, dict.fromkeys(topics, PARTITIONS))
+                return all(
+                    (at := committed[Place(*place)]) and at.next_offset > offset
+                    for place, offset in last.items()
+                )
+
+            self.wait(handled)
+
     def records(self, topic: str) -> list[tuple[Any, Any, Any]]:
         """All committed records: partition, key, value."""
+        return [(record.partition(), record.key(), record.value()) for record in self._read(topic)]
+
+    def offsets(self, topic: str) -> list[tuple[int, int, Any]]:
+        """The same: partition, offset, key."""
+        return [(record.partition(), record.offset(), record.key()) for record in self._read(topic)]
+
+    def _read(self, topic: str) -> list[Any]:
         consumer = Consumer(
             {
                 "bootstrap.servers": self.servers,
@@ -132,14 +246,12 @@ class Stage:
         )
         try:
             consumer.assign([TopicPartition(topic, number, 0) for number in range(PARTITIONS)])
-            found: list[tuple[Any, Any, Any]] = []
+            found: list[Any] = []
             ended = 0
             while ended < PARTITIONS:
-                for message in consumer.consume(1000, 1):
-                    if message.error():
-                        ended += 1
-                    else:
-                        found.append((message.partition(), message.key(), message.value()))
+                messages = consumer.consume(1000, 1)
+                ended += sum(message.error() is not None for message in messages)
+                found += [message for message in messages if message.error() is None]
             return found
         finally:
             consumer.close()
@@ -163,3 +275,8 @@ def stage(broker: Broker, tmp_path: Path) -> Iterator[Stage]:
         made.create("user-clicks")
         made.group("click-count")
         yield made
+
+
+@pytest.fixture
+def jobs(spark: SparkSession, stage: Stage) -> Jobs:
+    return Jobs(spark, stage)

@@ -1,0 +1,77 @@
+"""The jobs as functions, on the session of the tests: what a command would do, without its start."""
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from streamtable_spark.jobs import rebuild, reconcile
+from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.manifest import Manifest
+from streamtable_spark.jobs.plan import Wanted
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.report import Report
+from streamtable_spark.jobs.running import Source, ended
+from streamtable_spark.transforms.tables import TABLES
+
+
+def source(group: str = "click-count", scenario: str | None = None) -> Source:
+    """A group with the topics of its scenario, which is that of its name unless given."""
+    return Source(group, TABLES[scenario or group], {})
+
+
+class Jobs:
+    """Rebuilds and audits of the groups of a stage."""
+
+    def __init__(self, spark: SparkSession, stage: Any) -> None:
+        self.spark = spark
+        self.stage = stage
+
+    def manifest(self, as_group: str) -> Path:
+        path: Path = self.stage.folder / f"{as_group}.json"
+        return path
+
+    def rebuild(
+        self,
+        as_group: str,
+        reached: Callable[[str], None] = lambda _: None,
+        of: Source | None = None,
+        **more: Any,
+    ) -> Manifest:
+        wanted = Wanted(of or source(), as_group, self.manifest(as_group), **more)
+        with Cluster(self.stage.servers) as cluster:
+            return rebuild.rebuild(
+                lambda: self.spark, cluster, wanted, _silent(rebuild.STAGES), now=_now, reached=reached
+            )
+
+    def audit(
+        self, of: Source | None = None, session: Callable[[], SparkSession] | None = None, **more: Any
+    ) -> Report:
+        """`session` is called between the cut and the reading."""
+        wanted = reconcile.Wanted(of or source(), self.stage.folder / "audit", **more)
+        with Cluster(self.stage.servers) as cluster:
+            return reconcile.reconcile(
+                session or (lambda: self.spark), cluster, wanted, _silent(reconcile.STAGES), now=_now
+            )
+
+    def arguments(self, as_group: str, *more: str) -> list[str]:
+        """Those of a rebuild of click-count."""
+        manifest = ["--manifest", str(self.manifest(as_group))]
+        return [
+            "--bootstrap-servers", self.stage.servers, "--group", "click-count", "--as", as_group, *manifest, *more
+        ]  # fmt: skip
+
+    def refused(self, as_group: str, *more: str) -> int:
+        """The rebuild as a command. It ends before it needs Spark, or the test is wrong."""
+        return ended(rebuild.main, self.arguments(as_group, *more))
+
+
+def _silent(stages: tuple[str, ...]) -> Progress:
+    return Progress(stages, StringIO(), lambda: 0.0)
+
+
+def _now() -> datetime:
+    return datetime(2026, 3, 1, tzinfo=UTC)
