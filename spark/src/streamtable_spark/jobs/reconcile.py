@@ -116,7 +116,8 @@ def reconcile(
             kinds = _kinds(found)
         by_partition: Counter[int] = Counter()
         for (number, kind), count in kinds.items():
-            by_partition[number] += 0 if kind == OVERWRITTEN else count
+            if kind != OVERWRITTEN:
+                by_partition[number] += count
         progress.stage(STAGES[3], differences=by_partition.total())
         found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
             str(wanted.folder / "differences")
