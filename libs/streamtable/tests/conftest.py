@@ -142,7 +142,7 @@ class OutboxDouble:
             {"topic": topic, "key": key, "value": value, "partition": partition, "headers": headers}
         )
 
-    def produce_rows(self, topic: str, partition: int, rows: Any) -> None:
+    def produce_rows(self, topic: str, partition: int, rows: Any, last_headers: Any = ()) -> None:
         *most, (last_key, last_value) = rows
         for key, value in most:
             self.produce(topic, key, value, partition=partition)

@@ -29,6 +29,7 @@ from streamtable.observe import Metrics, Progress, log_as_set, progress_on
 from streamtable.ports import Log, Stores
 from streamtable.settings import Settings
 from streamtable.topics import Table
+from streamtable.tracing import tracer_of
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -104,6 +105,7 @@ class Processor(GroupProcessor):
             cache_bytes=memory_bytes,
             defer_timeout=defer_timeout,
             around=around,
+            tracer=tracer_of(kafka),
         )
         # Of each process, as each holds them whole: it may share its state_dir with others.
         copies = state_dir / group.name / "lookups" / settings.instance_id
@@ -121,12 +123,17 @@ class Processor(GroupProcessor):
 
     @classmethod
     def from_settings(
-        cls, group: Group[Any, Any], settings: Settings, *, metrics: Metrics | None = None
+        cls,
+        group: Group[Any, Any],
+        settings: Settings,
+        *,
+        kafka: Log | None = None,
+        metrics: Metrics | None = None,
     ) -> "Processor":
-        """A processor as the environment's settings say."""
+        """A processor as the environment's settings say; `kafka` only if theirs is there already."""
         return cls(
             group,
-            kafka_from(settings),
+            kafka or kafka_from(settings),
             state_dir=settings.state_dir,
             instance_id=settings.instance_id,
             guarantee=Guarantee(settings.guarantee),

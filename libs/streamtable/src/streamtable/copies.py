@@ -14,7 +14,7 @@ from streamtable.clock import Clock
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, why_discard
-from streamtable.engine.replica import Listener, Replica, discard_store, open_store
+from streamtable.engine.replica import Applying, Listener, Replica, discard_store, open_store
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
@@ -122,6 +122,7 @@ class Copies:
         listener: told of changed rows, in the host's thread.
         gauges: shown once a second.
         on_end: called when the copies are closed, or an error has stopped them for good.
+        applying: told of every batch of changes, once they are whole.
 
     Attributes:
         arrivals: of the partitions at changelog positions, for those who wait for them.
@@ -135,6 +136,7 @@ class Copies:
         listener: Listener,
         gauges: Gauges,
         on_end: Callable[[], None],
+        applying: Applying | None = None,
     ) -> None:
         self.arrivals: Gates[int, None] = Gates()
         self._table = table
@@ -143,6 +145,7 @@ class Copies:
         self._listener = listener
         self._gauges = gauges
         self._on_end = on_end
+        self._applying = applying
         self._copies: list[Copy] = []
         self._changed = threading.Condition()
         self._stop = threading.Event()
@@ -410,7 +413,9 @@ class Copies:
 
     def _add(self, copy: Copy, topic: TopicInfo, follower: Follower, low: int = 0) -> None:
         self.loads += 1
-        copy.replica = Replica(topic, copy.partition, copy.store, self._clock, self._listener)
+        copy.replica = Replica(
+            topic, copy.partition, copy.store, self._clock, self._listener, applying=self._applying
+        )
         follower.add(copy.replica, max(copy.replica.position, low), self._advanced)
 
     def _discard(self, copy: Copy, reason: str) -> None:

@@ -24,8 +24,10 @@ TIME = PREFIX + "time-ms"
 VALUE_OMITTED = PREFIX + "value-omitted-bytes"
 REPLAYED_OFFSET = PREFIX + "replayed-offset"
 
-RECORD_OVERHEAD_BYTES = 128
-"""What a record batch costs around a single record: below this, "fits the topic" is certain."""
+RECORD_OVERHEAD_BYTES = 208
+"""What a record batch costs around a single record, with the context of a trace that a commit may add to it: below
+this, "fits the topic" is certain.
+"""
 
 _MESSAGE_CHARS_MAX = 1_000
 _HEADER_OVERHEAD_BYTES = 8  # the lengths of its name and value

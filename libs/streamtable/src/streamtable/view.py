@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 import structlog
@@ -23,6 +24,7 @@ from streamtable.observe import Metrics
 from streamtable.partitioner import hash_of
 from streamtable.ports import Log, Stores
 from streamtable.topics import Table
+from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, TopicPartition
 from streamtable.watch import Watch
 
@@ -117,7 +119,13 @@ class View(Generic[K, V]):
         self._watches: set[Watch[K, V]] = set()
         self._watches_lock = threading.Lock()
         self._copies = Copies(
-            table.name, stores, clock, self._changed, Gauges(metrics, name, table.name), self._end_watches
+            table.name,
+            stores,
+            clock,
+            self._changed,
+            Gauges(metrics, name, table.name),
+            self._end_watches,
+            partial(tracer_of(log_).apply, name),
         )
         self._alone = host is None
         self._host = host or Host(log_, stores, clock, metrics, name)

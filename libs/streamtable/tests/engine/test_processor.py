@@ -311,6 +311,8 @@ ASKING: Group[str, int] = Group(
 class Clients:
     """A table reader of its own for whoever asks."""
 
+    tracer = None
+
     def __init__(self, make_reader: Callable[[], Any], **parts: Any) -> None:
         self.parts = parts
         self.readers: list[Any] = []

@@ -20,6 +20,7 @@ from streamtable.clock import Clock
 from streamtable.graph import Group
 from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
+from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Ack, Committed, Headers, TopicPartition
 from streamtable.wanted import wanted_topics
 from streamtable_testing.cluster import VirtualCluster, VirtualProducer
@@ -39,6 +40,11 @@ class _Clients:
 
     kafka: "VirtualKafka"
     name: str
+
+    @property
+    def tracer(self) -> Tracer:
+        """That of all processes."""
+        return self.kafka.told
 
     def cluster(self) -> VirtualCluster:
         return VirtualCluster(self.kafka.topics, self.kafka.partition, self.kafka.group, self._wire())
@@ -75,6 +81,7 @@ class VirtualKafka(_Clients):
         session_timeout: seconds without a poll after which a member is removed.
         transaction_timeout: seconds after which an open transaction is aborted.
         late_seconds: after which what is late arrives by itself.
+        told: the tracer that all processes bring; none unless given.
     """
 
     def __init__(
@@ -85,8 +92,10 @@ class VirtualKafka(_Clients):
         session_timeout: float = 45.0,
         transaction_timeout: float = 10.0,
         late_seconds: float = 5.0,
+        told: Tracer = UNTRACED,
     ) -> None:
         self.kafka, self.name = self, ""
+        self.told = told
         self.clock = clock
         self.faults = faults or Faults()
         self.late = LateEffects(clock, late_seconds)

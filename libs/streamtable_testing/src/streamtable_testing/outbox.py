@@ -113,11 +113,17 @@ class VirtualOutbox:
         at = timestamp_ms or round(self._clock.now() * 1000)
         self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked))
 
-    def produce_rows(self, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Sequence[tuple[bytes, bytes | None]],
+        last_headers: Headers = (),
+    ) -> None:
         *most, (last_key, last_value) = rows
         for key, value in most:
             self.produce(topic, key, value, partition=partition)
-        self.produce(topic, last_key, last_value, partition=partition, tracked=True)
+        self.produce(topic, last_key, last_value, partition=partition, headers=last_headers, tracked=True)
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
         del timeout

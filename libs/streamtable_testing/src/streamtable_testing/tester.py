@@ -26,6 +26,7 @@ from streamtable.graph import Group
 from streamtable.observe import Metrics
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
+from streamtable.tracing import tracer_of
 from streamtable.types import Ack, Headers, Message
 from streamtable.view import View
 from streamtable_testing.clock import VirtualClock
@@ -403,6 +404,7 @@ class Tester:
             commit_interval=self._interval,
             poll_timeout=_TICK_SECONDS,
             standby=standby,
+            tracer=tracer_of(self.kafka),
         )
         instance = Instance(group, self.kafka, self._graves, settings, make_tasks)
         instance.kill_at, instance.times = self._at_first.pop(group.name, (None, 0))

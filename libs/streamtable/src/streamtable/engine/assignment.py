@@ -77,6 +77,7 @@ class TableTasks:
             loaded_at=recovered.asked_at,
             lookups=self._lookups,
             around=self._settings.around,
+            tracer=self._settings.tracer,
         )
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from streamtable.engine.deferral import Deferral
 from streamtable.errors import StoreCorrupted
 from streamtable.graph import Group
 from streamtable.ports import Store
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 AT_ONCE = float("-inf")
 
@@ -56,6 +56,7 @@ class BaseTask(ABC):
     Attributes:
         failure: a local store must be rebuilt.
         must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
+        traced: contexts of the work since the last commit, as far as it is traced.
     """
 
     failure: StoreCorrupted | None = None
@@ -77,6 +78,7 @@ class BaseTask(ABC):
         self.changelog_position = changelog_position
         self.committed_offsets = dict(next_offsets)
         self.uncommitted = uncommitted
+        self.traced: list[Headers] = []
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

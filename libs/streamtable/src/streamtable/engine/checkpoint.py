@@ -11,14 +11,16 @@ At least once: the same without a transaction; every record's delivery is looked
 """
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee
-from streamtable.errors import OutcomeUnknown, RetryLater, StateLost
+from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError
 from streamtable.ports import GroupConsumer, Outbox
-from streamtable.types import Committed, TopicPartition
+from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
+from streamtable.types import Committed, Headers, TopicPartition
 
 # Flush and commit must end well before the broker gives a transaction up (transaction.timeout.ms, 10 s).
 _STEP_SECONDS_MAX = 4.0
@@ -33,15 +35,22 @@ class Checkpoint:
         outbox: transactional for exactly once, plain for at least once.
         guarantee: which of the two.
         failpoint: called between any two steps.
+        tracer: told of each commit. Every output, and the last row of each partition, carries its context.
     """
 
     def __init__(
-        self, consumer: GroupConsumer, outbox: Outbox, guarantee: Guarantee, failpoint: Failpoint
+        self,
+        consumer: GroupConsumer,
+        outbox: Outbox,
+        guarantee: Guarantee,
+        failpoint: Failpoint,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._consumer = consumer
         self._outbox = outbox
         self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
         self._reached = failpoint
+        self._tracer = tracer
         self._open = False  # a transaction has begun and not ended
 
     def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
@@ -55,11 +64,25 @@ class Checkpoint:
             StateLost: a changelog ends before what it held at the last commit.
             Fatal: as it says.
         """
+        sources = [context for task in tasks for context in task.traced]
+        for task in tasks:
+            task.traced.clear()
+        with self._tracer.commit(tasks[0].group.name, sources[:CONTEXTS_MAX]) as span:
+            try:
+                works = self._commit(tasks, span.headers)
+            except StreamtableError as error:
+                span.note(outcome="unknown" if isinstance(error, OutcomeUnknown) else "undone")
+                raise
+            if span.headers:
+                span.note(**_facts(works))
+        return works
+
+    def _commit(self, tasks: Sequence[BaseTask], context: Headers) -> Sequence[Work]:
         works = [task.work() for task in tasks]
         for work in works:
             work.task.write_ahead(work)
         self._begin()
-        self._produce(works)
+        self._produce(works, context)
         positions = self._flush(works)
         offsets = {
             place: committed
@@ -104,19 +127,21 @@ class Checkpoint:
             self._open = True
         self._reached("begun")
 
-    def _send(self, records: Sequence[OutputRecord]) -> None:
+    def _send(self, records: Sequence[OutputRecord], context: Headers = ()) -> None:
         produce = self._outbox.produce
         for topic, key, value, headers, timestamp_ms, partition in records:
-            produce(topic, key, value, partition=partition, headers=headers, timestamp_ms=timestamp_ms)
+            sent = carrying(headers, context) if context else headers
+            produce(topic, key, value, partition=partition, headers=sent, timestamp_ms=timestamp_ms)
 
-    def _produce(self, works: Sequence[Work]) -> None:
+    def _produce(self, works: Sequence[Work], context: Headers) -> None:
         for work in works:
-            self._send(work.outputs)
+            self._send(work.outputs, context)
         self._reached("outputs-produced")
         for work in works:
             if work.changes:
                 # The offset of the last one is where the table stands after this commit.
-                self._outbox.produce_rows(work.task.group.table.name, work.task.partition, work.changes)
+                table = work.task.group.table.name
+                self._outbox.produce_rows(table, work.task.partition, work.changes, context)
         self._reached("changelog-produced")
 
     def _flush(self, works: Sequence[Work]) -> dict[int, int]:
@@ -149,3 +174,23 @@ class Checkpoint:
                     raise OutcomeUnknown(f"the offsets were not acknowledged: {error.message}") from error
             else:
                 return
+
+
+def _facts(works: Sequence[Work]) -> dict[str, Fact]:
+    """What a span says of a commit. Bytes are those of keys, values and headers."""
+    offsets = (
+        f"{topic}[{work.task.partition}]@{offset}"
+        for work in works
+        for topic, offset in work.next_offsets.items()
+    )
+    rows = [row for work in works for row in work.changes]
+    outputs = [record for work in works for record in work.outputs]
+    return {
+        "outcome": "committed",
+        "offsets": list(islice(offsets, CONTEXTS_MAX)),
+        "rows": len(rows),
+        "outputs": len(outputs),
+        "dead_letters": sum(work.dead_letters for work in works),
+        "bytes": sum(len(key) + len(value or b"") for key, value in rows)
+        + sum(each.size for each in outputs),
+    }

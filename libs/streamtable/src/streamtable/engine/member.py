@@ -125,7 +125,7 @@ class Member:
             failpoint=failpoint,
             tasks=tasks,
         )
-        self._checkpoint = Checkpoint(self._consumer, self._outbox, settings.guarantee, failpoint)
+        self._checkpoint = self._new_checkpoint()
         self.assignment = Assignment(
             group,
             self.restorer,
@@ -422,7 +422,7 @@ class Member:
             log.warning("no new producer yet", reason=str(error))
             self._back_off()
             return
-        self._checkpoint = Checkpoint(self._consumer, self._outbox, self.settings.guarantee, self._reached)
+        self._checkpoint = self._new_checkpoint()
         self._renew_needed = self._rewound = False
         self.assignment.recover_again(self.assignment.tasks.values())
 
@@ -454,6 +454,10 @@ class Member:
     def _back_off(self) -> None:
         self._failures = min(self._failures + 1, 10)
         self._clock.sleep(min(0.05 * 2**self._failures, _BACKOFF_SECONDS_MAX))
+
+    def _new_checkpoint(self) -> Checkpoint:
+        settings = self.settings
+        return Checkpoint(self._consumer, self._outbox, settings.guarantee, self._reached, settings.tracer)
 
     def _new_outbox(self) -> Outbox:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE

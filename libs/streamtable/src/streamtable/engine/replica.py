@@ -6,7 +6,7 @@ Recovery brings a replica up to a position, a view keeps one current for ever.
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import structlog
 
@@ -14,12 +14,16 @@ from streamtable.clock import Clock
 from streamtable.engine.position import LocalPosition
 from streamtable.errors import StoreCorrupted
 from streamtable.ports import Store, Stores, TopicInfo
+from streamtable.tracing import Span
 from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
 Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
 """Called with partition, changed rows (None: deleted), and the offset after the last of them."""
+
+Applying = Callable[[RecordBatch], Span]
+"""Makes the span in which a batch is applied."""
 
 
 class Replica:
@@ -32,6 +36,7 @@ class Replica:
         clock: for the time at which a first load begins.
         listener: told of every batch after it is in the store.
         end: what lies beyond this offset is left out.
+        applying: told of every batch once the copy is whole; loading it is nobody's doing.
     """
 
     def __init__(
@@ -42,12 +47,14 @@ class Replica:
         clock: Clock,
         listener: Listener | None = None,
         end: int | None = None,
+        applying: Applying | None = None,
     ) -> None:
         self.place = TopicPartition(topic.name, partition)
         self.store = store
         self._topic = topic
         self._listener = listener
         self._end = end
+        self._applying = applying
         self._writing = threading.Lock()
         checkpoint = store.checkpoint()
         self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
@@ -64,6 +71,10 @@ class Replica:
             records = records.part(0, bisect_left(records.offsets, self._end))
             if not records:
                 return
+        with self._applying(records) if self._applying is not None and self.whole else nullcontext():
+            self._apply(records)
+
+    def _apply(self, records: RecordBatch) -> None:
         rows = dict(zip(records.keys, records.values, strict=True))
         if None in rows:
             del rows[None]

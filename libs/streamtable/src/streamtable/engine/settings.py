@@ -6,6 +6,7 @@ from streamtable.engine.handling import Around
 from streamtable.engine.position import Guarantee
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id
+from streamtable.tracing import UNTRACED, Tracer
 
 _ENDLESS = 1e15
 
@@ -29,6 +30,7 @@ class ProcessorSettings:
         defer_timeout: seconds that what a handler has deferred may take.
         around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
+        tracer: told of batches and commits.
     """
 
     instance_id: str
@@ -43,6 +45,7 @@ class ProcessorSettings:
     standby: bool = False
     defer_timeout: float = 10.0
     around: Around | None = None
+    tracer: Tracer = UNTRACED
 
     def __post_init__(self) -> None:
         for name in (

@@ -21,6 +21,7 @@ from streamtable.graph import Group
 from streamtable.joined import JoinedTable
 from streamtable.ports import Store, TopicInfo
 from streamtable.table import PartitionTable
+from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
@@ -42,6 +43,7 @@ class Task(BaseTask):
         loaded_at: seconds since 1970 up to which joined tables are complete.
         lookups: whole tables, by name.
         around: goes around each handler.
+        tracer: told of each batch of records.
     """
 
     def __init__(
@@ -59,6 +61,7 @@ class Task(BaseTask):
         loaded_at: float = 0.0,
         lookups: Mapping[str, Whole] | None = None,
         around: Around | None = None,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         super().__init__(
             group,
@@ -70,6 +73,7 @@ class Task(BaseTask):
         )
         self._topics = topics
         self._clock = clock
+        self._tracer = tracer
         self.table: PartitionTable[Any] | None = None
         if group.persist is not None:
             self.table = PartitionTable(self.stores[group.table.name], group.persist.value, cache_bytes)
@@ -121,7 +125,10 @@ class Task(BaseTask):
 
     def process(self, records: RecordBatch, since: float | None = None) -> None:  # noqa: ARG002 - of those who wait
         """Handle records of one input partition; see `Handling.handle`."""
-        self._handling.handle(records)
+        with self._tracer.process(self.group.name, [records]) as span:
+            self._handling.handle(records)
+        if span.headers and len(self.traced) < CONTEXTS_MAX:
+            self.traced.append(span.headers)
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.

@@ -25,6 +25,7 @@ from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.watch import ClientLog
 from streamtable.observe import log_to_stderr_by_default
 from streamtable.partitioner import Partitioner
+from streamtable.tracing import Tracer
 
 __all__ = ["Kafka"]
 
@@ -41,6 +42,7 @@ class Kafka:
         static_membership: a restarted instance gets its partitions back without a rebalance; after a kill it waits
             until its former session has ended.
         admin_timeout: seconds to wait for each answer about topics.
+        tracer: told of the work of emitters, processors and views that are given this cluster; nobody unless given.
 
     Raises:
         ConfigurationError: malformed addresses, refused options.
@@ -51,6 +53,7 @@ class Kafka:
     group_protocol: Literal["consumer", "classic"] = "consumer"
     static_membership: bool = False
     admin_timeout: float = 10.0
+    tracer: Tracer | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         options.check(self.bootstrap_servers, self.options)
@@ -63,11 +66,11 @@ class Kafka:
         """The cluster with what people may ask of it and do to it."""
         complaints = Complaints()
         # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
+        quiet = {"log_level": 0, "error_cb": complaints.heard}
+
         def outsider(group: str) -> Consumer:
             consumer: Consumer = _made(
                 Consumer, self._config("cluster", {**options.consumer(group), **quiet})
-        quiet = {"log_level": 0, "error_cb": complaints.heard}
-
             )
             return consumer
 

@@ -142,7 +142,13 @@ class KafkaOutbox:
             else:
                 return
 
-    def produce_rows(self, topic: str, partition: int, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
+    def produce_rows(
+        self,
+        topic: str,
+        partition: int,
+        rows: Sequence[tuple[bytes, bytes | None]],
+        last_headers: Headers = (),
+    ) -> None:
         queue, report = self._producer.produce, None if self._transactional else self._report
         *most, (last_key, last_value) = rows
         for key, value in most:
@@ -150,7 +156,7 @@ class KafkaOutbox:
                 queue(topic, value, key, partition, report)
             except (BufferError, KafkaException):
                 self.produce(topic, key, value, partition=partition)  # which knows what to do about it
-        self.produce(topic, last_key, last_value, partition=partition, tracked=True)
+        self.produce(topic, last_key, last_value, partition=partition, headers=last_headers, tracked=True)
 
     def flush(self, timeout: float) -> Mapping[TopicPartition, int]:
         waiting = self._serve(self._producer.flush, timeout)
