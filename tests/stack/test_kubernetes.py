@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,21 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra/kubernetes"
 VERSIONS = ("1.31", "1.34")
 OVERLAYS = ("small", "production")
-OF_OTHERS = {"ScaledObject", "Kustomization"}  # definitions that are not Kubernetes's own
+OF_OTHERS = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}  # definitions not Kubernetes's own
 MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topics.yaml")
 ROLES = ("emitter", "processor", "view", "query")
+# What an overlay runs, by image: the names of its workloads, and what their containers are told.
+RUN = {
+    "click-count": {f"click-count-{role}": [role] for role in ROLES},
+    "user-status": {f"user-status-{role}": [role] for role in ROLES},
+    "tweet-reach": {f"tweet-reach-{role}": [role] for role in ROLES},
+    "messaging": {
+        f"messaging-{role}-processor": [role]
+        for role in ("filter", "collector", "blocker", "translator", "detector")
+    }
+    | {"messaging-web-query": ["web"]},
+    "console": {"console-query": []},
+}
 
 
 def objects(text: str) -> list[dict[str, Any]]:
@@ -115,48 +128,116 @@ def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch)
     assert Settings.from_environment().instance_id == "pod-0"
 
 
-def test_topics_and_groups_are_those_of_the_compose_stack() -> None:
-    ours = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())
+@pytest.mark.parametrize("path", ["base/topics.yaml", "overlays/small/topics.yaml"])
+def test_topics_and_groups_are_those_of_the_compose_stack(path: str) -> None:
+    ours = yaml.safe_load((FOLDER / path).read_text())
     everybody = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())
-    assert ours["topics"].keys() <= everybody["topics"].keys()
-    assert {name: everybody["groups"][name] for name in ours["groups"]} == ours["groups"]
-    assert ours["defaults"]["partitions"] == everybody["defaults"]["partitions"]
+    assert (ours["topics"], ours["groups"]) == (everybody["topics"], everybody["groups"])
 
 
-def test_processors_are_scaled_by_the_lag_of_their_groups_inputs() -> None:
+def test_processors_are_scaled_by_the_lag_of_every_input_of_every_group() -> None:
     groups = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["groups"]
-    partitions = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["defaults"]["partitions"]
-    scaled = of_kind("ScaledObject")
-    assert len(scaled) == len(groups)
-    for thing in scaled:
-        (trigger,) = thing["spec"]["triggers"]
-        group = trigger["metadata"]["consumerGroup"]
-        assert thing["spec"]["scaleTargetRef"]["name"] == f"{group}-processor"
-        assert trigger["metadata"]["topic"] in groups[group]["inputs"]
-        assert thing["spec"]["maxReplicaCount"] <= partitions
+    triggers = [each["metadata"] for thing in of_kind("ScaledObject") for each in thing["spec"]["triggers"]]
+    assert {(each["consumerGroup"], each["topic"]) for each in triggers} == {
+        (name, topic) for name, group in groups.items() for topic in group["inputs"]
+    }
 
 
-@pytest.mark.parametrize("overlay", OVERLAYS)
-def test_an_overlay_renders_to_valid_objects(overlay: str) -> None:
-    kustomize = shutil.which("kustomize")
-    kubectl = shutil.which("kubectl")
+@cache
+def rendered(overlay: str) -> list[dict[str, Any]]:
+    """All objects of an overlay; none, and a word about it, where there is nothing that renders."""
+    kustomize, kubectl = shutil.which("kustomize"), shutil.which("kubectl")
     command = [kustomize, "build"] if kustomize else [kubectl, "kustomize"] if kubectl else None
-    if command is None:  # the tests above judge the parts that it is made of
-        return
+    if command is None:
+        print(
+            "neither kustomize nor kubectl is here: the other tests judge the parts that overlays are made of"
+        )
+        return []
     done = subprocess.run(
         [*map(str, command), FOLDER / "overlays" / overlay], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr
-    rendered = objects(done.stdout)
-    for thing in rendered:
+    return objects(done.stdout)
+
+
+def labels_of(thing: dict[str, Any]) -> dict[str, str]:
+    return dict(thing["spec"]["template"]["metadata"]["labels"])
+
+
+def chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
+    wanted = selector.get("matchLabels", {}).items() <= labels.items()
+    return wanted and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_an_overlay_renders_to_valid_objects_of_all_services(overlay: str) -> None:
+    things = rendered(overlay)
+    for thing in things:
         validate(thing)
         assert thing["kind"] == "Namespace" or thing["metadata"]["namespace"] == "streamtable"
-    names = {(each["kind"], name_of(each)) for each in rendered}
-    for scenario in ("click-count", "user-status"):
-        for role in ROLES:
-            assert ("Deployment" if role == "emitter" else "StatefulSet", f"{scenario}-{role}") in names
-    for thing in rendered:
+    names = {(each["kind"], name_of(each)) for each in things}
+    assert len(names) == len(things)
+    running: dict[str, dict[str, list[str]]] = {}
+    for thing in things:
+        if thing["kind"] in {"StatefulSet", "Deployment"}:
+            (container,) = thing["spec"]["template"]["spec"]["containers"]
+            image = re.fullmatch(r"streamtable/([\w-]+):\w+", container["image"])
+            assert image is not None
+            running.setdefault(image[1], {})[name_of(thing)] = container["args"]
         if thing["kind"] == "StatefulSet":
             assert ("Service", thing["spec"]["serviceName"]) in names
-            (container,) = thing["spec"]["template"]["spec"]["containers"]
-            assert re.fullmatch(r"streamtable/(click-count|user-status):\w+", container["image"])
+    assert not things or running == RUN
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_every_selector_of_an_overlay_finds_the_pods_of_one_workload(overlay: str) -> None:
+    things = rendered(overlay)
+    pods = {
+        name_of(each): labels_of(each) for each in things if each["kind"] in {"StatefulSet", "Deployment"}
+    }
+    for thing in things:
+        match thing["kind"]:
+            case "Service":
+                found = [
+                    name
+                    for name, labels in pods.items()
+                    if thing["spec"]["selector"].items() <= labels.items()
+                ]
+            case "PodDisruptionBudget" | "StatefulSet" | "Deployment":
+                found = [name for name, labels in pods.items() if chosen(thing["spec"]["selector"], labels)]
+            case _:
+                continue
+        assert found == [name_of(thing).removesuffix("-pods")]
+
+
+def test_in_production_processors_belong_to_the_autoscaler_within_their_partitions() -> None:
+    things = rendered("production")
+    partitions = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["defaults"]["partitions"]
+    processors = {
+        name_of(each) for each in things if each["kind"] == "StatefulSet" and "replicas" not in each["spec"]
+    }
+    scaled = [each for each in things if each["kind"] == "ScaledObject"]
+    assert {each["spec"]["scaleTargetRef"]["name"] for each in scaled} == processors
+    (settings,) = [each["data"] for each in things if name_of(each) == "streamtable-settings"] or [{}]
+    for each in scaled:
+        assert 1 < each["spec"]["minReplicaCount"] < each["spec"]["maxReplicaCount"] <= partitions
+        for trigger in each["spec"]["triggers"]:
+            assert trigger["metadata"]["bootstrapServers"] == settings["STREAMTABLE_BOOTSTRAP_SERVERS"]
+
+
+def test_in_production_the_network_lets_through_what_is_needed_and_no_more() -> None:
+    things = rendered("production")
+    policies = {name_of(each): each["spec"] for each in things if each["kind"] == "NetworkPolicy"}
+    workloads = [each for each in things if each["kind"] in {"StatefulSet", "Deployment", "Job"}]
+    for workload in workloads:
+        labels = labels_of(workload)
+        bound = {name for name, spec in policies.items() if chosen(spec["podSelector"], labels)}
+        assert {"streamtable", "streamtable-metrics"} <= bound
+        called = labels.get("app.kubernetes.io/component") in {"emitter", "view", "query"}
+        assert ("streamtable-callers" in bound) == called
+        assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
+    for spec in policies.values():
+        for rule in spec.get("ingress", []):
+            assert rule["from"], "nobody in particular is everybody"
+    (monitor,) = [each["spec"] for each in things if each["kind"] == "PodMonitor"] or [None]
+    assert monitor is None or all(chosen(monitor["selector"], labels_of(each)) for each in workloads)
