@@ -9,6 +9,7 @@ from typing import Self, TypeVar
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from microbatch.stores.port import Driver, Fields, Found, SearchDriver, Written
+from streamtable.tracing import UNTRACED, Tracer
 
 T = TypeVar("T")
 
@@ -76,18 +77,20 @@ class BatchMetrics:
 
 
 class MeteredDriver:
-    """A driver whose calls are counted, and made one at a time: recoveries ask from a thread of their own.
+    """A driver whose calls are counted and traced, and made one at a time: recoveries ask from a thread of their own.
 
     Args:
         driver: what it asks.
         metrics: where the numbers go.
         group: for their label.
+        tracer: told of each call.
     """
 
-    def __init__(self, driver: Driver, metrics: BatchMetrics, group: str) -> None:
+    def __init__(self, driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> None:
         self._driver = driver
         self._metrics = metrics
         self._group = group
+        self._tracer = tracer
         self._lock = threading.Lock()
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
@@ -119,7 +122,7 @@ class MeteredDriver:
         labels = self._group, operation
         self._metrics.store_operations.labels(*labels).inc()
         self._metrics.store_keys.labels(*labels).inc(len(keys))
-        with self._lock:
+        with self._tracer.ask(self._group, operation, len(keys)), self._lock:
             began = time.perf_counter()
             try:
                 return ask()
@@ -133,8 +136,10 @@ class MeteredDriver:
 class MeteredSearchDriver(MeteredDriver):
     """The same of a driver whose server can search."""
 
-    def __init__(self, driver: SearchDriver, metrics: BatchMetrics, group: str) -> None:
-        super().__init__(driver, metrics, group)
+    def __init__(
+        self, driver: SearchDriver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED
+    ) -> None:
+        super().__init__(driver, metrics, group, tracer)
         self._searches = driver
 
     def write_found_by(
@@ -147,8 +152,8 @@ class MeteredSearchDriver(MeteredDriver):
         return self._written(rows, lambda: self._searches.write_found_by(rows, number, timeout, fields))
 
 
-def metered(driver: Driver, metrics: BatchMetrics, group: str) -> MeteredDriver:
-    """The driver, with its calls counted."""
+def metered(driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> MeteredDriver:
+    """The driver, with its calls counted and traced."""
     if isinstance(driver, SearchDriver):
-        return MeteredSearchDriver(driver, metrics, group)
-    return MeteredDriver(driver, metrics, group)
+        return MeteredSearchDriver(driver, metrics, group, tracer)
+    return MeteredDriver(driver, metrics, group, tracer)

@@ -19,6 +19,7 @@ from streamtable.errors import ConfigurationError, StoreBroken
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Store
+from streamtable.tracing import tracer_of
 
 _DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they are due
 
@@ -89,6 +90,7 @@ class BatchProcessor(GroupProcessor):
             start_over=start_over,
             deadline=store_deadline,
             attempt=store_attempt,
+            tracer=tracer_of(kafka),
         )
         settings = ProcessorSettings(
             instance_id=instance_id or socket.gethostname(),
@@ -96,6 +98,7 @@ class BatchProcessor(GroupProcessor):
             commit_interval=_DUE_IS_DUE_S,
             poll_records=group.limits.records,
             start_timeout=start_timeout,
+            tracer=tracer_of(kafka),
         )
         super().__init__(
             group,
@@ -116,15 +119,16 @@ class BatchProcessor(GroupProcessor):
         settings: Settings,
         *,
         store: Driver,
+        kafka: Log | None = None,
         plain_writes: bool = False,
         start_over: bool = False,
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
     ) -> "BatchProcessor":
-        """A processor as the environment's settings say."""
+        """A processor as the environment's settings say; `kafka` only if theirs is there already."""
         return cls(
             group,
-            kafka_from(settings),
+            kafka or kafka_from(settings),
             store=store,
             instance_id=settings.instance_id,
             guarantee=Guarantee(settings.guarantee),

@@ -9,7 +9,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,7 +42,8 @@ from streamtable.errors import (
 )
 from streamtable.graph import OnError
 from streamtable.ports import TopicInfo
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.tracing import UNTRACED, Tracer, carrying
+from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
@@ -79,6 +80,7 @@ class Surroundings:
     clock: Clock
     metrics: BatchMetrics
     failpoint: Failpoint
+    tracer: Tracer = UNTRACED
 
 
 class BatchTask(BaseTask):
@@ -120,6 +122,7 @@ class BatchTask(BaseTask):
         self._outgoing = Outgoing(around.group, topics, around.clock)
         self._buffer = Buffer(around.group.limits, next_offsets)
         self._done: Done | None = None
+        self._context: Headers = ()  # of the batch that is being processed, if it is traced
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -167,7 +170,7 @@ class BatchTask(BaseTask):
             reach.watermarks,
         )
         began = time.perf_counter()
-        with self._blamed(cut):
+        with self._blamed(cut), nullcontext() if self._graph.awaits else self._traced(cut):
             answer = self._graph.process(batch, Send(self._outgoing.emit, lambda: self._send_ahead(reach)))
             if not inspect.isawaitable(answer):
                 self._end(cut, batch, stored, began)
@@ -177,7 +180,7 @@ class BatchTask(BaseTask):
     async def _awaited(
         self, answer: Awaitable[None], cut: Cut, batch: Batch, stored: StoredRows, began: float
     ) -> None:
-        with self._blamed(cut):
+        with self._blamed(cut), self._traced(cut):
             await answer
             self._end(cut, batch, stored, began)
 
@@ -206,10 +209,23 @@ class BatchTask(BaseTask):
         except (Exception, asyncio.CancelledError) as error:
             raise self._failed(error, cut) from error
 
+    @contextmanager
+    def _traced(self, cut: Cut) -> Iterator[None]:
+        """Within, the batch is processed."""
+        with self._around.tracer.process(self.group.name, [chunk.records for chunk in cut.chunks]) as span:
+            self._context = span.headers
+            try:
+                yield
+            finally:
+                self._context = ()
+        self.traced += [span.headers] if span.headers else []
+
     def _send_ahead(self, reach: Reach) -> None:
         records, letters = self._outgoing.records, self._outgoing.dead_letters
         self._outgoing.forget()
         self._outgoing.dead_letters = letters
+        if self._context:
+            records = [each._replace(headers=carrying(each.headers, self._context)) for each in records]
         reach.send_ahead(records)
 
     def _reject(self, record: Record[Any, Any], reason: str) -> None:

@@ -15,6 +15,7 @@ from streamtable.clock import Clock
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.restore import Restore
 from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Committed
 
 
@@ -32,6 +33,7 @@ class BatchTasks:
             committed: for a store that is gone with the process.
         deadline: seconds for a call of the store, all its attempts together.
         attempt: seconds for one of them.
+        tracer: told of batches, and of what they ask of the store.
     """
 
     def __init__(
@@ -46,11 +48,12 @@ class BatchTasks:
         start_over: bool = False,
         deadline: float = 10.0,
         attempt: float = 3.0,
+        tracer: Tracer = UNTRACED,
     ) -> None:
         self._store = RemoteStore(
-            metered(driver, metrics, group.name), deadline=deadline, attempt=attempt, clock=clock
+            metered(driver, metrics, group.name, tracer), deadline=deadline, attempt=attempt, clock=clock
         )
-        self._around = Surroundings(group, self._store, clock, metrics, failpoint)
+        self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
         self._plain = plain
         self._start_over = start_over
         self._begun: set[int] = set()

@@ -1,0 +1,113 @@
+"""What is told of a micro-batch's work, as far as it differs from that of other groups."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from microbatch import Batch, BatchMetrics, MicroBatch, Rows, Send
+from microbatch.stores.memory import MemoryDriver, MemoryServer
+from microbatch.tasks import BatchTasks
+from streamtable import Long, Stream, String
+from streamtable.tracing import contexts
+from streamtable.types import Headers, RecordBatch
+from streamtable_testing import Tester
+
+EVENTS = Stream("events", String(), Long())
+OUT = Stream("out", String(), Long())
+TOTALS = Rows("totals", value=Long())
+GIVEN = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),)
+
+
+class Span:
+    """One of a `Listener`'s."""
+
+    def __init__(self, number: int) -> None:
+        self.headers: Headers = (("traceparent", b"00-0af7651916cd43dd8448eb211c80319c-%016x-01" % number),)
+
+    def note(self, **facts: Any) -> None: ...
+
+
+class Listener:
+    """Keeps what it is told, in the order of beginnings, indented by what is going on."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.sources: dict[str, Sequence[Headers]] = {}
+        self.spans: dict[str, Span] = {}
+        self._depth = 0
+
+    def process(self, group: str, batches: Sequence[RecordBatch]) -> Any:
+        return self._span("process", contexts(batches))
+
+    def commit(self, group: str, sources: Sequence[Headers]) -> Any:
+        return self._span("commit", sources)
+
+    def ask(self, store: str, operation: str, keys: int) -> Any:
+        return self._span(operation, [])
+
+    @contextmanager
+    def _span(self, what: str, sources: Sequence[Headers]) -> Iterator[Span]:
+        self.told.append("  " * self._depth + what)
+        self.sources[what] = sources
+        self.spans[what] = Span(len(self.told))
+        self._depth += 1
+        yield self.spans[what]
+        self._depth -= 1
+
+
+def add(batch: Batch, send: Send) -> None:
+    rows = batch.rows(TOTALS)
+    totals = rows.get_many(record.key for record in batch.records)
+    rows.put_many({record.key: totals.get(record.key, 0) + record.value for record in batch.records})
+    for record in batch.records:
+        send(OUT, record.key, record.value)
+
+
+async def add_later(batch: Batch, send: Send) -> None:
+    add(batch, send)
+
+
+@pytest.mark.parametrize("process", [add, add_later])
+def test_a_batch_holds_its_reads_and_a_commit_its_writes(process: Any) -> None:
+    listener: Any = Listener()
+    group = MicroBatch("g", inputs=[EVENTS], outputs=[OUT], rows=[TOTALS], process=process, max_wait=0.1)
+
+    def tasks(clock: Any, failpoint: Any) -> BatchTasks:
+        metrics, driver = BatchMetrics.register(CollectorRegistry()), MemoryDriver(MemoryServer(), tenant="g")
+        return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
+
+    with Tester(partitions=1) as tester:
+        tester.kafka.told = listener
+        tester.run(group, tasks=tasks)
+        listener.told.clear()
+        tester.emit_raw("events", b"a", Long().encode(3), headers=GIVEN)
+        assert listener.told == ["process", "  read", "commit", "  write"]
+        assert listener.sources["process"] == [GIVEN]
+        assert listener.sources["commit"] == [listener.spans["process"].headers]
+        (sent,) = tester.records(OUT)
+        assert sent.headers == listener.spans["commit"].headers
+
+
+def test_what_is_sent_ahead_of_the_commit_carries_the_context_of_its_batch() -> None:
+    listener: Any = Listener()
+
+    async def ahead(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            send(OUT, record.key, record.value)
+        send.flush()
+
+    group = MicroBatch("g", inputs=[EVENTS], outputs=[OUT], process=ahead, max_wait=0.1)
+
+    def tasks(clock: Any, failpoint: Any) -> BatchTasks:
+        metrics, driver = BatchMetrics.register(CollectorRegistry()), MemoryDriver(MemoryServer(), tenant="g")
+        return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
+
+    with Tester(partitions=1) as tester:
+        tester.kafka.told = listener
+        tester.run(group, tasks=tasks)
+        tester.emit_raw("events", b"a", Long().encode(3), headers=GIVEN)
+        (sent,) = tester.records(OUT)
+        assert sent.headers == listener.spans["process"].headers
