@@ -5,7 +5,9 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
+from contextvars import copy_context
 from dataclasses import dataclass
+from functools import partial
 from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Any, Final
 
@@ -15,7 +17,9 @@ import structlog
 from servicekit.grpc_errors import RETRY_SECONDS, Refused, refusal
 from servicekit.grpc_metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc_places import Patience, Places
+from servicekit.grpc_tracing import Call, traced
 from servicekit.streams import Stopping
+from servicekit.tracing import ServerTracer
 
 log = structlog.get_logger()
 _SLACK: Final = 1.05  # a deadline travels rounded up
@@ -75,14 +79,20 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         limits: what callers may use.
         check: asked about each call, health excepted; None: everybody may call.
         metrics: told of each call; None: nobody is.
+        tracer: told of each call, health excepted; None: nobody is.
     """
 
     def __init__(
-        self, limits: GrpcLimits, check: Check | None = None, metrics: CallMetrics | None = None
+        self,
+        limits: GrpcLimits,
+        check: Check | None = None,
+        metrics: CallMetrics | None = None,
+        tracer: ServerTracer | None = None,
     ) -> None:
         self.limits = limits
         self.check = check
         self.metrics = metrics
+        self.tracer = tracer
         self.working = Places(limits.threads + limits.waiting)
         self.unsent = Patience(limits.deadline_seconds_max, limits.unsent)
         self.stopping = False
@@ -99,10 +109,13 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
                 self.metrics.handled.labels(*UNKNOWN, grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         method = _Method(self, handler_call_details.method, found)
+        call: Call = method.stream if found.response_streaming else method.unary
+        if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
+            call = traced(self.tracer, handler_call_details.method, call)
         # Without a deserializer, and with a stream of requests, the handler is called before there is a message.
         if found.response_streaming:
-            return grpc.stream_stream_rpc_method_handler(method.stream, None, found.response_serializer)
-        return grpc.stream_unary_rpc_method_handler(method.unary, None, found.response_serializer)
+            return grpc.stream_stream_rpc_method_handler(call, None, found.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(call, None, found.response_serializer)
 
     def close(self) -> None:
         """Let go of the threads; those that work finish."""
@@ -204,6 +217,8 @@ class _Method:
                 return await inner(request, context)
             finally:
                 places.give_back()
+        if self._guard.tracer is not None:
+            inner = partial(copy_context().run, inner)  # which call it works for goes with it into the thread
         work = self._guard.unary_pool.submit(inner, request, context)
         # Not when the caller's deadline is over: a thread that hangs on the disk is still in use.
         work.add_done_callback(lambda _: places.give_back())

@@ -14,6 +14,7 @@ from servicekit.grpc_guard import CallGuard, Check, GrpcLimits
 from servicekit.grpc_metrics import CallMetrics
 from servicekit.process import say
 from servicekit.streams import Streams
+from servicekit.tracing import ServerTracer
 from streamtable.errors import ConfigurationError
 
 _HEALTH_WATCH_SECONDS: Final = 0.5
@@ -34,6 +35,7 @@ class GrpcServer:
         services: full names, told by reflection; empty: no reflection.
         check: lets each call through, health excepted, or raises `Refused`; None: everybody may call.
         metrics: told of each call; None: nobody is.
+        tracer: told of each call, health excepted; None: nobody is.
         credentials: for TLS; None: without, which is for loopback and for networks that encrypt themselves.
         limits: what callers may use; default `GrpcLimits()`.
     """
@@ -49,6 +51,7 @@ class GrpcServer:
         services: Sequence[str] = (),
         check: Check | None = None,
         metrics: CallMetrics | None = None,
+        tracer: ServerTracer | None = None,
         credentials: grpc.ServerCredentials | None = None,
         limits: GrpcLimits | None = None,
     ) -> None:
@@ -62,7 +65,7 @@ class GrpcServer:
         self._services = services
         self._credentials = credentials
         self._limits = limits or GrpcLimits()
-        self._guard = CallGuard(self._limits, check, metrics)
+        self._guard = CallGuard(self._limits, check, metrics, tracer)
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="grpc-loop", daemon=True)
         self._server: Any = None

@@ -87,9 +87,19 @@ class Measure:
             try:
                 await self._app(scope, receive, observed)
             finally:
-                method = scope["method"] if scope["method"] in _METHODS else "other"
-                self._metrics.requests.labels(method, _route(scope), status).inc()
+                self._metrics.requests.labels(method_of(scope), _route(scope), status).inc()
+
+
+def method_of(scope: Scope) -> str:
+    """A request's method; "other" if it is the caller's invention."""
+    method: str = scope["method"]
+    return method if method in _METHODS else "other"
+
+
+def route_of(scope: Scope) -> str | None:
+    """The template of the address that was found, such as `/clicks/{user}`."""
+    return getattr(scope.get("route"), "path", None)
 
 
 def _route(scope: Scope) -> str:
-    return getattr(scope.get("route"), "path", _NONE)
+    return route_of(scope) or _NONE

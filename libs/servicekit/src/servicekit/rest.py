@@ -23,6 +23,7 @@ from servicekit.callers import Unauthenticated
 from servicekit.guard import Admit, Guard, Limits, unavailable
 from servicekit.measuring import HttpMetrics, Measure
 from servicekit.problems import Problem
+from servicekit.tracing import ServerTracer, Trace
 from streamtable.errors import RetryLater
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -36,12 +37,14 @@ class Edge:
         admission: who may call, and how often; default: everybody.
         measured: the instruments; None: nothing is measured.
         metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
+        tracer: told of each request; None: nobody is.
         public: further addresses that ask for no credential: a page's own files.
         docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
     """
 
     admission: Admission = field(default_factory=Admission)
     measured: HttpMetrics | None = None
+    tracer: ServerTracer | None = None
     metrics_public: bool = True
     docs: bool = False
     public: frozenset[str] = frozenset()
@@ -129,7 +132,11 @@ def build_app(
         edge: who may call, and what is measured; default `Edge()`.
     """
     edge = edge or Edge()
-    guard = Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))
+    layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
+    if edge.tracer is not None:
+        layers.insert(0, Middleware(Trace, tracer=edge.tracer))
+    if edge.measured is not None:
+        layers.insert(0, Middleware(Measure, metrics=edge.measured))
     app = FastAPI(
         title=title,
         version=version,
@@ -138,7 +145,7 @@ def build_app(
         redoc_url=None,
         redirect_slashes=False,
         generate_unique_id_function=lambda route: route.name,  # what generated clients call it
-        middleware=[guard] if edge.measured is None else [Middleware(Measure, metrics=edge.measured), guard],
+        middleware=layers,
     )
     _add_health(app, ready, metrics)
     if edge.docs:

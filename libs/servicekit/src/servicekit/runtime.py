@@ -25,6 +25,7 @@ from servicekit.service_settings import ServiceSettings
 from servicekit.settings import EdgeSettings
 from servicekit.status import StatusBoard, publishing
 from servicekit.streams import Streams
+from servicekit.tracing import ServerTracer, TraceSettings, tracing
 from streamtable import Kafka, Settings, kafka_from
 from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
 from streamtable.observe import Metrics, configure_logging, metrics_page
@@ -50,7 +51,7 @@ class Topics(Protocol):
 
 @dataclass(frozen=True)
 class Runtime(Generic[S]):
-    """What a command works with; `name` is that of the service."""
+    """What a command works with; `name` is that of the service, and what is done with `kafka` is traced."""
 
     name: str
     settings: Settings
@@ -62,10 +63,11 @@ class Runtime(Generic[S]):
     measured: Metrics
     http: HttpMetrics
     status: StatusBoard
+    tracer: ServerTracer | None = None
 
     def rest_edge(self) -> Edge:
         """What stands in front of a REST application of this process."""
-        return Edge(self.admission, self.http, self.edge.metrics_public, self.service.docs)
+        return Edge(self.admission, self.http, self.tracer, self.edge.metrics_public, self.service.docs)
 
     def http_server(
         self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40
@@ -112,6 +114,7 @@ class Program(Generic[S]):
             settings = Settings.from_environment()
             service = self.settings.from_environment(os.environ)
             edge = EdgeSettings.from_environment(os.environ)
+            traces = TraceSettings.from_environment(os.environ, self.name, settings.instance_id)
             configure_logging(settings.log_format, settings.log_level, sys.stderr)
             registry = CollectorRegistry()
             measured = Metrics.register(registry)
@@ -121,8 +124,9 @@ class Program(Generic[S]):
                 return 1
             admission, http = edge.admission(), HttpMetrics.register(registry)
             status = StatusBoard(self.name, settings.instance_id)
-            parts = (settings, service, edge, admission, kafka, registry, measured, http, status)
-            with publishing(status, registry, kafka, edge.status_topic):
+            with tracing(traces) as tracer, publishing(status, registry, kafka, edge.status_topic):
+                traced = kafka if tracer is None else replace(kafka, tracer=tracer)
+                parts = (settings, service, edge, admission, traced, registry, measured, http, status, tracer)
                 return command(Runtime(self.name, *parts))
         except ConfigurationError as error:
             sys.stderr.write(f"{error}\n")

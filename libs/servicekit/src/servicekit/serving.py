@@ -101,7 +101,9 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
         group: what to do.
         parent: id of the process without which this one is to stop.
     """
-    processor = Processor.from_settings(group, runtime.settings, metrics=runtime.measured)
+    processor = Processor.from_settings(
+        group, runtime.settings, kafka=runtime.kafka, metrics=runtime.measured
+    )
     runtime.status.processes(group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
@@ -189,6 +191,7 @@ def grpc_server(
         services=[name] if runtime.service.reflection else [],
         check=check_callers(runtime.admission),
         metrics=CallMetrics.register(runtime.registry),
+        tracer=runtime.tracer,
         credentials=credentials_of(runtime.edge),
         limits=GrpcLimits(connections=runtime.edge.grpc_connections),
     )

@@ -98,6 +98,7 @@ def _serve_stage(runtime: ReachRuntime, stage: Stage, store: StoreSettings, pare
         group,
         runtime.settings,
         store=store.driver(group.name),
+        kafka=runtime.kafka,
         start_over=in_memory,
         metrics=runtime.measured,
         batch_metrics=BatchMetrics.register(runtime.registry),
