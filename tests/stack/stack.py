@@ -31,8 +31,9 @@ PORTS = (
     "STACK_REACH_QUERY_PORT",
     "STACK_REACH_VIEW_PORT",
     "STACK_REDIS_PORT",
+    "STACK_CONSOLE_PORT",
 )
-UP_SECONDS = 400  # half a minute on a machine with nothing else to do
+UP_SECONDS = 400  # less than a minute on a machine with nothing else to do
 CALM_SECONDS = 240.0
 
 
@@ -66,17 +67,19 @@ class Stack:
     Attributes:
         name: of the project; its containers, volumes and network are found by it.
         ports: published on 127.0.0.1, by the variables of the compose file.
+        settings: its other variables, where they are to differ.
         sent: the clicks of each user that Kafka has acknowledged.
     """
 
     name: str
     ports: Mapping[str, str]
+    settings: Mapping[str, str] = field(default_factory=dict)
     sent: Counter[str] = field(default_factory=Counter)
 
     @property
     def environment(self) -> dict[str, str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
-        return {**clean, "STACK_NAME": self.name, **self.ports}
+        return {**clean, "STACK_NAME": self.name, **self.ports, **self.settings}
 
     def compose(self, *arguments: str, seconds: float = 500) -> str:
         """Run `docker compose`; an assertion tells what it said if it fails."""

@@ -25,6 +25,30 @@ def test_the_default_profile_takes_at_most_three_gigabytes() -> None:
     assert sum(map(megabytes, DEFAULT.values())) <= 3 * 1024
 
 
+def test_the_default_profile_has_three_scenarios_and_the_console() -> None:
+    scenarios = ("click-count", "user-status", "tweet-reach")
+    roles = ("emitter", "processor", "view", "query")
+    assert DEFAULT.keys() == {"kafka", "topics", "console"} | {
+        f"{s}-{role}" for s in scenarios for role in roles
+    }
+
+
+def test_tweet_reach_needs_no_store_of_others_unless_it_is_told_so() -> None:
+    processor = SERVICES["tweet-reach-processor"]
+    assert processor["environment"]["STREAMTABLE_STORE"] == "${STACK_REACH_STORE:-memory:}"
+    assert processor["depends_on"]["redis"] == {"condition": "service_healthy", "required": False}
+
+
+def test_what_breaks_the_way_to_kafka_can_reach_one_process_only() -> None:
+    chaotic = {name: service for name, service in SERVICES.items() if service.get("profiles") == ["chaos"]}
+    assert chaotic.keys() == {"chaos", "click-count-processor-chaos"}
+    assert chaotic["chaos"]["networks"]["chaos"] == {"aliases": ["kafka"]}
+    assert chaotic["click-count-processor-chaos"]["networks"] == ["chaos"]
+    others = [service for name, service in SERVICES.items() if name not in chaotic]
+    assert not any("chaos" in service.get("networks", {}) for service in others)
+    assert "docker.sock" not in TEXT
+
+
 def test_every_service_has_bounds_and_a_health_check() -> None:
     for name, service in SERVICES.items():
         assert service["deploy"]["resources"]["limits"]["pids"] > 0, name

@@ -3,6 +3,7 @@
 import os
 import random
 import time
+from dataclasses import replace
 from typing import Final
 
 import httpx
@@ -16,7 +17,7 @@ PROCESSOR: Final = "click-count-processor"
 KILLED: Final = (PROCESSOR, "click-count-view", "click-count-query", "click-count-emitter")
 SERVICES: Final = tuple(
     f"{scenario}-{role}"
-    for scenario in ("click-count", "user-status")
+    for scenario in ("click-count", "user-status", "tweet-reach")
     for role in ("emitter", "processor", "view", "query")
 )
 
@@ -117,20 +118,59 @@ def test_the_broker_is_restarted_under_load_and_nothing_is_lost_or_counted_twice
     stack.settle()
 
 
-def test_a_url_reaches_the_followers_of_those_who_tweet_it_by_rows_in_redis(stack: Stack) -> None:
-    roles = [f"tweet-reach-{role}" for role in ("emitter", "processor", "view", "query")]
-    stack.compose("--profile", "tweet-reach", "up", "--detach", "--wait", "--no-recreate", "redis", *roles)
+def test_a_way_to_kafka_that_breaks_again_and_again_loses_and_doubles_nothing(stack: Stack) -> None:
+    chaotic = ("chaos", f"{PROCESSOR}-chaos")
+    made = replace(stack, settings={"STACK_CHAOS_SECONDS": "2", "STACK_CHAOS_SEED": str(SEED)})
+    made.compose("--profile", "chaos", "up", "--detach", "--wait", "--no-recreate", *chaotic)
+    try:
+        with Clicks(stack, seed=SEED + 3, rate=500) as clicks:
+            time.sleep(ROUNDS_SECONDS)
+            clicks.finish()
+        (proxy,) = stack.containers("chaos")
+        assert docker("logs", proxy).count("fault") >= 3
+    finally:
+        made.compose("--profile", "chaos", "rm", "--stop", "--force", "--volumes", *chaotic)
+    stack.settle()
+
+
+def test_the_console_shows_every_process_of_the_stack(stack: Stack) -> None:
+    wanted = {*SERVICES, "console console"}
+
+    def told() -> bool:
+        answer = (
+            httpx.get(f"{stack.url('STACK_CONSOLE_PORT')}/api/fleet", timeout=10).raise_for_status().json()
+        )
+        ready = [each for each in answer["instances"] if each["state"] == "ready"]
+        names = {f"{each['service']} {each['role']}" for each in ready}
+        return {name.replace("-", " ") for name in wanted} <= {name.replace("-", " ") for name in names}
+
+    wait_until("all processes are on the console", told)
+
+
+def reach_of(stack: Stack, url: str) -> int:
+    asked = f"{stack.url('STACK_REACH_QUERY_PORT')}/reach"
+    answer = httpx.get(asked, params={"url": url}, timeout=10).raise_for_status()
+    return int(answer.json()["reach"])
+
+
+def tweeted(stack: Stack, url: str) -> None:
+    """By ann, whom bob and cy follow."""
     emitter = stack.url("STACK_REACH_EMITTER_PORT")
     follows = [{"author": "ann", "follower": follower} for follower in ("bob", "cy")]
     httpx.post(f"{emitter}/follows", json=follows, timeout=60).raise_for_status()
-    httpx.post(f"{emitter}/tweets", json={"author": "ann", "url": "foo.com"}, timeout=60).raise_for_status()
-    asked = f"{stack.url('STACK_REACH_QUERY_PORT')}/reach"
+    httpx.post(f"{emitter}/tweets", json={"author": "ann", "url": url}, timeout=60).raise_for_status()
 
-    def reached() -> bool:
-        answer = httpx.get(asked, params={"url": "foo.com"}, timeout=10).raise_for_status()
-        return bool(answer.json()["reach"] == 2)
 
-    wait_until("the reach of foo.com shows", reached)
+def test_a_url_reaches_the_followers_of_those_who_tweet_it(stack: Stack) -> None:
+    tweeted(stack, "foo.com")
+    wait_until("the reach of foo.com shows", lambda: reach_of(stack, "foo.com") == 2)
+
+
+def test_rows_of_tweet_reach_are_in_redis_where_that_is_the_store(stack: Stack) -> None:
+    made = replace(stack, settings={"STACK_REACH_STORE": "redis://redis:6379/0"})
+    made.compose("--profile", "stores", "up", "--detach", "--wait", "redis", "tweet-reach-processor")
+    tweeted(stack, "bar.com")
+    wait_until("the reach of bar.com shows", lambda: reach_of(stack, "bar.com") == 2)
     (redis,) = stack.containers("redis")
     assert int(docker("exec", redis, "redis-cli", "dbsize")) > 0
 
