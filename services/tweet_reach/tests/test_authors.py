@@ -1,8 +1,8 @@
 """The first stage by itself."""
 
-from contracts.records import Follow, ReachPiece, Tweet, Tweeted
+from contracts.records import Follow, Tweet, Tweeted
 from tweet_reach.domain.authors import FACT_COST, AuthorRows, Told, fold_authors
-from tweet_reach.domain.pieces import CHARACTERS_MAX, ENTRIES_MAX
+from tweet_reach.domain.pieces import CHARACTERS_MAX, ENTRIES_MAX, Piece
 from tweet_reach.domain.rules import CHUNK_NAMES_MAX
 from tweet_reach.testing import MemoryRows
 
@@ -18,7 +18,7 @@ def follow(follower: str, *, yes: bool = True, at: int = 0, author: str = "ann")
 
 
 def rows_in_memory() -> AuthorRows:
-    return AuthorRows(MemoryRows[Tweeted](), MemoryRows[ReachPiece]())
+    return AuthorRows(MemoryRows[Tweeted](), MemoryRows[Piece]())
 
 
 def names(told: Told) -> int:
@@ -93,8 +93,8 @@ def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_
             break
     assert (told.tasks, told_of_famous) == ([], 50_000)
     pieces = rows.pieces.rows  # type: ignore[attr-defined] # rows in memory
-    assert max(len(piece["names"]) for piece in pieces.values()) <= ENTRIES_MAX
-    assert max(sum(map(len, piece["names"])) for piece in pieces.values()) <= CHARACTERS_MAX
+    assert max(map(len, pieces.values())) <= ENTRIES_MAX
+    assert max(sum(map(len, piece)) for piece in pieces.values()) <= CHARACTERS_MAX
 
 
 def test_a_follower_of_an_author_with_very_many_urls_is_told_in_bounded_batches() -> None:

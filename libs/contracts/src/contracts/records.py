@@ -293,17 +293,6 @@ class ReachFact(TypedDict):
     """Followers whom the author does not bring, or not any more."""
 
 
-class ReachPiece(TypedDict):
-    """A part of a map from names to numbers, in the central store; the key is the map and the beginning of the names' hashes."""
-
-    split: bool
-    """The entries are in sixteen pieces, whose keys have one hexadecimal digit more."""
-    names: list[str]
-    """At most 256, and 16,384 characters together unless there is only one."""
-    numbers: list[int]
-    """As many as names."""
-
-
 class ReachRebuild(TypedDict):
     """The sketch of a URL, which is the key of the record, is being made anew: by the second stage to itself."""
 
@@ -555,17 +544,6 @@ REACH_FACT: RecordSchema[ReachFact] = RecordSchema(
     fingerprint=0xe228803acdbfe6a8,
     history=(
         '{"type":"record","name":"ReachFact","namespace":"streamtable.reach","fields":[{"name":"author","type":"string"},{"name":"tweets","type":"long"},{"name":"added","type":{"type":"array","items":"string"}},{"name":"removed","type":{"type":"array","items":"string"}}]}',
-    ),
-)
-
-
-REACH_PIECE: RecordSchema[ReachPiece] = RecordSchema(
-    row=ReachPiece,
-    name='streamtable.reach.ReachPiece',
-    schema='{"type":"record","name":"ReachPiece","namespace":"streamtable.reach","fields":[{"name":"split","type":"boolean"},{"name":"names","type":{"type":"array","items":"string"}},{"name":"numbers","type":{"type":"array","items":"long"}}]}',
-    fingerprint=0x0321926024cd40c9,
-    history=(
-        '{"type":"record","name":"ReachPiece","namespace":"streamtable.reach","fields":[{"name":"split","type":"boolean"},{"name":"names","type":{"type":"array","items":"string"}},{"name":"numbers","type":{"type":"array","items":"long"}}]}',
     ),
 )
 

@@ -1,15 +1,19 @@
 """The two stages as micro-batches: between the log, the central store and the domain."""
 
 from collections.abc import Callable, Iterable
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from contracts.records import REACH_PIECE, REACH_STATE, TWEETED, ReachPiece, ReachState, Tweeted
+from contracts.records import REACH_STATE, TWEETED, ReachState, Tweeted
 from microbatch import Batch, MicroBatch, Record, Rows, Send
-from streamtable import Avro
+from streamtable import Avro, Json
 from tweet_reach import topics
 from tweet_reach.domain.authors import AuthorRows, fold_authors
+from tweet_reach.domain.pieces import Piece
 from tweet_reach.domain.reaches import ReachRows, fold_reaches
 from tweet_reach.domain.rules import fault_of_fact, fault_of_follow, fault_of_tweet
+
+if TYPE_CHECKING:
+    from streamtable.ports import Codec
 
 V = TypeVar("V")
 
@@ -19,7 +23,7 @@ def _words(row: Tweeted) -> dict[str, str]:
 
 
 TWEETED_ROWS: Final[Rows[Tweeted]] = Rows("tweeted", value=Avro(TWEETED), fields=_words)
-PIECES: Final[Rows[ReachPiece]] = Rows("pieces", value=Avro(REACH_PIECE))
+PIECES: Final[Rows[Piece]] = Rows("pieces", value=cast("Codec[Piece]", Json()))
 STATES: Final[Rows[ReachState]] = Rows("urls", value=Avro(REACH_STATE))
 
 COST_MAX: Final = 400_000

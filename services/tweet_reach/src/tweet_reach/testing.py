@@ -1,6 +1,7 @@
 """For tests: rows in memory, and the reach of URLs counted directly."""
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from typing import Generic, TypeGuard, TypeVar
 
 from contracts.records import Follow, Tweet
@@ -9,7 +10,7 @@ R = TypeVar("R")
 
 
 class MemoryRows(Generic[R]):
-    """Rows of a central store, in a dictionary."""
+    """Rows of a central store, in a dictionary. What was read may be changed: that changes nothing here until it is put."""
 
     def __init__(self) -> None:
         self.rows: dict[str, R] = {}
@@ -17,10 +18,10 @@ class MemoryRows(Generic[R]):
 
     def get_many(self, keys: Iterable[str]) -> Mapping[str, R]:
         self.reads += 1
-        return {key: self.rows[key] for key in keys if key in self.rows}
+        return {key: copy(self.rows[key]) for key in keys if key in self.rows}
 
     def put(self, key: str, value: R) -> None:
-        self.rows[key] = value
+        self.rows[key] = copy(value)
 
     def delete_many(self, keys: Iterable[str]) -> None:
         for key in keys:

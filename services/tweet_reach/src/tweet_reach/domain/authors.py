@@ -6,12 +6,12 @@ order, does no harm. What is to be told is a **task**: one URL with all follower
 all URLs. A task that is larger than what one batch may tell goes on in a later batch, from a cursor.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from contracts.records import Follow, ReachFact, ReachPiece, ReachWork, Tweet, Tweeted
-from tweet_reach.domain.pieces import Maps, Rows, name_of
+from contracts.records import Follow, ReachFact, ReachWork, Tweet, Tweeted
+from tweet_reach.domain.pieces import Map, Maps, Piece, Rows, name_of
 from tweet_reach.domain.rules import CHUNK_NAMES_MAX
 
 FACT_COST: Final = 8
@@ -30,7 +30,7 @@ class AuthorRows:
     """
 
     tweeted: Rows[Tweeted]
-    pieces: Rows[ReachPiece]
+    pieces: Rows[Piece]
 
 
 @dataclass
@@ -58,47 +58,87 @@ def fold_authors(
         rows: of this partition's authors.
         cost_max: of what is told: names of followers, and `FACT_COST` for each fact. One task may exceed it by a row.
     """
-    maps, told = Maps(rows.pieces), Told()
-    changed_urls = _take_tweets(tweets, rows.tweeted, maps)
-    changed_followers = _take_follows(follows, maps)
-    maps.save()
+    authors, told = _Authors(rows.pieces), Told()
+    keys = [name_of(tweet["author"], tweet["id"]) for tweet in tweets]
+    known = dict(rows.tweeted.get_many(dict.fromkeys(keys))) if keys else {}
+    latest = _latest(follows)
+    authors.load([*tweets, *known.values()], latest, tasks, cost_max)
+    changed_urls = _take_tweets(zip(keys, tweets, strict=True), known, rows.tweeted, authors)
+    changed_followers = _take_follows(latest, authors)
+    authors.maps.save()
     due: list[Task] = []
     for (author, url), before in changed_urls.items():
-        now = maps.get(_urls(author), url) or 0
+        now = authors.urls(author).get(url) or 0
         if (now > 0) != (before > 0):
             due.append((author, ReachWork(url=url, followers=[], cursor="")))
         elif now != before:
             told.facts.append((url, ReachFact(author=author, tweets=now, added=[], removed=[])))
     for author, names in changed_followers.items():
+        if authors.urls(author).empty:
+            continue  # nobody is to be told
         parts = [names[n : n + CHUNK_NAMES_MAX] for n in range(0, len(names), CHUNK_NAMES_MAX)]
         due += [(author, ReachWork(url=None, followers=part, cursor="")) for part in parts]
-    _tell([*due, *tasks], maps, told, cost_max)
+    _tell([*due, *tasks], authors, told, cost_max)
     return told
 
 
-def _followers(author: str) -> str:
-    return f"f{name_of(author)}"
+class _Authors:
+    """The maps of the authors of one batch."""
+
+    def __init__(self, rows: Rows[Piece]) -> None:
+        self.maps = Maps(rows)
+        self._known: dict[str, tuple[Map, Map]] = {}
+
+    def followers(self, author: str) -> Map:
+        return self._of(author)[0]
+
+    def urls(self, author: str) -> Map:
+        return self._of(author)[1]
+
+    def load(
+        self,
+        tweets: Iterable[Tweet | Tweeted],
+        latest: Mapping[str, Mapping[str, int]],
+        tasks: Iterable[Task],
+        names_max: int,
+    ) -> None:
+        """Read together what the batch is going to look at, as far as it can be known."""
+        wanted: list[tuple[Map, Iterable[str]]] = []
+        for tweet in tweets:
+            if tweet["url"] is not None:
+                wanted.append((self.urls(tweet["author"]), (tweet["url"],)))
+                wanted.append((self.followers(tweet["author"]), ()))
+        for author, numbers in latest.items():
+            followers, urls = self._of(author)
+            wanted += ((followers, numbers), (urls, ()))
+        for author, task in tasks:
+            wanted.append((self.urls(author), () if task["url"] is None else (task["url"],)))
+            # Of tasks beyond what may be told in this batch the names are not come to, or are read by themselves.
+            wanted.append((self.followers(author), task["followers"] if names_max > 0 else ()))
+            names_max -= len(task["followers"])
+        self.maps.load(wanted)
+
+    def _of(self, author: str) -> tuple[Map, Map]:
+        found = self._known.get(author)
+        if found is None:
+            name = name_of(author)
+            found = self._known[author] = (self.maps.of(f"f{name}"), self.maps.of(f"u{name}"))
+        return found
 
 
-def _urls(author: str) -> str:
-    return f"u{name_of(author)}"
-
-
-def _take_tweets(tweets: Sequence[Tweet], rows: Rows[Tweeted], maps: Maps) -> dict[tuple[str, str], int]:
+def _take_tweets(
+    tweets: Iterable[tuple[str, Tweet]], known: dict[str, Tweeted], rows: Rows[Tweeted], authors: _Authors
+) -> dict[tuple[str, str], int]:
     """Note the tweets. Returns the authors' URLs concerned, with how many tweets each had before."""
-    keys = [name_of(tweet["author"], tweet["id"]) for tweet in tweets]
-    known: dict[str, Tweeted] = dict(rows.get_many(dict.fromkeys(keys))) if keys else {}
-    links = [(tweet["author"], tweet["url"]) for tweet in tweets]
-    links += [(row["author"], row["url"]) for row in known.values()]
-    maps.load([(_urls(author), url) for author, url in links if url is not None])
     changed: dict[tuple[str, str], int] = {}
 
     def count(author: str, url: str, by: int) -> None:
-        now = maps.get(_urls(author), url) or 0
+        urls = authors.urls(author)
+        now = urls.get(url) or 0
         changed.setdefault((author, url), now)
-        maps.put(_urls(author), url, now + by or None)
+        urls.put(url, now + by or None)
 
-    for key, tweet in zip(keys, tweets, strict=True):
+    for key, tweet in tweets:
         old, url = known.get(key), tweet["url"]
         if old is not None and (url is not None or old["url"] is None):
             continue  # the same again, or deleted before
@@ -111,52 +151,53 @@ def _take_tweets(tweets: Sequence[Tweet], rows: Rows[Tweeted], maps: Maps) -> di
     return changed
 
 
-def _take_follows(follows: Sequence[Follow], maps: Maps) -> dict[str, list[str]]:
-    """Note who follows whom. Returns those who begin or cease to, by author."""
-    maps.load([(_followers(follow["author"]), follow["follower"]) for follow in follows])
-    changed: dict[str, dict[str, None]] = {}
+def _latest(follows: Iterable[Follow]) -> dict[str, dict[str, int]]:
+    """Of each author and follower the last event's number, as the map of followers has it."""
+    found: dict[str, dict[str, int]] = {}
     for follow in follows:
-        author, follower = follow["author"], follow["follower"]
-        old = maps.get(_followers(author), follower)
-        new = 2 * follow["at"] + follow["follows"]
-        if old is not None and old >= new:
-            continue  # it came late
-        maps.put(_followers(author), follower, new)
-        if ((old or 0) ^ new) & 1:
-            changed.setdefault(author, {})[follower] = None
-    return {author: list(names) for author, names in changed.items()}
+        numbers = found.setdefault(follow["author"], {})
+        name, number = follow["follower"], 2 * follow["at"] + follow["follows"]
+        if number >= numbers.get(name, 0):
+            numbers[name] = number
+    return found
 
 
-def _tell(tasks: Sequence[Task], maps: Maps, told: Told, cost_max: int) -> None:
+def _take_follows(latest: Mapping[str, Mapping[str, int]], authors: _Authors) -> dict[str, list[str]]:
+    """Note who follows whom. Returns those who begin or cease to, by author."""
+    changed: dict[str, list[str]] = {}
+    for author, numbers in latest.items():
+        followers = authors.followers(author)
+        for name, number in numbers.items():
+            old = followers.get(name) or 0
+            if number > old:  # else it came late
+                followers.put(name, number)
+                if (old ^ number) & 1:
+                    changed.setdefault(author, []).append(name)
+    return changed
+
+
+def _tell(tasks: Sequence[Task], authors: _Authors, told: Told, cost_max: int) -> None:
     """Do what there is to be done, as far as it may cost; small tasks are not kept waiting by large ones."""
-    maps.load_first(_urls(author) if task["url"] is None else _followers(author) for author, task in tasks)
-    names: list[tuple[str, str]] = []
-    for author, task in tasks:
-        if len(names) >= cost_max:
-            break  # these are not come to in this batch, or have to be read by themselves
-        names += [(_followers(author), name) for name in task["followers"]]
-    maps.load(names)
     left = cost_max
     for done, (author, task) in enumerate(tasks):
         if left <= 0:
             told.tasks.append((author, task))
             continue
         share = max(CHUNK_NAMES_MAX, left // (len(tasks) - done))
-        of_url = task["url"] is not None
         before = len(told.facts)
-        cursor = (_tell_url if of_url else _tell_followers)(author, task, maps, told, share)
+        cursor = (_tell_followers if task["url"] is None else _tell_url)(author, task, authors, told, share)
         left -= sum(FACT_COST + len(fact["added"]) + len(fact["removed"]) for _, fact in told.facts[before:])
         if cursor is not None:
             rest = ReachWork(url=task["url"], followers=task["followers"], cursor=cursor)
             told.tasks.append((author, rest))
 
 
-def _tell_url(author: str, task: ReachWork, maps: Maps, told: Told, share: int) -> str | None:
+def _tell_url(author: str, task: ReachWork, authors: _Authors, told: Told, share: int) -> str | None:
     """Tell one URL of followers; those who ceased to follow too, whom an earlier task may not have come to."""
     url = task["url"]
     assert url is not None
-    tweets = maps.get(_urls(author), url) or 0
-    entries, cursor = maps.scan(_followers(author), task["cursor"], share)
+    tweets = authors.urls(author).get(url) or 0
+    entries, cursor = authors.followers(author).scan(task["cursor"], share)
     for n in range(0, max(1, len(entries)), CHUNK_NAMES_MAX):
         chunk = entries[n : n + CHUNK_NAMES_MAX]
         added = [name for name, number in chunk if number & 1 and tweets]
@@ -165,15 +206,18 @@ def _tell_url(author: str, task: ReachWork, maps: Maps, told: Told, share: int) 
     return cursor
 
 
-def _tell_followers(author: str, task: ReachWork, maps: Maps, told: Told, share: int) -> str | None:
+def _tell_followers(author: str, task: ReachWork, authors: _Authors, told: Told, share: int) -> str | None:
     """Tell URLs of some followers. URLs that are not tweeted any more are left to the tasks of their own."""
     names = task["followers"]
-    maps.load([(_followers(author), name) for name in names])
-    follows = {name: (maps.get(_followers(author), name) or 0) & 1 for name in names}
-    added = [name for name in names if follows[name]]
-    removed = [name for name in names if not follows[name]]
     urls = max(1, share // (FACT_COST + len(names)))
-    entries, cursor = maps.scan(_urls(author), task["cursor"], urls)
-    for url, tweets in entries:
-        told.facts.append((url, ReachFact(author=author, tweets=tweets, added=added, removed=removed)))
+    entries, cursor = authors.urls(author).scan(task["cursor"], urls)
+    if entries:
+        followers = authors.followers(author)
+        authors.maps.load([(followers, names)])
+        now = [(name, (followers.get(name) or 0) & 1) for name in names]
+        added = [name for name, yes in now if yes]
+        removed = [name for name, yes in now if not yes]
+        for url, tweets in entries:
+            fact = ReachFact(author=author, tweets=tweets, added=added, removed=removed)
+            told.facts.append((url, fact))
     return cursor

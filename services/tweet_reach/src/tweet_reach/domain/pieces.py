@@ -7,12 +7,11 @@ same names are cut alike. Rows are never joined again.
 
 from collections.abc import Iterable, Mapping
 from hashlib import blake2b
-from typing import Final, Protocol, TypeVar
-
-from contracts.records import ReachPiece
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 R = TypeVar("R")
-Leaf = dict[str, int]
+Piece: TypeAlias = dict[str, int]
+"""Numbers by name; empty: it is split, and the entries are in the sixteen rows with one digit more."""
 
 ENTRIES_MAX: Final = 256
 CHARACTERS_MAX: Final = 16_384
@@ -35,61 +34,47 @@ class Rows(Protocol[R]):
 
 def name_of(*parts: str) -> str:
     """A short name for what may be long, the same everywhere: 128 bits of a hash, in hexadecimal digits."""
-    hashed = blake2b(digest_size=16)
-    for part in parts:
-        data = part.encode()
-        hashed.update(len(data).to_bytes(4))
-        hashed.update(data)
-    return hashed.hexdigest()
+    encoded = [part.encode() for part in parts]
+    whole = b"".join([len(data).to_bytes(4) + data for data in encoded])
+    return blake2b(whole, digest_size=16).hexdigest()
 
 
-class Maps:
-    """The maps that one batch works on. What it has changed is written by `save`.
+class Map:
+    """One of `Maps`, as far as a batch knows it."""
 
-    Args:
-        rows: where the maps are; the name of a map has no slash.
-    """
-
-    def __init__(self, rows: Rows[ReachPiece]) -> None:
-        self._rows = rows
-        self._leaves: dict[str, Leaf | None] = {}  # by the row's key; None: it is split
+    def __init__(self, name: str, maps: "Maps") -> None:
+        self._name = name
+        self._maps = maps
+        # By the digits that their names' hashes begin with, "" for the first row; None: it is split.
+        self._leaves: dict[str, Piece | None] = {}
         self._changed: set[str] = set()
-        self._places: dict[str, str] = {}
 
-    def load(self, wanted: Iterable[tuple[str, str]]) -> None:
-        """Read the rows of these names of these maps together: one round trip for each level of the deepest one."""
-        waiting = [(name_of_map, self._place(name)) for name_of_map, name in wanted]
-        depth = 0
-        while waiting:
-            keys = [f"{name_of_map}/{place[:depth]}" for name_of_map, place in waiting]
-            self._fetch(keys)
-            waiting = [one for one, key in zip(waiting, keys, strict=True) if self._leaves[key] is None]
-            depth += 1
-
-    def load_first(self, maps: Iterable[str]) -> None:
-        """Read the first row of each of these maps together: of a small map, all."""
-        self._fetch([f"{name_of_map}/" for name_of_map in maps])
-
-    def get(self, name_of_map: str, name: str) -> int | None:
+    def get(self, name: str) -> int | None:
         """The number of a name; None: it is not in the map."""
-        return self._leaf(name_of_map, name)[1].get(name)
+        first = self._leaves.get("")
+        return (first if first is not None else self._leaf(name)[1]).get(name)
 
-    def put(self, name_of_map: str, name: str, number: int | None) -> None:
+    def put(self, name: str, number: int | None) -> None:
         """Set it; None takes the name out of the map."""
-        key, leaf = self._leaf(name_of_map, name)
+        prefix, leaf = self._leaf(name)
         if number is None:
             if leaf.pop(name, None) is None:
                 return
         else:
             leaf[name] = number
-        self._changed.add(key)
+        self._changed.add(prefix)
 
-    def scan(self, name_of_map: str, begin: str, names: int) -> tuple[list[tuple[str, int]], str | None]:
+    @property
+    def empty(self) -> bool:
+        """Whether it never had entries, or has lost them before it was split."""
+        return self._known("") == {}
+
+    def scan(self, begin: str, names: int) -> tuple[list[tuple[str, int]], str | None]:
         """Entries in the order of their rows.
 
         Args:
-            name_of_map: which map. What was put is to be saved before.
-            begin: "" at the first time, later the cursor that the call before has returned.
+            begin: "" at the first time, later the cursor that the call before has returned. What was put is to be
+                saved before.
             names: end after the row with which there are so many, at most one row more.
 
         Returns:
@@ -99,16 +84,15 @@ class Maps:
         todo = [""]
         while todo:
             look, rest = todo[:_LOOK], todo[_LOOK:]
-            self._fetch([f"{name_of_map}/{prefix}" for prefix in look])
+            unknown = [(self, prefix) for prefix in look if prefix not in self._leaves]
+            if unknown:
+                self._maps.fetch(unknown)
             later: list[str] = []
             for prefix in look:
-                leaf = self._leaves[f"{name_of_map}/{prefix}"]
+                leaf = self._leaves[prefix]
                 if leaf is None:
-                    later += [
-                        prefix + digit
-                        for digit in _DIGITS
-                        if (prefix + digit).ljust(_HASH_DIGITS, "f") >= begin
-                    ]
+                    parts = [prefix + digit for digit in _DIGITS]
+                    later += [part for part in parts if part.ljust(_HASH_DIGITS, "f") >= begin]
                 elif later:
                     later.append(prefix)  # what comes before it is not read yet
                 else:
@@ -118,60 +102,131 @@ class Maps:
             todo = later + rest
         return entries, None
 
-    def save(self) -> None:
-        """Write the rows that were changed, split where they are too large."""
+    # ---- for `Maps` -------------------------------------------------------------------------------------------------
+
+    def knows(self, prefix: str) -> bool:
+        return prefix in self._leaves
+
+    def key(self, prefix: str) -> str:
+        """Of the row."""
+        return f"{self._name}/{prefix}"
+
+    def take(self, prefix: str, piece: Piece | None) -> None:
+        """A row as it is in the store; None: it is not there."""
+        self._leaves[prefix] = {} if piece is None else piece or None
+
+    def below(self, prefix: str, names: Iterable[str]) -> dict[str, list[str]]:
+        """Which of these names, all with this prefix, are further down, by the prefix of the next row."""
+        found: dict[str, list[str]] = {}
+        if self._leaves[prefix] is None:
+            digits, place = len(prefix) + 1, self._maps.place
+            for name in names:
+                found.setdefault(place(name)[:digits], []).append(name)
+        return found
+
+    def changed(self) -> tuple[dict[str, Piece], list[str]]:
+        """Rows to be written, split where they are too large, and those to be deleted; only once."""
+        rows: dict[str, Piece] = {}
         gone: list[str] = []
-        for key in sorted(self._changed):
-            leaf = self._leaves[key]
+        for prefix in sorted(self._changed):
+            leaf = self._leaves[prefix]
             assert leaf is not None
             if leaf:
-                self._write(key, leaf)
+                self._cut(prefix, leaf, rows)
             else:
-                gone.append(key)
-        if gone:
-            self._rows.delete_many(gone)
+                gone.append(self.key(prefix))
         self._changed.clear()
+        return rows, gone
 
-    def _write(self, key: str, leaf: Leaf) -> None:
+    def _cut(self, prefix: str, leaf: Piece, rows: dict[str, Piece]) -> None:
         if len(leaf) <= 1 or (len(leaf) <= ENTRIES_MAX and sum(map(len, leaf)) <= CHARACTERS_MAX):
-            self._rows.put(key, ReachPiece(split=False, names=list(leaf), numbers=list(leaf.values())))
+            rows[self.key(prefix)] = leaf
             return
-        depth = len(key) - key.rindex("/") - 1
+        depth = len(prefix)
         assert depth < _HASH_DIGITS, "more equal hashes than a row holds names"
-        parts: dict[str, Leaf] = {digit: {} for digit in _DIGITS}
+        parts: dict[str, Piece] = {digit: {} for digit in _DIGITS}
+        place = self._maps.place
         for name, number in leaf.items():
-            parts[self._place(name)[depth]][name] = number
-        self._leaves[key] = None
-        self._rows.put(key, ReachPiece(split=True, names=[], numbers=[]))
+            parts[place(name)[depth]][name] = number
+        self._leaves[prefix] = None
+        rows[self.key(prefix)] = {}
         for digit, part in parts.items():
-            self._leaves[key + digit] = part
+            self._leaves[prefix + digit] = part
             if part:
-                self._write(key + digit, part)
+                self._cut(prefix + digit, part, rows)
 
-    def _leaf(self, name_of_map: str, name: str) -> tuple[str, Leaf]:
-        key, place = f"{name_of_map}/", self._place(name)
-        for digit in place:
-            if key not in self._leaves:
-                self._fetch([key])
-            leaf = self._leaves[key]
+    def _leaf(self, name: str) -> tuple[str, Piece]:
+        leaf = self._known("")
+        if leaf is not None:
+            return "", leaf
+        place = self._maps.place(name)
+        for digits in range(1, _HASH_DIGITS + 1):
+            prefix = place[:digits]
+            leaf = self._known(prefix)
             if leaf is not None:
-                return key, leaf
-            key += digit
+                return prefix, leaf
         raise AssertionError("a row was split beyond the last digit")
 
-    def _fetch(self, keys: Iterable[str]) -> None:
-        missing = [key for key in dict.fromkeys(keys) if key not in self._leaves]
-        found = self._rows.get_many(missing) if missing else {}
-        for key in missing:
-            piece = found.get(key)
-            if piece is None:
-                self._leaves[key] = {}
-            elif piece["split"]:
-                self._leaves[key] = None
-            else:
-                self._leaves[key] = dict(zip(piece["names"], piece["numbers"], strict=True))
+    def _known(self, prefix: str) -> Piece | None:
+        try:
+            return self._leaves[prefix]
+        except KeyError:
+            self._maps.fetch([(self, prefix)])
+            return self._leaves[prefix]
 
-    def _place(self, name: str) -> str:
+
+class Maps:
+    """The maps that one batch works on. What it has changed is written by `save`.
+
+    Args:
+        rows: where the maps are; the name of a map has no slash.
+    """
+
+    def __init__(self, rows: Rows[Piece]) -> None:
+        self._rows = rows
+        self._maps: dict[str, Map] = {}
+        self._places: dict[str, str] = {}
+
+    def of(self, name_of_map: str) -> Map:
+        found = self._maps.get(name_of_map)
+        if found is None:
+            found = self._maps[name_of_map] = Map(name_of_map, self)
+        return found
+
+    def load(self, wanted: Iterable[tuple[Map, Iterable[str]]]) -> None:
+        """Read the rows of these names of these maps together: one round trip for each level of the deepest one."""
+        waiting = [(each, "", names) for each, names in wanted]
+        while waiting:
+            self.fetch([(each, prefix) for each, prefix, _ in waiting])
+            waiting = [
+                (each, longer, part)
+                for each, prefix, names in waiting
+                for longer, part in each.below(prefix, names).items()
+            ]
+
+    def save(self) -> None:
+        """Write the rows that were changed."""
+        gone: list[str] = []
+        for each in self._maps.values():
+            rows, emptied = each.changed()
+            for key, piece in rows.items():
+                self._rows.put(key, piece)
+            gone += emptied
+        if gone:
+            self._rows.delete_many(gone)
+
+    # ---- for `Map` --------------------------------------------------------------------------------------------------
+
+    def fetch(self, wanted: Iterable[tuple[Map, str]]) -> None:
+        """Read rows that are not known yet, in one round trip."""
+        missing = {each.key(prefix): (each, prefix) for each, prefix in wanted if not each.knows(prefix)}
+        if missing:
+            found = self._rows.get_many(missing)
+            for key, (each, prefix) in missing.items():
+                each.take(prefix, found.get(key))
+
+    def place(self, name: str) -> str:
+        """The name's hash, in hexadecimal digits."""
         place = self._places.get(name)
         if place is None:
             place = self._places[name] = blake2b(name.encode(), digest_size=_HASH_DIGITS // 2).hexdigest()

@@ -1,11 +1,11 @@
 """The second stage, keyed by URL: which authors bring which followers, and so how many distinct ones there are."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from contracts.records import Reach, ReachAuthor, ReachFact, ReachPiece, ReachRebuild, ReachState
-from tweet_reach.domain.pieces import Maps, Rows, name_of
+from contracts.records import Reach, ReachAuthor, ReachFact, ReachRebuild, ReachState
+from tweet_reach.domain.pieces import Map, Maps, Piece, Rows, name_of
 from tweet_reach.domain.sketch import Sketch
 
 LISTED_MAX: Final = 100
@@ -26,7 +26,7 @@ class ReachRows:
     """
 
     states: Rows[ReachState]
-    pieces: Rows[ReachPiece]
+    pieces: Rows[Piece]
 
 
 @dataclass
@@ -70,8 +70,8 @@ def fold_reaches(
     names = {url: name_of(url) for url in urls}
     known = rows.states.get_many(list(names.values())) if names else {}
     maps, done = Maps(rows.pieces), Reached()
-    _load(said, maps)
-    states = {url: _Url(url, known.get(names[url]), maps) for url in urls}
+    states = {url: _Url(url, names[url], known.get(names[url]), maps) for url in urls}
+    maps.load(wanted for url, authors in said.items() for wanted in states[url].wanted(authors))
     for url, authors in said.items():
         states[url].take(authors)
     maps.save()
@@ -91,24 +91,13 @@ def fold_reaches(
     return done
 
 
-def _load(said: Mapping[str, Mapping[str, _Said]], maps: Maps) -> None:
-    wanted: list[tuple[str, str]] = []
-    for url, authors in said.items():
-        name = name_of(url)
-        for author, one in authors.items():
-            wanted += [(f"t{name}", author), (f"b{name}", author)]
-            pairs = f"p{name_of(url, author)}"
-            wanted += [(pairs, follower) for follower in one.brings]
-            wanted += [(f"c{name}", follower) for follower in one.brings]
-    maps.load(wanted)
-
-
 class _Url:
     """One URL within a batch."""
 
-    def __init__(self, url: str, known: ReachState | None, maps: Maps) -> None:
-        self._name = name_of(url)
+    def __init__(self, url: str, name: str, known: ReachState | None, maps: Maps) -> None:
+        self._name = name
         self._maps = maps
+        self._tweets, self._brought, self._counts = (maps.of(f"{kind}{name}") for kind in "tbc")
         self._before = known
         state: ReachState = known or ReachState(
             url=url,
@@ -127,36 +116,55 @@ class _Url:
         self._sketch = Sketch(state["sketch"])
         self._next = None if state["next_sketch"] is None else Sketch(state["next_sketch"])
 
+    def wanted(self, authors: Mapping[str, _Said]) -> Iterator[tuple[Map, Iterable[str]]]:
+        """What `take` looks at."""
+        yield self._tweets, authors
+        yield self._brought, authors
+        for author, one in authors.items():
+            yield self._pairs(author), one.brings
+            yield self._counts, one.brings
+
     def take(self, authors: Mapping[str, _Said]) -> None:
         brought: dict[str, int] = {}
         for author, one in authors.items():
             self._count_tweets(author, one.tweets)
-            changed = sum(
-                self._brings(f"p{name_of(self.state['url'], author)}", follower, yes)
-                for follower, yes in one.brings.items()
-            )
+            changed = self._count_followers(self._pairs(author), one.brings)
             if changed:
-                before = self._maps.get(f"b{self._name}", author) or 0
+                before = self._brought.get(author) or 0
                 brought[author] = now = before + changed
-                self._maps.put(f"b{self._name}", author, now or None)
+                self._brought.put(author, now or None)
                 self.state["bringing"] += (now > 0) - (before > 0)
         if brought:
             self._rank(brought)
 
-    def _count_tweets(self, author: str, now: int) -> None:
-        before = self._maps.get(f"t{self._name}", author) or 0
-        self._maps.put(f"t{self._name}", author, now or None)
-        self.state["tweets"] += now - before
-        self.state["authors"] += (now > 0) - (before > 0)
+    def _pairs(self, author: str) -> Map:
+        """Whom the author brings."""
+        return self._maps.of(f"p{name_of(self.state['url'], author)}")
 
-    def _brings(self, pairs: str, follower: str, yes: bool) -> int:  # noqa: FBT001 the word of a fact
-        """Note whether an author brings a follower. Returns by how much that changes what the author brings."""
-        if (self._maps.get(pairs, follower) is not None) == yes:
-            return 0
-        self._maps.put(pairs, follower, 1 if yes else None)
-        before = self._maps.get(f"c{self._name}", follower) or 0
-        now = before + (1 if yes else -1)
-        self._maps.put(f"c{self._name}", follower, now or None)
+    def _count_tweets(self, author: str, now: int) -> None:
+        before = self._tweets.get(author) or 0
+        if now != before:
+            self._tweets.put(author, now or None)
+            self.state["tweets"] += now - before
+            self.state["authors"] += (now > 0) - (before > 0)
+
+    def _count_followers(self, pairs: Map, brings: Mapping[str, bool]) -> int:
+        """Note whom an author brings. Returns by how many that are more than before."""
+        changed = 0
+        for follower, yes in brings.items():
+            if (pairs.get(follower) is not None) == yes:
+                continue
+            pairs.put(follower, 1 if yes else None)
+            by = 1 if yes else -1
+            changed += by
+            self._count(follower, by)
+        return changed
+
+    def _count(self, follower: str, by: int) -> None:
+        """One author more or less brings the follower."""
+        before = self._counts.get(follower) or 0
+        now = before + by
+        self._counts.put(follower, now or None)
         if now == 0:
             self.state["reach"] -= 1
             self.state["forgotten"] += 1
@@ -165,7 +173,6 @@ class _Url:
             self._sketch.add(follower)
             if self._next is not None:
                 self._next.add(follower)
-        return now - before
 
     def _rank(self, brought: Mapping[str, int]) -> None:
         numbers = {one["author"]: one["followers"] for one in self.state["listed"]}
@@ -190,7 +197,7 @@ class _Url:
         """Add users to the new sketch. Returns where to go on, None: nowhere; and how many were added."""
         if self._next is None or cursor != self.state["next_cursor"]:
             return None, 0  # of a rebuild that is over: a record that came twice
-        entries, rest = self._maps.scan(f"c{self._name}", cursor, names)
+        entries, rest = self._counts.scan(cursor, names)
         for follower, _ in entries:
             self._next.add(follower)
         if rest is not None:
