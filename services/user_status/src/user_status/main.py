@@ -3,10 +3,8 @@
 import sys
 from typing import Final
 
-import typer
-
 from servicekit import options, serving
-from servicekit.load import Load
+from servicekit.command_line import CommandLine
 from servicekit.options import FailFast
 from servicekit.runtime import Program, Runtime
 from user_status import commands, topics
@@ -21,35 +19,22 @@ ENVIRONMENT: Final = (
 )
 PROGRAM: Final = Program("user-status", StatusSettings, topics.UPDATES.name)
 
-app = typer.Typer(
-    help="Keeps what users say they are doing, joined with their clicks: four services and a load generator.",
-    epilog=ENVIRONMENT,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
+LINE: Final = CommandLine(
+    PROGRAM,
+    "Keeps what users say they are doing, joined with their clicks: four services and a load generator.",
+    ENVIRONMENT,
 )
+app: Final = LINE.app
 
 
-@app.command(epilog=ENVIRONMENT)
-def emitter(*, fail_fast: FailFast = False) -> None:
-    """Take statuses by REST (PUT /users/{user}/status) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."""
-    sys.exit(PROGRAM.run(commands.serve_emitter, fail_fast=fail_fast))
-
-
-@app.command(epilog=ENVIRONMENT)
-def load(
-    rate: options.Rate = 1000.0,
-    keys: options.Keys = 1000,
-    skew: options.Skew = 0.0,
-    count: options.Count = None,
-    seconds: options.Seconds = None,
-    seed: options.Seed = 1,
-    *,
-    fail_fast: FailFast = False,
-) -> None:
-    """Write made-up statuses to Kafka and report the rate that was acknowledged."""
-    wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
-    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, wanted), fail_fast=fail_fast))
+LINE.add(
+    "emitter",
+    "Take statuses by REST (PUT /users/{user}/status) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
+    commands.serve_emitter,
+)
+LINE.add_load(
+    "Write made-up statuses to Kafka and report the rate that was acknowledged.", commands.send_load
+)
 
 
 @app.command(epilog=ENVIRONMENT)
@@ -67,16 +52,14 @@ def processor(
     sys.exit(PROGRAM.run(work, fail_fast=fail_fast))
 
 
-@app.command(epilog=ENVIRONMENT)
-def view(*, fail_fast: FailFast = False) -> None:
-    """Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."""
-    sys.exit(PROGRAM.run(commands.serve_view, fail_fast=fail_fast))
-
-
-@app.command(epilog=ENVIRONMENT)
-def query(*, fail_fast: FailFast = False) -> None:
-    """Answer REST from local copies of the tables of statuses and clicks, on STREAMTABLE_HTTP_ADDRESS."""
-    sys.exit(PROGRAM.run(commands.serve_query, fail_fast=fail_fast))
+LINE.add(
+    "view", "Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS.", commands.serve_view
+)
+LINE.add(
+    "query",
+    "Answer REST from local copies of the tables of statuses and clicks, on STREAMTABLE_HTTP_ADDRESS.",
+    commands.serve_query,
+)
 
 
 def main() -> None:
