@@ -86,16 +86,19 @@ class SparkRows:
             program.end()
         self._peaks.append(program.rss_mb)
         for found in program.results:
-            _same(f"clicks from {found['name']}", found["clicks"], clicks.records)
+            _same(f"clicks from {found['name']}", found["clicks"], found["records"])
         suffix = "" if cores == CORES else "_1_core"
         rates = [
-            _rate(f"spark_count_{found['name']}{suffix}", clicks.records, found["seconds"], program)
+            replace(
+                _rate(f"spark_count_{found['name']}{suffix}", found["records"], found["seconds"], program),
+                cpu_seconds=found["cpu_seconds"],
+            )
             for found in program.results
         ]
         shuffles = [
             Figure(
                 f"spark_count_{found['name']}_shuffle",
-                found["shuffle_bytes"] / clicks.records,
+                found["shuffle_bytes"] / found["records"],
                 "bytes/record",
             )
             for found in program.results

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
+from tests.bench.family import processes, together
 from tests.bench.job import Job
 from tests.bench.programs.marks import tell
 
@@ -21,6 +22,8 @@ TABLE = TABLES["click-count"]
 INPUT = "user-clicks"
 WARM_PART = 5
 """Java is warm after this part of the records."""
+CORES = 2
+"""With so many all records are counted; with fewer, a part of them, or it would take as much longer."""
 
 
 def from_kafka(spark: SparkSession, job: Job, ends: Offsets) -> DataFrame:
@@ -37,14 +40,25 @@ def from_silver(spark: SparkSession, job: Job) -> DataFrame:
     return clicks.per_user(silver).agg(fn.sum("clicks").alias("clicks"))
 
 
-def measured(name: str, spark: SparkSession, make: Callable[[], DataFrame]) -> None:
-    """Tell the answer, when it was asked for and when it came, and what was shuffled for it."""
-    before = shuffled(spark)
-    began = time.time()
+def measured(name: str, spark: SparkSession, records: int, make: Callable[[], DataFrame]) -> None:
+    """Tell the answer, how long it took, in seconds and CPU seconds, and what was shuffled for it."""
+    shuffle_bytes, cpu, began = shuffled(spark), spent(), time.time()
     total = make().collect()[0]["clicks"]
-    ended = time.time()
-    shuffle_bytes = shuffled(spark) - before
-    tell({"name": name, "clicks": total, "seconds": ended - began, "shuffle_bytes": shuffle_bytes})
+    tell(
+        {
+            "name": name,
+            "records": records,
+            "clicks": total,
+            "seconds": time.time() - began,
+            "cpu_seconds": spent() - cpu,
+            "shuffle_bytes": shuffled(spark) - shuffle_bytes,
+        }
+    )
+
+
+def spent() -> float:
+    """CPU seconds of this process and of those that it has started, Java first of all."""
+    return together(os.getpid(), processes()).cpu
 
 
 def shuffled(spark: SparkSession) -> int:
@@ -62,11 +76,12 @@ def main() -> None:
     spark = connect("bench", Local(cores=job.clients))
     with Cluster(job.broker) as cluster:
         ends = cluster.ends({job.topic: job.partitions})[job.topic]
-    fewer = {number: end // WARM_PART for number, end in ends.items()}
-    from_kafka(spark, job, fewer).collect()
-    measured("kafka", spark, lambda: from_kafka(spark, job, ends))
+    few = {number: end // WARM_PART for number, end in ends.items()}
+    ends = {number: end * job.clients // CORES for number, end in ends.items()}
+    from_kafka(spark, job, few).collect()
+    measured("kafka", spark, sum(ends.values()), lambda: from_kafka(spark, job, ends))
     from_silver(spark, job).collect()
-    measured("silver", spark, lambda: from_silver(spark, job))
+    measured("silver", spark, job.records, lambda: from_silver(spark, job))
     spark.stop()
 
 

@@ -7,7 +7,7 @@ follows from the load.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamtable_cli.errors import Refused
 
@@ -253,7 +253,7 @@ def estimate(load: Load, measured: Measured) -> Estimate:
         limits=(),
     )
     limits = sorted(_limits(load, measured, found), key=lambda limit: -limit.used)
-    return Estimate(**{**vars(found), "limits": tuple(limits)})
+    return replace(found, limits=tuple(limits))
 
 
 def _caught_up(stood_s: float, records_s: float, most: float) -> float:
@@ -290,8 +290,8 @@ def _limits(load: Load, measured: Measured, found: Estimate) -> Iterator[Limit]:
         f"{found.process_gb:,.1f} GB of {load.disk_gb:,.0f} GB",
         "no standby: each keeps the whole table" if load.standby else "more processes",
     )
-    share_mb_s = found.brokers_out_mb_s / found.processes if load.standby else 0.0
-    read = (load.records_s * (load.record_bytes + FRAME_BYTES) / 1e6) / found.processes + share_mb_s
+    read = load.records_s * (load.record_bytes + FRAME_BYTES) / 1e6 / found.processes
+    read += found.changelog_mb_s if load.standby else 0.0
     yield Limit(
         "network of a process",
         read / load.network_mb_s,
