@@ -70,7 +70,8 @@ def test_what_a_rebuild_writes_has_the_topics_that_its_group_would_have() -> Non
     everybody = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())
     assert declared["defaults"] == everybody["defaults"]
     for name, group in declared["groups"].items():
-        assert group == everybody["groups"][name.removesuffix("-v2")]
+        other = everybody["groups"][name.removesuffix("-v2")]
+        assert group == {what: other[what] for what in ("inputs", "joins") if what in other}
 
 
 @pytest.fixture(scope="module")
