@@ -34,3 +34,9 @@ def cli(broker: Broker) -> Cli:
 @pytest.fixture
 def world(broker: Broker, topics: Topics, tmp_path: Path) -> World:
     return World(broker.bootstrap_servers, topics, tmp_path)
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder where no topics are declared and no schemas lie."""
+    monkeypatch.chdir(tmp_path)

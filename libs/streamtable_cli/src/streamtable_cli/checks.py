@@ -96,7 +96,8 @@ def group(session: Session, admin: KafkaAdmin, name: str) -> Iterator[Finding]:
         behind = lag_of(standings_of(session, admin, found))
         fact = f"{found.state}, {count(len(found.members), 'member')}, lag {behind}"
         if not found.members:
-            yield warning(subject, fact, "no process of it is running: start it, if it is to run")
+            found_so = problem if behind else warning
+            yield found_so(subject, fact, "no process of it is running: start it, if it is to run")
         else:
             yield ok(subject, fact)
     yield from dead_letters(session, admin, name)

@@ -1,7 +1,8 @@
 """`streamtable doctor`: whether a deployment is well, and what to do where it is not."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,15 +12,19 @@ from rich.text import Text
 from streamtable import Group
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
-from streamtable_cli import checks, reach
+from streamtable_cli import access, checks, growth, processes, reach, replicas
 from streamtable_cli.declared import load
+from streamtable_cli.decode import Decoder, decoder_of
 from streamtable_cli.findings import Finding, Level, problem
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, show_json, show_table
 from streamtable_cli.session import Session, session_of
 
 DECLARED = Path("infra/topics.yaml")
+SCHEMAS = Path("proto/avro")
 CONNECT_S = 2.0
+OVER_S = 10.0
+"""Between the two looks: longer than batches take, so that something that works has committed in between."""
 _COLOURS = {Level.OK: "green", Level.WARNING: "yellow", Level.PROBLEM: "bold red"}
 
 
@@ -36,21 +41,45 @@ def doctor(
     group: Annotated[
         list[str] | None, typer.Option(metavar="GROUP", help="A group to look at, by name; may be repeated.")
     ] = None,
+    status_topic: Annotated[
+        str,
+        typer.Option(
+            metavar="TOPIC",
+            envvar="SERVICEKIT_STATUS_TOPIC",
+            help="Where processes tell of themselves.",
+        ),
+    ] = "streamtable-status",
+    schemas: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", help=f"With the schema of what they tell; {SCHEMAS} if that is there."
+        ),
+    ] = None,
+    over: Annotated[
+        float,
+        typer.Option(
+            metavar="SECONDS", min=0, help="Where records wait: how long to watch them; 0: not at all."
+        ),
+    ] = OVER_S,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a deployment from here: brokers, topics, groups, disk and clock. It changes nothing.
+    """Look at a deployment from here: brokers, topics, groups, processes, disk and clocks. It changes nothing.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
-    dead-letter topic.
+    dead-letter topic. What is found is explained: whose the partition is that falls behind, which process was killed.
     """
-    session = session_of(ctx)
     graphs = [load_group(spec) for spec in graph or ()]
-    if file is None and DECLARED.exists():
-        file = DECLARED
-    names = dict.fromkeys([each.name for each in graphs] + list(group or ()))
-    if file is not None:
-        names |= dict.fromkeys(load(file).groups)
-    findings = list(_examine(session, file, graphs, list(names)))
+    file = file or (DECLARED if DECLARED.exists() else None)
+    names = [*(each.name for each in graphs), *(group or ()), *(load(file).groups if file else ())]
+    asked = _Asked(
+        file=file,
+        graphs=graphs,
+        groups=list(dict.fromkeys(names)),
+        status_topic=status_topic,
+        decoder=decoder_of(schemas or (SCHEMAS if SCHEMAS.exists() else None)),
+        over=over,
+    )
+    findings = list(_examine(session_of(ctx), asked))
     if as_json:
         show_json([asdict(each) for each in findings])
     else:
@@ -65,19 +94,29 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _examine(
-    session: Session, file: Path | None, graphs: Iterable[Group[Any, Any]], names: list[str]
-) -> Iterator[Finding]:
+@dataclass(frozen=True)
+class _Asked:
+    """What is to be looked at; without groups, all that have a dead-letter topic."""
+
+    file: Path | None
+    graphs: list[Group[Any, Any]]
+    groups: list[str]
+    status_topic: str
+    decoder: Decoder
+    over: float
+
+
+def _examine(session: Session, asked: _Asked) -> Iterator[Finding]:
     settings = session.settings
     yield from checks.state_dir(settings.state_dir)
     admin = session.kafka.admin()
     try:
         try:
             brokers = admin.brokers()
-        except RetryLater:
-            yield from reach.bootstrap(settings.bootstrap_servers, CONNECT_S)
+        except RetryLater as error:
+            yield from reach.bootstrap(settings.bootstrap_servers, CONNECT_S, str(error))
             return
-        yield from _with_admin(session, admin, brokers, file, graphs, names)
+        yield from _with_admin(session, admin, brokers, asked)
     finally:
         admin.close()
 
@@ -86,24 +125,33 @@ def _with_admin(
     session: Session,
     admin: KafkaAdmin,
     brokers: list[BrokerAddress],
-    file: Path | None,
-    graphs: Iterable[Group[Any, Any]],
-    names: list[str],
+    asked: _Asked,
 ) -> Iterator[Finding]:
     reached = list(reach.advertised(brokers, session.settings.bootstrap_servers, CONNECT_S))
     yield from reached
     if all(each.level is Level.PROBLEM for each in reached):
         return  # nothing else can be asked of brokers that are not where they say
-    yield from _asked("version", lambda: checks.abilities(session, brokers))
-    yield from _asked("brokers", lambda: checks.settings(admin, brokers))
-    if file is not None:
-        declared = file
-        yield from _asked("topics", lambda: checks.topics(admin, declared))
-    for each in graphs:
-        yield from _asked(f"graph {each.name}", lambda each=each: checks.graph(admin, each))  # type: ignore[misc]  # bound now
-    for name in names or _with_dead_letters(admin):
-        yield from _asked(f"group {name}", lambda name=name: checks.group(session, admin, name))  # type: ignore[misc]  # bound now
-    yield from _asked("clock", lambda: checks.clock(admin))
+    yield from _found("access", lambda: access.ourselves(session, brokers))
+    yield from _found("version", lambda: checks.abilities(session, brokers))
+    yield from _found("brokers", lambda: checks.settings(admin, brokers))
+    groups = asked.groups or _with_dead_letters(admin)
+    if (file := asked.file) is not None:
+        yield from _found("topics", lambda: checks.topics(admin, file))
+        yield from _found("users", lambda: access.users(session, admin, file))
+    yield from _found("topics", lambda: replicas.kept(admin, file, groups))
+    for each in asked.graphs:
+        yield from _found(f"graph {each.name}", lambda each=each: checks.graph(admin, each))  # type: ignore[misc]  # bound now
+    for name in groups:
+        yield from _found(f"group {name}", lambda name=name: checks.group(session, admin, name))  # type: ignore[misc]  # bound now
+    yield from _found(
+        "lag",
+        lambda: growth.watched(session, admin, groups, asked.over, time.monotonic, time.sleep),
+    )
+    now_ms = time.time_ns() // 1_000_000
+    yield from _found(
+        "processes", lambda: processes.told(session, admin, asked.status_topic, asked.decoder, now_ms)
+    )
+    yield from _found("clock", lambda: checks.clock(admin))
 
 
 def _with_dead_letters(admin: KafkaAdmin) -> list[str]:
@@ -111,7 +159,7 @@ def _with_dead_letters(admin: KafkaAdmin) -> list[str]:
     return [name.removesuffix(suffix) for name in admin.topic_partitions() if name.endswith(suffix)]
 
 
-def _asked(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
+def _found(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
     """What a check finds; that it could not be made is a finding too."""
     try:
         return list(check())

@@ -1,0 +1,68 @@
+"""Whether topics keep what they are given: changelogs that are compacted, and enough replicas in sync."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.ports import TopicDescription
+from streamtable_cli.declared import load
+from streamtable_cli.findings import Finding, ok, problem, warning
+from streamtable_cli.output import count
+
+OWN = ("table", "retry", "dead-letters", "loop", "visits")
+"""What the names of a group's own topics end with."""
+SPREAD_MIN = 3
+
+
+def kept(admin: KafkaAdmin, file: Path | None, groups: Iterable[str]) -> Iterator[Finding]:
+    """Of declared topics, and of those of groups, that are there. Raises `RetryLater`, and `ConfigurationError`."""
+    tables = {f"{group}-table" for group in groups}
+    names = {f"{group}-{what}" for group in groups for what in OWN}
+    if file is not None:
+        names |= load(file).descriptions().keys()
+    found = admin.describe(names)
+    findings = [each for topic in found.values() for each in judged(topic, changelog=topic.name in tables)]
+    yield from findings
+    if found and not findings:
+        yield ok("replicas", f"{count(len(found), 'keeps what it is', 'keep what they are')} given")
+
+
+def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
+    """Judge a topic as it was found; as a changelog if it is one."""
+    subject = f"topic {topic.name}"
+    if changelog:
+        yield from _compaction(subject, topic.config)
+    least, replicas = int(topic.config.get("min.insync.replicas") or 1), topic.replication
+    fact = f"{count(replicas, 'replica')}, min.insync.replicas {least}"
+    if least > replicas:
+        yield problem(
+            subject,
+            f"{fact}: nothing can be written to it",
+            f"set min.insync.replicas to {max(1, replicas - 1)}",
+        )
+    elif least == replicas > 1:
+        advice = f"set min.insync.replicas to {replicas - 1}"
+        yield warning(subject, f"{fact}: while one broker is away, nothing can be written to it", advice)
+    elif least == 1 and replicas >= SPREAD_MIN:
+        yield warning(
+            subject,
+            f"{fact}: an acknowledged record may be on one broker only",
+            "set min.insync.replicas to 2",
+        )
+
+
+def _compaction(subject: str, config: Mapping[str, str]) -> Iterator[Finding]:
+    policies = set(config.get("cleanup.policy", "").split(","))
+    if "compact" not in policies:
+        yield problem(
+            subject,
+            "a changelog that is not compacted: rows are lost when their records are deleted by age, or it grows for ever",
+            "set cleanup.policy to compact; where records are gone already: docs/how-to/rebuild-a-table.md",
+        )
+    elif "delete" in policies:
+        hours = int(config.get("retention.ms") or -1) / 3_600_000
+        yield problem(
+            subject,
+            f"a changelog whose rows are deleted by age, after {hours:,.0f} h without a change",
+            "set cleanup.policy to compact alone",
+        )

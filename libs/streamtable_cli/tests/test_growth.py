@@ -1,0 +1,141 @@
+"""Groups that fall behind: which partition, by how much, whose it is, and what to do."""
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
+
+from streamtable import Group, Input, Long, Persist, Stream, String
+from streamtable.kafka.admin import GroupDescription, GroupMember
+from streamtable.types import TopicPartition
+from streamtable_cli.findings import Finding, Level
+from streamtable_cli.growth import Look, Place, compared
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+MEMBERS = ("one", "two")
+
+
+def problems(ran: Any, subject: str) -> list[tuple[str, str, str]]:
+    found = [each for each in ran.json if each["subject"] == subject and each["level"] != "ok"]
+    return [(each["level"], each["fact"], each["advice"]) for each in found]
+
+
+def test_a_partition_that_stands_is_named_with_its_process(cli: Cli, world: World) -> None:
+    made = world.group(partitions=2)
+    entered, go = threading.Event(), threading.Event()
+
+    def stuck(ctx: Any, number: int) -> None:
+        entered.set()
+        go.wait(60)
+        ctx.set(number)
+
+    stream = Stream(world.topics.name("in"), String(), NUMBER)
+    group = Group(made.name, Input(stream, stuck), Persist(Long()))
+    with world.running(group) as processor:
+        until(lambda: processor.ready, "it works")
+        world.send(stream.name, *[(b"k", NUMBER.encode(n)) for n in range(3)], partition=1)
+        assert entered.wait(60)
+        ran = cli("doctor", "--group", group.name, "--over", "0.5", "--json")
+        go.set()
+    assert ran.code == 1
+    ((level, fact, advice),) = problems(ran, f"group {group.name}")
+    assert level == "problem"
+    assert fact.startswith(f"{stream.name} 1: 3 records to do, and nothing committed for ")
+    assert " at 127.0.0.1" in fact
+    assert "log of that process" in advice
+
+
+def test_records_that_nobody_works_on_are_a_problem(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    stream = group.inputs[0].stream.name
+    world.commit(group.name, {TopicPartition(stream, 0): 0})
+    world.send(stream, (b"k", NUMBER.encode(1)), (b"k", NUMBER.encode(2)))
+    ran = cli("doctor", "--group", group.name, "--over", "0.1", "--json")
+    ((level, fact, advice),) = problems(ran, f"group {group.name}")
+    assert (ran.code, level) == (1, "problem")
+    assert fact.endswith("0 members, lag 2")
+    assert "start it" in advice
+
+
+def test_a_transaction_that_stays_open_is_told(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    stream = group.inputs[0].stream.name
+    world.commit(group.name, {TopicPartition(stream, 0): 0})
+    outbox = world.kafka.outbox(f"{world.topics.prefix}-open")
+    outbox.open(60)
+    outbox.begin()
+    outbox.produce(stream, b"k", NUMBER.encode(1))
+    outbox.flush(60)
+    ran = cli("doctor", "--group", group.name, "--over", "0.3", "--json")
+    outbox.close()
+    (found,) = [each for each in problems(ran, f"group {group.name}") if "transaction" in each[1]]
+    assert found[0] == "warning"
+    assert found[1].startswith(f"{stream} 0: a transaction has been open for ")
+
+
+def look(at: float, places: Mapping[int, Place], members: tuple[str, ...] = MEMBERS) -> Look:
+    """Even partitions are the first member's, odd ones the second's."""
+    made = tuple(
+        GroupMember(
+            name,
+            f"client-{name}",
+            "10.0.0.1",
+            "",
+            tuple(TopicPartition("in", n) for n in places if n % 2 == side),
+        )
+        for side, name in enumerate(members)
+    )
+    description = GroupDescription("g", "stable", "consumer", members=made)
+    return Look(at, description, {TopicPartition("in", n): place for n, place in places.items()})
+
+
+def place(committed: int, end: int) -> Place:
+    return Place(committed, end, end, end - committed)
+
+
+def between(
+    before: Mapping[int, Place], after: Mapping[int, Place], members: tuple[str, ...] = MEMBERS
+) -> list[Finding]:
+    return list(compared(look(0, before, members), look(10, after, members)))
+
+
+def test_a_group_that_keeps_up_is_not_mentioned() -> None:
+    assert between({0: place(0, 500), 1: place(0, 0)}, {0: place(900, 1400), 1: place(50, 90)}) == []
+    assert between({0: place(0, 0)}, {0: place(0, 7)}) == []  # there was nothing to do at the first look
+
+
+def test_partitions_whose_lag_grows_are_told_by_process() -> None:
+    before = {n: place(0, 1000) for n in range(4)}
+    after = {n: place(500, 3000) for n in range(4)}
+    first, second = between(before, after)
+    assert first.level is Level.WARNING
+    assert first.fact == "in 0,2: lag grows, 2000 to 5000 in 10 s; with client-one at 10.0.0.1"
+    assert second.fact.startswith("in 1,3: ")
+    assert first.advice.endswith("start more processes, 2 of at most 4 are there")
+
+
+def test_one_partition_that_falls_behind_alone_hints_at_its_key_or_machine() -> None:
+    before = {n: place(0, 10) for n in range(4)}
+    after = {n: place(5000, 5010) for n in range(4)} | {3: place(50, 5000)}
+    (found,) = between(before, after)
+    assert found.fact.startswith("in 3: lag grows, 10 to 4950")
+    assert "one key" in found.advice
+
+
+def test_a_process_for_each_partition_that_does_not_suffice_calls_for_a_faster_handler() -> None:
+    before, after = ({n: place(done, end) for n in range(2)} for done, end in ((0, 1000), (10, 5000)))
+    assert all("make the handler faster" in each.advice for each in between(before, after))
+
+
+def test_a_partition_that_stands_and_is_nobodys_is_told_so() -> None:
+    (found,) = list(
+        compared(
+            look(0, {0: place(5, 9)}),
+            Look(10, look(10, {1: place(5, 9)}).group, look(0, {0: place(5, 9)}).places),
+        )
+    )
+    assert found.fact == "in 0: 4 records to do, and nothing committed for 10 s; no member has it"
+    assert "describe" in found.advice

@@ -1,0 +1,53 @@
+"""What doctor makes of topics that do not keep what they are given."""
+
+import pytest
+from libs.streamtable_cli.tests.bench import Cli, World
+
+from streamtable.ports import TopicDescription
+from streamtable_cli.findings import Level
+from streamtable_cli.replicas import judged
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_a_changelog_that_is_not_compacted_and_a_topic_that_cannot_be_written_are_problems(
+    cli: Cli, world: World
+) -> None:
+    table = world.create("lost-table", partitions=1, config={"cleanup.policy": "delete"})
+    stuck = world.create("lost-retry", partitions=1, config={"min.insync.replicas": "2"})
+    ran = cli("doctor", "--group", table.removesuffix("-table"), "--over", "0", "--json")
+    assert ran.code == 1
+    found = {each["subject"]: each for each in ran.json if each["level"] == "problem"}
+    assert "not compacted" in found[f"topic {table}"]["fact"]
+    assert found[f"topic {stuck}"]["fact"] == "1 replica, min.insync.replicas 2: nothing can be written to it"
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [("compact", None), ("compact,delete", "deleted by age, after 168 h"), ("delete", "not compacted")],
+)
+def test_a_changelog_is_compacted_and_never_deleted_by_age(policy: str, expected: str | None) -> None:
+    topic = TopicDescription("g-table", 4, 1, {"cleanup.policy": policy, "retention.ms": "604800000"})
+    found = list(judged(topic, changelog=True))
+    assert len(found) == (expected is not None)
+    assert all(expected is not None and expected in each.fact for each in found)
+    assert list(judged(topic, changelog=False)) == []
+
+
+@pytest.mark.parametrize(
+    ("replicas", "least", "level"),
+    [
+        (1, "1", None),
+        (3, "2", None),
+        (3, "1", Level.WARNING),
+        (2, "2", Level.WARNING),
+        (3, "3", Level.WARNING),
+        (1, "2", Level.PROBLEM),
+        (2, "3", Level.PROBLEM),
+    ],
+)
+def test_replicas_in_sync_are_weighed_against_replicas(
+    replicas: int, least: str, level: Level | None
+) -> None:
+    topic = TopicDescription("in", 4, replicas, {"min.insync.replicas": least})
+    assert [each.level for each in judged(topic, changelog=False)] == ([] if level is None else [level])
