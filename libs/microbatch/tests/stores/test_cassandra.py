@@ -3,9 +3,11 @@
 import threading
 import uuid
 from collections.abc import Callable, Iterator
+from io import BytesIO
 from typing import Any
 
 import pytest
+from cassandra.protocol import ErrorMessage
 
 from localstores.cassandra import CassandraServer
 from microbatch.stores.cassandra import CassandraDriver
@@ -109,3 +111,58 @@ def test_create_leaves_what_is_there_as_it_is(server: CassandraServer, connect: 
     driver.create({"datacenter1": 1})
     assert store.get(b"a") == Row(1, b"1")
     store.close()
+
+
+class Answering(CassandraDriver):
+    """To whom a server answers each statement with an error, in its own bytes."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(["127.0.0.1"], keyspace="k", table="t", tenant="t")
+        said = text.encode()
+        self._body = code.to_bytes(4) + len(said).to_bytes(2) + said
+
+    def _connected(self, timeout: float) -> Any:
+        del timeout
+        return self
+
+    def prepare(self, statement: str) -> None:
+        """As the client's session does it: what it makes of the bytes is raised."""
+        del statement
+        message: Any = ErrorMessage.recv_body(BytesIO(self._body), 5)
+        raise message.to_exception()
+
+    def close(self) -> None:
+        """It was never connected."""
+
+
+FULL = (
+    "Guardrail replica_disk_usage violated: Write request failed because disk usage exceeds failure threshold"
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0x0000, "something within went wrong"),
+        (0x1001, "Request breached global limit of 100 requests/second"),
+        (0x1002, "Cannot read from a bootstrapping node"),
+        (0x2200, FULL),
+    ],
+    ids=["an error within", "too much to do", "starting", "no room"],
+)
+def test_an_error_that_passes_is_a_reason_to_ask_again(code: int, text: str) -> None:
+    with pytest.raises(RetryKeys, match=f"writing 1 of 1 rows failed for 0.1 s.*{text}"):
+        RemoteStore(Answering(code, text), deadline=0.1).put_many({b"a": b"1"}, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0x2000, "line 1:0 no viable alternative"),
+        (0x2100, "User has no MODIFY permission"),
+        (0x2200, "no table"),
+    ],
+)
+def test_an_error_that_stays_is_not_asked_again(code: int, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        RemoteStore(Answering(code, text), deadline=60).put_many({b"a": b"1"}, 1)

@@ -27,6 +27,7 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
+from cassandra.protocol import ErrorMessage, RequestValidationException
 from cassandra.query import BatchStatement, BatchType
 
 from microbatch.stores.port import Found, Row, Written, tenant_name
@@ -38,8 +39,12 @@ _ROWS_A_WRITE = 10
 _BYTES_A_WRITE = 4_000
 _CHANGE_S = 30.0
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
+_REFUSED = (InvalidRequest, Unauthorized, AuthenticationFailed, RequestValidationException)
+# Of a guardrail, which calls the request an invalid one; but it passes when there is room again.
+_FULL = "disk usage exceeds failure threshold"
 _LOST = (
     RequestExecutionException,
+    ErrorMessage,  # too busy, starting, an error within: the client has no exceptions of its own for these
     OperationTimedOut,
     NoHostAvailable,
     DriverException,
@@ -213,7 +218,9 @@ class CassandraDriver:
     def _result(self, ask: Callable[[], Any]) -> Any:
         try:
             return ask()
-        except (InvalidRequest, Unauthorized, AuthenticationFailed) as error:
+        except _REFUSED as error:
+            if _FULL in str(error):
+                return f"Cassandra: {error}"
             raise ConfigurationError(
                 f"Cassandra refuses: {error} (keyspace and table are made by `create`, never by the way)"
             ) from error
