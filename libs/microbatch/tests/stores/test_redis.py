@@ -106,16 +106,6 @@ def test_a_full_server_fails_the_rows_that_it_did_not_take_and_goes_on_when_ther
     assert len(store.get_many(rows)) == len(rows)
 
 
-def test_a_server_that_evicts_rows_is_refused(start: Start, client: Callable[[RedisServer], "Redis"]) -> None:
-    server = start("--maxmemory", "50mb", "--maxmemory-policy", "allkeys-lru")
-    driver = RedisDriver(server.url, tenant="t")
-    with pytest.raises(ConfigurationError, match=r"allkeys-lru.*noeviction"):
-        driver.check()
-    client(server).config_set("maxmemory-policy", "noeviction")
-    driver.check()
-    driver.close()
-
-
 def test_a_replica_refuses_until_it_is_promoted(
     start: Start, client: Callable[[RedisServer], "Redis"]
 ) -> None:

@@ -100,18 +100,6 @@ class RedisDriver:
         except ValueError as error:
             raise ConfigurationError(f"not the address of a Redis: {error}") from error
 
-    def check(self, timeout: float = 3.0) -> None:
-        """Refuse a server that throws rows away when its memory is full."""
-        (info,) = self.ask([(b"INFO", b"memory")], timeout)
-        if isinstance(info, ResponseError):
-            raise RetryLater(f"Redis: {self.passing(info)}")
-        lines = dict(line.split(":", 1) for line in bytes(info).decode().splitlines() if ":" in line)
-        policy = lines.get("maxmemory_policy", "unknown")
-        if policy != "noeviction" and lines.get("maxmemory") != "0":
-            raise ConfigurationError(
-                f"this Redis throws rows away when its memory is full (maxmemory-policy is {policy}): set noeviction"
-            )
-
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
         (answer,) = self.ask([(b"MGET", *(self._prefix + key for key in keys))], timeout)
         if isinstance(answer, ResponseError):
