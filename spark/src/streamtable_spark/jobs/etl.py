@@ -8,7 +8,6 @@ tables meanwhile, compaction say, makes a step fail at worst, and it is done aga
 import argparse
 import json
 import sys
-import time
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -33,10 +32,13 @@ from streamtable_spark.jobs.checkpoint import (
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, last_batch, undisturbed
+from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_folder
+from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
+from streamtable_spark.jobs.running import ended, kafka_argument
 from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
@@ -94,6 +96,7 @@ class Etl:
         self._spark, self._settings, self._progress, self._reached = spark, settings, progress, reached
         self._lake = Lake(spark, settings.lake)
         self._counts: Counter[str] = Counter()
+        self._inputs: Spans = {}
 
     def run(self, name: str) -> dict[str, int]:
         """Do it.
@@ -118,9 +121,8 @@ class Etl:
         self._progress.stage(STAGES[2])
         undisturbed(lambda: gold.refresh(tables, [topic.name for topic in self._settings.topics]))
         self._reached("results written")
-        records = sum(self._counts[topic.name] for topic in self._settings.topics)
-        summary = f"{records} records in {self._counts['batches']} batches"
-        self._progress.done(summary=summary, **self._counts)
+        summary = f"{self._records()} records in {self._counts['batches']} batches"
+        self._progress.done(summary=summary, records=self._records(), **self._counts)
         return dict(self._counts)
 
     def _checked(self, name: str) -> Origin:
@@ -148,6 +150,9 @@ class Etl:
             known = Origin(known.lake, known.format, {**known.topics, **ids})
             self._lake.declare(known)
         check_kept(read, starts, ends, allow=settings.allow_missing)
+        begins = {topic: {**starts[topic], **read.get(topic, {})} for topic in names}
+        self._inputs = spans_to(ends, begins)
+        self._progress.reads(self._inputs)
         return known
 
     def _read_so_far(self, origin: Origin) -> Read:
@@ -171,7 +176,7 @@ class Etl:
         settings = self._settings
         source = (
             self._spark.readStream.format("kafka")
-            .option("kafka.bootstrap.servers", settings.bootstrap_servers)
+            .options(**Kafka(settings.bootstrap_servers).spark())
             .option("kafka.isolation.level", settings.isolation)
             .option("subscribe", ",".join(topic.kafka for topic in settings.topics))
             .option("startingOffsets", "earliest")
@@ -239,7 +244,16 @@ class Etl:
                 frame.unpersist()
         self._counts.update(counts)
         self._reached("batch written")
-        self._progress.stage(STAGES[1], **self._counts)
+        self._progress.stage(STAGES[1], part=self._part(), records=self._records(), **self._counts)
+
+    def _records(self) -> int:
+        """Read in this run."""
+        return self._counts.total() - self._counts["batches"]
+
+    def _part(self) -> float:
+        """How much of what was there at the start is read; offsets without records count too."""
+        offsets = sum(span.end - span.start for parts in self._inputs.values() for span in parts.values())
+        return self._records() / offsets if offsets else 1.0
 
     def _to_silver(
         self, tables: DeltaTables | ParquetTables, name: str, rows: DataFrame, batch: int, first_day: date
@@ -270,7 +284,8 @@ def _counted(rows: DataFrame) -> _Count:
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `Etl` for `reached`."""
     parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
-    parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT", help="where Kafka is")
+    kafka_argument(parser)
+    watched_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="to read; all that are known"
@@ -294,8 +309,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         allow_missing=found.allow_missing,
     )
     local = Local(cores=found.cores, memory=found.memory, progress=False)
-    progress = Progress(STAGES, sys.stderr, time.monotonic)
-    counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
+    with watched(found, "etl", STAGES, lake=settings.lake) as progress:
+        counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 
