@@ -34,6 +34,7 @@ def of(user: dict[str, object]) -> set[str]:
 def test_who_runs_a_group_reads_and_writes_its_topics_as_the_engine_does_and_no_others() -> None:
     assert of({"runs": ["g"]}) == {
         "READ on group g",
+        "DESCRIBE on group g-*",
         "WRITE on transactional id g-*",
         *(f"READ on topic {name}" for name in ("in", "other-table", "table-of-others")),
         *(f"READ on topic g-{name}" for name in ("table", "retry", "visits", "loop")),
@@ -43,7 +44,7 @@ def test_who_runs_a_group_reads_and_writes_its_topics_as_the_engine_does_and_no_
 
 def test_who_writes_may_not_read_and_who_reads_may_not_write() -> None:
     assert of({"writes": ["in"]}) == {"WRITE on topic in"}
-    assert of({"reads": ["g-table"]}) == {"READ on topic g-table"}
+    assert of({"reads": ["g-table"]}) == {"READ on topic g-table", "DESCRIBE on group views-*"}
 
 
 def test_who_follows_a_group_may_look_how_far_it_has_come_in_its_inputs() -> None:

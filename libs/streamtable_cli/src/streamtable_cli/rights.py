@@ -11,6 +11,8 @@ from streamtable_cli.declared import Declared, DeclaredGroup, DeclaredUser
 
 EVERYTHING = "*"
 _SETTINGS = "DESCRIBE_CONFIGS"  # whoever uses a topic checks first how it is set
+# Who reads tables joins no group, but the client asks for one, by a name of ours, and without end where that is refused.
+_NO_GROUP = ("DESCRIBE", True)
 
 
 def rights_of(declared: Declared) -> set[Right]:
@@ -40,8 +42,10 @@ def _rights(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Right
         yield from _on(name, topic, "WRITE")
     for topic in user.reads:
         yield from _on(name, topic, "READ")
-        if topic == EVERYTHING:
-            yield Right(name, "group", EVERYTHING, "DESCRIBE")
+    if EVERYTHING in user.reads:
+        yield Right(name, "group", EVERYTHING, "DESCRIBE")
+    elif user.reads:
+        yield Right(name, "group", "views-", *_NO_GROUP)
     for group in user.follows:
         yield Right(name, "group", group, "DESCRIBE")
         for topic in declared.groups[group].inputs:
@@ -57,6 +61,7 @@ def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Right]:
     """Of a processor: its group, its transactions, and each topic as it is used."""
     yield Right(user, "group", name, "READ")
     yield Right(user, "transactional id", f"{name}-", "WRITE", prefix=True)
+    yield Right(user, "group", f"{name}-", *_NO_GROUP)
     own = {topic.name.removeprefix(name) for topic in group.implied(name, 1, 1)}
     read = [*group.reads, *group.lookups, *(name + each for each in own - {"-dead-letters"})]
     written = [*group.outputs, *(name + each for each in own - {"-retry", "-visits"})]

@@ -61,6 +61,9 @@ class Caller:
             resource, name = "transactional id", self.transactional_id
         elif error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             resource, name = "cluster", CLUSTER
+            operation = (
+                "IDEMPOTENT_WRITE" if operation == "WRITE" else operation
+            )  # or to write any topic at all
         else:
             resource, name = "topic", topic
         return RightNeeded(

@@ -62,6 +62,7 @@ class KafkaCluster:
         self._admin = admin
         self._outsider = outsider
         self._outsiders: dict[str, Consumer] = {}
+        self._refused: dict[str, KafkaError] = {}  # by group: why nothing may be asked about it
         self._asking = threading.Lock()  # for the consumers: one call at a time
         self._bootstrap_servers = caller.servers
         self._caller = caller
@@ -156,14 +157,14 @@ class KafkaCluster:
         try:
             if group not in self._outsiders:
                 self._outsiders[group] = self._outsider(group)
-            self._outsiders[group].consume(
-                _EVENTS, 0
-            )  # it reads nothing; what errors it has to tell must not pile up
+            self._listen(group)
             answers = self._outsiders[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
         except KafkaException as error:
-            raise self._unanswered(cause(error), group=group) from error
+            self._listen(group)
+            raise self._unanswered(self._refused.get(group, cause(error)), group=group) from error
         finally:
             self._asking.release()
+        self._refused.pop(group, None)
         found: dict[TopicPartition, Committed | None] = {}
         for each in answers:
             place = TopicPartition(each.topic, each.partition)
@@ -172,6 +173,15 @@ class KafkaCluster:
             none = each.offset == OFFSET_INVALID
             found[place] = None if none else Committed(NextOffset(each.offset), each.metadata or "")
         return found
+
+    def _listen(self, group: str) -> None:
+        """Take what the consumer has to tell: it reads nothing, but errors must not pile up.
+
+        That it may not ask about the group it tells once, and to the questions themselves it does not answer then.
+        """
+        for message in self._outsiders[group].consume(_EVENTS, 0):
+            if (error := message.error()) is not None and error.code() in FORBIDDEN:
+                self._refused[group] = error
 
     def create_topics(self, topics: Iterable[TopicDescription]) -> None:
         """Create them; one that has appeared meanwhile is left as it is. Raises `RetryLater`, `ConfigurationError`."""

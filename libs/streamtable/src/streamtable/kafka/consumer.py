@@ -19,6 +19,7 @@ from streamtable.kafka.errors import (
     cause,
     describe,
     fatal,
+    forbidden,
     migrated,
     unreadable,
 )
@@ -272,10 +273,10 @@ class KafkaGroupConsumer:
         assert error is not None
         if error.code() in DEAD and UNRELEASED in error.str():
             self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
+        elif refusal := forbidden(error):
+            raise self._log.caller.lacks(refusal, "READ", message.topic() or "")
         elif error.fatal() or error.code() in DEAD:
             raise fatal(error, "being a member of the group")
-        elif error.code() in FORBIDDEN:
-            raise self._log.caller.lacks(error, "READ", message.topic() or "")
         elif error.code() not in PASSING:
             raise unreadable(error, message.topic() or "", message.partition() or 0, message.offset())
         self._log.error(error)

@@ -84,6 +84,20 @@ FORBIDDEN = _codes(
 """A person has to grant something."""
 
 
+def forbidden(error: KafkaError) -> KafkaError | None:
+    """The broker's refusal in an error, if it is one: a client that failed for good names it in its text only."""
+    if error.code() in FORBIDDEN:
+        return error
+    return forbidden_in(error.str()) if error.code() in DEAD else None
+
+
+def forbidden_in(text: str) -> KafkaError | None:
+    """The same of what the client says."""
+    found = (code for code in sorted(FORBIDDEN) if KafkaError(code).str() in text)
+    code = next(found, None)
+    return None if code is None else KafkaError(code, text)
+
+
 def fatal(error: KafkaError, doing: str) -> Fatal:
     """What to raise for an error after which the client cannot go on."""
     if error.code() in FENCED:

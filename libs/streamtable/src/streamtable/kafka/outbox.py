@@ -25,6 +25,8 @@ from streamtable.kafka.errors import (
     cause,
     describe,
     fatal,
+    forbidden,
+    forbidden_in,
     migrated,
     refused,
     sendable,
@@ -100,6 +102,7 @@ class KafkaOutbox:
             return
         self._tracked, self._failed = {}, None
         self._begun_at = time.monotonic()
+        self._log.transaction_failed = ""
         try:
             self._producer.begin_transaction()
         except KafkaException as exception:
@@ -162,6 +165,9 @@ class KafkaOutbox:
         waiting = self._serve(self._producer.flush, timeout)
         tracked, self._tracked = self._tracked, {}
         failed, self._failed = self._failed, None
+        if (failed or waiting) and (refusal := forbidden_in(self._log.transaction_failed)):
+            # Its records fail by their time-out only; what the client has said of the transaction is why.
+            raise self._log.caller.lacks(refusal, "WRITE", (failed and failed.topic) or "")
         if failed is not None:
             raise failed
         if waiting:
@@ -254,8 +260,8 @@ class KafkaOutbox:
         return None
 
     def _final(self, error: KafkaError, doing: str, topic: str | None = None) -> Fatal:
-        if error.code() in FORBIDDEN:
-            return self._log.caller.lacks(error, "WRITE", topic or "")
+        if refusal := forbidden(error):
+            return self._log.caller.lacks(refusal, "WRITE", topic or "")
         return fatal(error, doing)
 
     def _dead(self, error: KafkaError, doing: str, topic: str | None = None) -> StreamtableError:
@@ -267,7 +273,7 @@ class KafkaOutbox:
             return OutcomeUnknown(
                 f"{doing} was refused: the transaction was {age:.1f} s old ({describe(error)})"
             )
-        if error.code() in FENCED or error.code() in FORBIDDEN:
+        if error.code() in FENCED or forbidden(error):
             return self._final(error, doing, topic)
         return OutcomeUnknown(f"{doing} failed for good, which takes a new producer ({describe(error)})")
 

@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable.kafka.caller import Caller
-from streamtable.kafka.errors import DEAD, FORBIDDEN, REFUSED, cause, describe, fatal, refused, sendable
+from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forbidden, refused, sendable
 from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import Ack, Headers
@@ -119,8 +119,8 @@ class KafkaProducer:
 def _failure(error: KafkaError, topic: str, caller: Caller) -> StreamtableError:
     if error.code() in REFUSED:
         return refused(error, topic)
-    if error.code() in FORBIDDEN:
-        return caller.lacks(error, "WRITE", topic)
+    if refusal := forbidden(error):
+        return caller.lacks(refusal, "WRITE", topic)
     if error.fatal() or error.code() in DEAD:
         return fatal(error, "producing")
     why = _WHY.get(error.code())

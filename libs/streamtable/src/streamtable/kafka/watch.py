@@ -20,6 +20,9 @@ class ClientLog:
         bootstrap_servers: named in connection errors, as a wrong address is the usual cause.
         clock: seconds.
         caller: as whom the client comes, for its errors.
+
+    Attributes:
+        transaction_failed: why the client has given up its transaction, in its words; whoever begins one wipes it out.
     """
 
     def __init__(
@@ -30,6 +33,7 @@ class ClientLog:
         caller: Caller | None = None,
     ) -> None:
         self.caller = caller or Caller(bootstrap_servers)
+        self.transaction_failed = ""
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers
         self._clock = clock
@@ -40,6 +44,8 @@ class ClientLog:
         """Called by the client as if this were a `logging.Logger`."""
         if facility == "CONFWARN":  # options are shared by producers and consumers; each ignores the other's
             level = logging.DEBUG
+        elif facility == "TXNERR":
+            self.transaction_failed = text
         elif text.endswith(": retrying"):  # as on a broker that has just started
             level = min(level, logging.INFO)
         self.event(level, "kafka client", facility, text)
