@@ -60,9 +60,10 @@ def make(engine: duckdb.DuckDBPyConnection, lake: Path, edges: int) -> None:
         "at": AT,
     }
     for topic, query in (("twitter-followers", FOLLOWS_TABLE), ("tweets", TWEETS_TABLE)):
-        folder = lake / "silver" / topic
+        folder = lake / "silver" / topic / "batch=0"
         folder.mkdir(parents=True)
         engine.execute(f"COPY ({query.format(**sizes)}) TO '{folder / 'part.parquet'}' (FORMAT parquet)")
+        (folder / "_SUCCESS").touch()  # as Spark says that a batch is whole
     (lake / "origin.json").write_text(json.dumps({"lake": "bench", "format": "parquet", "topics": {}}))
 
 
@@ -71,10 +72,10 @@ def clicks_query(lake: Path) -> str:
 
 
 def reach_query(lake: Path) -> str:
-    silver = lake / "silver"
-    return REACH.format(
-        follows=silver / "twitter-followers" / "*.parquet", tweets=silver / "tweets" / "*.parquet"
+    follows, tweets = (
+        lake / "silver" / topic / "*" / "*.parquet" for topic in ("twitter-followers", "tweets")
     )
+    return REACH.format(follows=follows, tweets=tweets)
 
 
 def main() -> None:
