@@ -52,7 +52,7 @@ _FORBIDDEN: Final = {
 }
 _LISTEN_S: Final = 0.1
 _SHUT_S: Final = 2.0  # a broker that starts or stops may break off a handshake
-_ABSENT_S: Final = 10.0
+_ABSENT: Final = 1 / 3  # of the time for an answer, when nobody is there to give one
 
 
 class Cluster:
@@ -105,7 +105,7 @@ class Cluster:
                 found[name] = len(self._result(future).partitions)
             except KafkaException as exception:
                 if _code(exception) not in _GONE:
-                    raise self._silent(exception) from exception
+                    raise self._silent(exception, f"topic {name!r}") from exception
         if missing := [name for name in names if name not in found]:
             raise ConfigurationError(
                 f"Kafka at {self.bootstrap_servers} has no topic {', '.join(map(repr, missing))}: "
@@ -123,7 +123,7 @@ class Cluster:
             try:
                 entries = self._result(future)
             except KafkaException as exception:
-                raise self._silent(exception) from exception
+                raise self._silent(exception, f"topic {resource.name!r}") from exception
             found[resource.name] = {name: str(entry.value) for name, entry in entries.items()}
         return found
 
@@ -173,7 +173,7 @@ class Cluster:
             try:
                 offset = self._result(future).offset
             except KafkaException as exception:
-                raise self._silent(exception) from exception
+                raise self._silent(exception, f"topic {place.topic!r}") from exception
             if (
                 offset < 0
             ):  # a connection lost at the wrong moment: for the client neither an error nor an answer
@@ -200,7 +200,7 @@ class Cluster:
                     return []
                 # A new cluster's coordinators, or those of a broker that has just gone, are not found at once.
                 if _code(exception) not in _COORDINATOR or time.monotonic() > deadline:
-                    raise self._silent(exception) from exception
+                    raise self._silent(exception, f"group {group!r}") from exception
             time.sleep(_ASK_AGAIN_S)
         if found.state is ConsumerGroupState.DEAD:
             return []
@@ -230,7 +230,7 @@ class Cluster:
             except KafkaException as exception:
                 last = exception
             if time.monotonic() > deadline:
-                raise self._silent(last) from last
+                raise self._silent(last, f"group {group!r}") from last
             time.sleep(_ASK_AGAIN_S)
 
     def set_offsets(self, group: str, offsets: Mapping[Place, Committed]) -> None:
@@ -258,7 +258,7 @@ class Cluster:
             return ConfigurationError(
                 f"the offsets of group {group!r} were not set: it has members now; stop them and run this again"
             )
-        return self._silent(exception)
+        return self._silent(exception, f"group {group!r}")
 
     def _outsider(self, group: str) -> Consumer:
         if group not in self._outsiders:
@@ -275,19 +275,21 @@ class Cluster:
 
     def _result(self, future: Future[T]) -> T:
         began = time.monotonic()
+        self._admin.poll(0)
+        self._heard.clear()  # what was so before is over, or will be heard again
         while True:
             try:
                 return future.result(_LISTEN_S)
             except TimeoutError:
                 self._admin.poll(0)
                 for code, advice in _SHUT.items():
-                    if self._since(code, began) > _SHUT_S:
+                    if self._since(code) > _SHUT_S:
                         raise ConfigurationError(
                             f"Kafka at {self.bootstrap_servers} does not let this job in: {self._reason()}: {advice}"
                         ) from None
                 waited = time.monotonic() - began
-                absent = self._since(KafkaError._ALL_BROKERS_DOWN, began)  # noqa: SLF001 - a code
-                if waited > self._timeout_s + 1 or absent > _ABSENT_S:
+                absent = self._since(KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - a code
+                if waited > self._timeout_s + 1 or absent > self._timeout_s * _ABSENT:
                     raise RetryLater(
                         f"no answer from Kafka at {self.bootstrap_servers} in {waited:.0f} s{self._reason(': ')}: start it, "
                         "check the address, or run this again"
@@ -298,22 +300,25 @@ class Cluster:
         _, since = self._heard.get(error.code(), ("", time.monotonic()))
         self._heard[error.code()] = error.str(), since
 
-    def _since(self, code: int, began: float) -> float:
-        """For how many seconds this has been so, while waiting for one answer."""
+    def _since(self, code: int) -> float:
+        """For how many seconds this has been so."""
         _, since = self._heard.get(code, ("", time.monotonic()))
-        return time.monotonic() - max(since, began)
+        return time.monotonic() - since
 
     def _reason(self, before: str = "") -> str:
         """Why there is no connection, as far as the client has said so."""
-        told = [text for code, (text, _) in self._heard.items() if code != KafkaError._ALL_BROKERS_DOWN]  # noqa: SLF001 - a code
+        down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - a code
+        told = [text for code, (text, _) in self._heard.items() if code != down]
+        if down in self._heard:  # the client gives no reason when a broker just hangs up
+            told.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
         return before + told[-1] if told else ""
 
-    def _silent(self, exception: KafkaException) -> RetryLater | ConfigurationError:
+    def _silent(self, exception: KafkaException, what: str = "") -> RetryLater | ConfigurationError:
         error: KafkaError = exception.args[0]
         if error.code() in _FORBIDDEN:
             return ConfigurationError(
-                f"Kafka at {self.bootstrap_servers} does not allow this ({error.name()}: {error.str()}): give the job's "
-                "user the right"
+                f"Kafka at {self.bootstrap_servers} does not allow this ({error.name()}{f' of {what}' if what else ''}): "
+                "give the job's user the right"
             )
         self._admin.poll(0)
         return RetryLater(
