@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from servicekit.collector import Collected, Collector, collecting
 from servicekit.testing import Process
 
 PARTITIONS = 4
@@ -212,6 +213,49 @@ def test_every_click_that_was_answered_before_the_emitter_stopped_is_in_kafka(cl
         thread.join()
     assert set(codes) == {201}
     assert codes.count(201) == cluster.clicks_in_kafka()
+
+
+def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster: Cluster) -> None:
+    collector, trace, caller = Collector(), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    traced = {"traceparent": f"00-{trace}-{caller}-01"}
+    with collecting(collector) as port:
+        cluster.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
+        processes = {name: cluster.start(name) for name in ("emitter", "processor", "view", "query")}
+        emitter, query = cluster.http(processes["emitter"]), cluster.http(processes["query"])
+        for client in (emitter, query):
+            wait_until(lambda client=client: ready(client))  # type: ignore[misc] # bound in the loop
+        sent = emitter.post("/clicks", json={"user_id": "alice", "url": "x"}, headers=traced)
+        token = {"Streamtable-Token": sent.headers["streamtable-token"]}
+        assert query.get("/clicks/alice", headers={**traced, **token}).json()["count"] == 1
+        with grpc.insecure_channel(processes["view"].address()) as channel:
+            stub: Any = ClickCountsStub(channel)
+            wait_until(lambda: counts_of(stub) == {"alice": 1})
+            stub.Get(pb.GetRequest(user_id="alice"), timeout=5, metadata=list(traced.items()))
+        # Spans are sent every five seconds, and what there is at the end of a process.
+        assert [process.stop() for process in processes.values()] == [0] * 4
+
+    def one(name: str, parent: str) -> Collected:
+        (span,) = (span for span in collector.spans if span.trace == trace and span.name == name)
+        assert (span.parent, span.failed) == (parent, False)
+        return span
+
+    post = one("POST /clicks", caller)
+    send = one("send user-clicks", post.span)
+    process = one("process click-count", send.span)
+    assert process.links == ((trace, send.span),)
+    commit = one("commit click-count", process.span)
+    assert commit.links == ((trace, process.span),)
+    assert commit.facts["streamtable.outcome"] == "committed"
+    assert commit.facts["streamtable.rows"] == 1
+    applied = [
+        span for span in collector.spans if span.name == "apply click-count-table" and span.trace == trace
+    ]
+    assert [span.parent for span in applied] == [commit.span] * 2
+    assert {span.facts["streamtable.view"] for span in applied} == {"view", "query"}
+    asked = one("GET /clicks/{user}", caller)
+    one("streamtable.click_count.v1.ClickCounts/Get", caller)
+    assert send.began < process.began < commit.began < min(span.began for span in applied) < asked.ended
+    assert {span.service for span in collector.spans} == {"click-count"}
 
 
 @pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
