@@ -1,0 +1,114 @@
+"""How often a batch asks its store: counted by the servers, and on the way to a server that is frozen and cannot answer."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from localstores.proxy import Proxy
+from localstores.redis import RedisServer
+from localstores.server import Server
+from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch.stores.redis import RedisDriver
+from microbatch.stores.store import RemoteStore
+from streamtable import Long, Stream, String
+from streamtable_testing import Tester
+
+EVENTS = Stream("events", String(), Long())
+TOTALS, LATEST = Rows("totals", value=Long()), Rows("latest", value=Long())
+OF_A_SCRIPT = {"getrange", "set"}  # what Redis counts beside the script that calls them
+
+
+def add(batch: Batch, send: Send) -> None:
+    totals = batch.rows(TOTALS)
+    found = totals.get_many(record.key for record in batch.records)
+    for record in batch.of(EVENTS):
+        found[record.key] = found.get(record.key, 0) + record.value
+        totals.get(record.key)  # known: it asks nobody
+    totals.put_many(found)
+
+
+def replace(batch: Batch, send: Send) -> None:
+    """Two kinds of rows that are put without being read."""
+    for record in batch.of(EVENTS):
+        for kind in (TOTALS, LATEST):
+            batch.rows(kind).put(record.key, record.value)
+
+
+class Counted:
+    """A Redis of this test alone, and the commands that it has been sent."""
+
+    def __init__(self, server: RedisServer, client: "Redis") -> None:
+        self.server = server
+        self._client = client
+        self._before: Counter[str] = Counter()
+
+    def calls(self) -> Counter[str]:
+        """Since the last time."""
+        stats: Any = self._client.info("commandstats")
+        now = Counter({name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()})
+        since, self._before = now - self._before, now
+        return Counter({name: n for name, n in since.items() if name not in OF_A_SCRIPT | {"info"}})
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def counted(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Counted]:
+    with RedisServer(tmp_path, flavour=request.param) as server, Redis.from_url(server.url) as client:
+        yield Counted(server, client)
+
+
+@pytest.mark.parametrize("process", [add, replace])
+def test_a_batch_reads_from_redis_once_and_writes_once_for_each_200_rows(
+    counted: Counted, process: Callable[[Batch, Send], None]
+) -> None:
+    group = MicroBatch("add", inputs=[EVENTS], process=process, rows=[TOTALS, LATEST], max_wait=1.0)
+    with Tester() as tester:
+        store = Rehearsal(group, driver=lambda: RedisDriver(counted.server.url, tenant="t"))
+        tester.create(EVENTS, partitions=1)
+        tester.run(group, tasks=store, partitions=1)
+        tester.emit(EVENTS, "first", 1)  # with it come the ledger and the script
+        tester.advance(2)
+        counted.calls()
+        for number in (1, 2, 3):
+            tester.emit_many(EVENTS, [(f"key-{n}", number) for n in range(900)])
+            tester.advance(2)
+            kinds = 1 if process is add else 2
+            assert counted.calls() == {"mget": 1, "evalsha": -(-900 * kinds // 200)}
+
+
+@contextmanager
+def frozen(server: Server, proxy: Proxy, work: Callable[[], object]) -> Iterator[Callable[[], bytes]]:
+    """`work` goes on in a thread while the server answers nothing; gives all that was sent since. Then it ends."""
+    with ThreadPoolExecutor(1) as pool:
+        before = len(proxy.requests)
+        server.pause()
+        try:
+            running = pool.submit(work)
+            yield lambda: b"".join(proxy.requests[before:])
+        finally:
+            server.resume()
+        running.result(60)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < end, "it did not come true in time"
+        time.sleep(0.01)
+
+
+def test_all_that_a_batch_writes_to_redis_is_sent_before_the_first_answer(counted: Counted) -> None:
+    rows: dict[bytes, bytes | None] = {b"%d" % at: b"v" for at in range(900)}
+    with Proxy(counted.server.port) as proxy:
+        store = RemoteStore(RedisDriver(f"redis://127.0.0.1:{proxy.port}/0", tenant="t"), attempt=10)
+        store.put_many(rows, 1)
+        with frozen(counted.server, proxy, lambda: store.put_many(rows, 2)) as sent:
+            wait_until(lambda: sent().count(b"EVALSHA") == 5)
+        assert {row.number for row in store.get_many(rows).values()} == {2}
+        store.close()
