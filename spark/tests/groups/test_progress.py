@@ -1,7 +1,8 @@
 import json
 from io import StringIO
 
-from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.positions import Span
+from streamtable_spark.jobs.progress import Progress, Standing
 
 
 class Terminal(StringIO):
@@ -35,3 +36,24 @@ def test_a_person_gets_one_bar_that_grows() -> None:
     assert "1/2 two, events 7 (2 s)" in shown[2]
     assert shown[3].count("#") == 24
     assert shown[3].endswith("\n")
+
+
+def test_a_stage_that_says_how_far_it_is_fills_its_own_part_of_the_bar() -> None:
+    out = Terminal()
+    progress = Progress(["one", "two"], out, lambda: 0.0)
+    progress.stage("one", part=0.5)
+    assert out.getvalue().count("#") == 6
+
+
+def test_whoever_wants_to_know_is_told_what_a_job_has_come_to() -> None:
+    told: list[Standing] = []
+    progress = Progress(["one", "two"], StringIO(), lambda: 0.0, told.append)
+    progress.stage("one", table="bronze", events=7)
+    progress.reads({"clicks": {0: Span(2, 5)}})
+    progress.stage("two", rows=3)
+    progress.differs(1, [])
+    progress.done(summary="1 key differs")
+    assert [each.stage for each in told] == ["one", "one", "two", "two", ""]
+    last = told[-1]
+    assert (last.counts, last.records, last.share) == ({"events": 7, "rows": 3}, 7, 1.0)
+    assert (last.inputs, last.differences, last.summary) == ({"clicks": {0: Span(2, 5)}}, 1, "1 key differs")

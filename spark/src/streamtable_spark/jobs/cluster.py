@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, NamedTuple, Self, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -51,8 +51,17 @@ _FORBIDDEN: Final = {
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
 _LISTEN_S: Final = 0.1
+_AGAIN_S: Final = 12.0  # what stays so is said again every ten seconds
 _SHUT_S: Final = 2.0  # a broker that starts or stops may break off a handshake
 _ABSENT: Final = 1 / 3  # of the time for an answer, when nobody is there to give one
+
+
+class _Heard(NamedTuple):
+    """What the client has said of its connections: since when, and when last."""
+
+    text: str
+    since: float
+    last: float
 
 
 class Cluster:
@@ -72,7 +81,7 @@ class Cluster:
         self._kafka = Kafka(bootstrap_servers)
         listening: dict[str, Any] = {**self._kafka.client(), "error_cb": self._hear}
         self._admin = AdminClient(listening)
-        self._heard: dict[int, tuple[str, float]] = {}
+        self._heard: dict[int, _Heard] = {}
         self._outsiders: dict[str, Consumer] = {}
 
     def __enter__(self) -> Self:
@@ -275,20 +284,18 @@ class Cluster:
 
     def _result(self, future: Future[T]) -> T:
         began = time.monotonic()
-        self._admin.poll(0)
-        self._heard.clear()  # what was so before is over, or will be heard again
         while True:
             try:
                 return future.result(_LISTEN_S)
             except TimeoutError:
                 self._admin.poll(0)
                 for code, advice in _SHUT.items():
-                    if self._since(code) > _SHUT_S:
+                    if self._since(code, began) > _SHUT_S:
                         raise ConfigurationError(
                             f"Kafka at {self.bootstrap_servers} does not let this job in: {self._reason()}: {advice}"
                         ) from None
                 waited = time.monotonic() - began
-                absent = self._since(KafkaError._ALL_BROKERS_DOWN)  # noqa: SLF001 - a code
+                absent = self._since(KafkaError._ALL_BROKERS_DOWN, began)  # noqa: SLF001 - a code
                 if waited > self._timeout_s + 1 or absent > self._timeout_s * _ABSENT:
                     raise RetryLater(
                         f"no answer from Kafka at {self.bootstrap_servers} in {waited:.0f} s{self._reason(': ')}: start it, "
@@ -297,18 +304,20 @@ class Cluster:
 
     def _hear(self, error: KafkaError) -> None:
         """What the client says of its connections; only `poll` calls this."""
-        _, since = self._heard.get(error.code(), ("", time.monotonic()))
-        self._heard[error.code()] = error.str(), since
+        now = time.monotonic()
+        before = self._heard.get(error.code())
+        since = before.since if before is not None and now - before.last < _AGAIN_S else now
+        self._heard[error.code()] = _Heard(error.str(), since, now)
 
-    def _since(self, code: int) -> float:
-        """For how many seconds this has been so."""
-        _, since = self._heard.get(code, ("", time.monotonic()))
-        return time.monotonic() - since
+    def _since(self, code: int, began: float) -> float:
+        """For how many seconds this has been so, while waiting for one answer; 0: it is not so, or not any more."""
+        now, heard = time.monotonic(), self._heard.get(code)
+        return now - max(heard.since, began) if heard is not None and now - heard.last < _AGAIN_S else 0.0
 
     def _reason(self, before: str = "") -> str:
         """Why there is no connection, as far as the client has said so."""
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - a code
-        told = [text for code, (text, _) in self._heard.items() if code != down]
+        told = [heard.text for code, heard in self._heard.items() if code != down]
         if down in self._heard:  # the client gives no reason when a broker just hangs up
             told.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
         return before + told[-1] if told else ""
