@@ -29,7 +29,7 @@ def several(site: Site, *, number: int) -> list[Figure]:
 
 
 def _counted(site: Site, number: int) -> tuple[Figure, float]:
-    """From the moment at which all clicks can be seen until all are committed; each process has its share before.
+    """From the moment at which all clicks are made visible until all are committed; each process has its share before.
 
     Returns:
         The figure, and the CPU seconds of the broker meanwhile.
@@ -49,9 +49,8 @@ def _counted(site: Site, number: int) -> tuple[Figure, float]:
         producer = fill_unseen(site.broker, clicks, topic)
         for program in programs:
             program.mark("shared")
-        before, broker = [program.now() for program in programs], _broker_cpu(site)
+        broker, before = _broker_cpu(site), [program.now() for program in programs]
         producer.commit_transaction()
-        first = programs[0].now()
         last = site.wait_committed(programs[0], job)
         after, broker = [program.now() for program in programs], _broker_cpu(site) - broker
         # Markers of transactions have offsets too: by the sum of offsets a last record may still be missing.
@@ -64,7 +63,7 @@ def _counted(site: Site, number: int) -> tuple[Figure, float]:
     site.forget(group)
     figure = Figure(
         name,
-        clicks.records / (last.time - first.time),
+        clicks.records / (last.time - before[-1].time),
         RATE,
         cpu_seconds=sum(mark.cpu for mark in after) - sum(mark.cpu for mark in before),
         rss_mb=sum(program.rss_mb for program in programs),
