@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.types import Ack, BadToken, RecordBatch, TopicPartition
+from streamtable.types import HEADERS_UNREADABLE, Ack, BadToken, RecordBatch, TopicPartition
 
 Make = Callable[..., RecordBatch]
 
@@ -65,3 +65,29 @@ def test_any_other_text_is_no_token(text: str) -> None:
     with pytest.raises(BadToken, match="not a token of an event") as told:
         Ack.parse(text)
     assert len(str(told.value)) < 500
+
+
+def test_headers_are_read_one_record_after_the_other_also_where_one_has_names_that_are_no_text() -> None:
+    class Record:
+        """As the client's: it fails for such names, and keeps what it is told instead."""
+
+        def __init__(self, headers: Any) -> None:
+            self.found = headers
+
+        def headers(self) -> Any:
+            if isinstance(self.found, Exception):
+                raise self.found
+            return self.found
+
+        def set_headers(self, headers: Any) -> None:
+            self.found = headers
+
+    bad = UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte")
+    messages: Any = [Record(None), Record([("h", b"1")]), Record(bad), Record([("h", b"2")])]
+    records = RecordBatch("clicks", 0, messages)
+    assert [dict(headers or ()) for headers in records.each_headers()] == [
+        {},
+        {"h": b"1"},
+        dict([HEADERS_UNREADABLE]),
+        {"h": b"2"},
+    ]

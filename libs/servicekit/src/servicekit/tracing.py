@@ -128,7 +128,7 @@ def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
         yield None
         return
     try:
-        from servicekit.otel import OpenTelemetry  # noqa: PLC0415 - 10 MB, for those who want traces
+        from servicekit.otel import OpenTelemetry  # noqa: PLC0415 - for those who want traces only
     except ImportError as error:
         raise ConfigurationError(
             f"{ENDPOINT} is set, but what sends traces is not installed: pip install 'servicekit[tracing]', or "
