@@ -68,7 +68,7 @@ def make(engine: duckdb.DuckDBPyConnection, lake: Path, edges: int) -> None:
 
 
 def clicks_query(lake: Path) -> str:
-    return CLICKS.format(files=lake / "silver" / "user-clicks" / "*" / "*.parquet")
+    return CLICKS.format(files=lake / "silver" / "user-clicks" / "day=*" / "*.parquet")
 
 
 def reach_query(lake: Path) -> str:
