@@ -39,11 +39,13 @@ def test_a_job_gets_its_arguments_and_gives_its_status() -> None:
     assert "--bootstrap-servers 'nowhere'" in said
 
 
-def test_a_name_that_is_no_job_is_answered_with_those_that_are() -> None:
-    with command("count") as run:
-        _, said = run.communicate(timeout=60)
-    assert run.returncode == 2
-    assert "JOB is one of etl, maintain" in said
+def test_a_name_that_is_no_job_is_answered_with_those_that_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["streamtable-spark", "count"])
+    with pytest.raises(SystemExit, match="2"):
+        main.main()
+    assert "JOB is one of etl, maintain" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "1.5", "ten", "", "²"])
@@ -112,8 +114,14 @@ def test_the_schedule_serves_the_metrics_of_its_jobs_and_ends_when_it_is_told(tm
     assert run.returncode == 0
 
 
-def test_a_schedule_that_cannot_serve_says_why() -> None:
-    with command("every", "600", "etl", environ={"STREAMTABLE_METRICS_ADDRESS": "127.0.0.1:0"}) as run:
-        _, said = run.communicate(timeout=60)
-    assert run.returncode == 2
-    assert "SPARK_JOB_METRICS_DIR" in said
+@pytest.mark.parametrize(
+    ("environ", "problem"),
+    [
+        ({}, "SPARK_JOB_METRICS_DIR"),
+        ({"SPARK_JOB_METRICS_DIR": "."}, "'127.0.0.1:99999' cannot be served"),
+    ],
+)
+def test_a_schedule_that_cannot_serve_says_why(environ: dict[str, str], problem: str) -> None:
+    address = {"STREAMTABLE_METRICS_ADDRESS": "127.0.0.1:99999"}
+    with pytest.raises(ConfigurationError, match=problem), main.served({**environ, **address}):
+        raise AssertionError("it serves")
