@@ -11,8 +11,9 @@ ROUNDS ?= 20
 PYTEST_ARGS ?=
 LAKE ?= build/lake
 GROUP ?= click-count
-AS ?= $(GROUP)-v2
-SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir build/spark-metrics
+TO ?= $(GROUP)-v2
+OUT ?= build
+SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
 FAST := not broker and not faults and not faults_long
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
@@ -135,12 +136,12 @@ test-stack: setup ## test the images and the compose stack, where there is a Doc
 spark-etl: setup ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
 	@$(PY) -m streamtable_spark.main etl $(SPARK) --lake $(LAKE)
 
-spark-rebuild: setup ## make a group's table anew on Spark, as that of another group; GROUP=click-count AS=click-count-v2
+spark-rebuild: setup ## make a group's table anew on Spark, as that of another group; GROUP=click-count TO=click-count-v2
 	@STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:$(PORT) $(BIN)/streamtable topics apply --file infra/rebuilt.yaml
-	@$(PY) -m streamtable_spark.main rebuild $(SPARK) --group $(GROUP) --as $(AS) --manifest build/$(AS).rebuild.json
+	@$(PY) -m streamtable_spark.main rebuild $(SPARK) --group $(GROUP) --as $(TO) --manifest $(OUT)/$(TO).rebuild.json
 
-spark-reconcile: setup ## audit a group's table on Spark, into build/GROUP.audit; GROUP=click-count
-	@$(PY) -m streamtable_spark.main reconcile $(SPARK) --group $(GROUP) --report build/$(GROUP).audit
+spark-reconcile: setup ## audit a group's table on Spark, into OUT/GROUP.audit; GROUP=click-count OUT=build
+	@$(PY) -m streamtable_spark.main reconcile $(SPARK) --group $(GROUP) --report $(OUT)/$(GROUP).audit
 
 wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \
