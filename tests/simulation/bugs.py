@@ -203,7 +203,7 @@ def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
     """By a producer without transactions."""
     produce = Checkpoint._produce
 
-    def produce_outputs_at_once(self: Checkpoint, works: Any) -> None:
+    def produce_outputs_at_once(self: Checkpoint, works: Any, context: Any) -> None:
         maker: Any = type(self._outbox)  # a VirtualOutbox
         outbox = maker(
             None,
@@ -216,7 +216,7 @@ def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
             for record in work.outputs:
                 outbox.produce(*record[:3], partition=record.partition, headers=record.headers)
         outbox.flush(1)
-        produce(self, [replace(work, outputs=[]) for work in works])
+        produce(self, [replace(work, outputs=[]) for work in works], context)
 
     patch.setattr(Checkpoint, "_produce", produce_outputs_at_once)
 
@@ -305,7 +305,7 @@ def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     """By a producer without transactions, before the rows are committed."""
     produce = Checkpoint._produce
 
-    def produce_cursors_at_once(self: Checkpoint, works: Any) -> None:
+    def produce_cursors_at_once(self: Checkpoint, works: Any, context: Any) -> None:
         maker: Any = type(self._outbox)  # a VirtualOutbox
         parts = ("transactions", "topic", "group", "wire", "clock")
         outbox = maker(None, *(getattr(self._outbox, f"_{part}") for part in parts))
@@ -317,6 +317,6 @@ def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
             others = [record for record in work.outputs if not record.topic.endswith("-visits")]
             rest.append(replace(work, outputs=others))
         outbox.flush(1)
-        produce(self, rest)
+        produce(self, rest, context)
 
     patch.setattr(Checkpoint, "_produce", produce_cursors_at_once)
