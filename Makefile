@@ -27,7 +27,7 @@ SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
-		do printf '  make %-13s %s\n' "$$verb" "$$text"; done
+		do printf '  make %-15s %s\n' "$$verb" "$$text"; done
 
 setup: ## install everything into .venv and fetch Kafka; quick when nothing changed
 	@$(PYTHON) infra/setup.py
