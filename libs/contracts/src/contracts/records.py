@@ -78,7 +78,7 @@ class JobDifference(TypedDict):
     key: str
     """As text, with bytes that are no text in hexadecimal digits."""
     difference: str
-    """missing, extra, different or unreadable."""
+    """missing, extra, different, unreadable, or overwritten: of which nothing is known any more."""
     expected: str
     """The computed row as JSON; empty if there should be none."""
     live: str
