@@ -20,9 +20,9 @@ from streamtable_spark.transforms.tables import TABLES, events
 
 TABLE = TABLES["click-count"]
 INPUT = "user-clicks"
-WARM_PART = 5
+WARM_PART = 10
 """Java is warm after this part of the records."""
-PART_ON_ONE_CORE = 4
+PART_ON_ONE_CORE = 5
 """Of the records in Kafka: all of them would take twice as long as on two."""
 
 
