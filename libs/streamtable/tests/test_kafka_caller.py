@@ -121,8 +121,6 @@ def test_the_latest_refusal_is_told_once_and_lost_connections_are_none() -> None
     assert taken is not None
     assert taken.code() == KafkaError._AUTHENTICATION
     assert complaints.taken() is None
-    complaints.heard(KafkaError(KafkaError._TRANSPORT, "incorrect security.protocol configuration?"))
-    assert complaints.taken() is not None
 
 
 @pytest.mark.parametrize(

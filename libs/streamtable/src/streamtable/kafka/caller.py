@@ -16,7 +16,6 @@ CLUSTER = "kafka-cluster"
 """Kafka's name of the resource that stands for all of it."""
 
 _REFUSALS = {KafkaError._AUTHENTICATION, KafkaError._SSL}  # noqa: SLF001 - codes
-_HINT = "security.protocol"  # the client's, when a server hangs up at once, as one with TLS does without it
 _STRANGER = "is of an authority that is not in {whom}: name the file with the right one by STREAMTABLE_KAFKA_SSL_CA_LOCATION"
 _OTHER = "is for other names: connect to one of these, or give the broker one for {host}"
 _WHY = {  # by OpenSSL's codes
@@ -133,6 +132,6 @@ class Complaints:
 
     def taken(self) -> KafkaError | None:
         """The latest refusal, else None; it is told once. That a connection was lost is none."""
-        refusals = [each for each in self._said if each.code() in _REFUSALS or _HINT in each.str()]
+        refusals = [each for each in self._said if each.code() in _REFUSALS]
         self._said.clear()
         return refusals[-1] if refusals else None
