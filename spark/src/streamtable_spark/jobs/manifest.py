@@ -83,6 +83,7 @@ def load(path: Path) -> Manifest | None:
             topic: {int(number): offset for number, offset in parts.items()}
             for topic, parts in found["offsets"].items()
         }
+        found["table"] = {int(number): each for number, each in found["table"].items()}
         return Manifest(**found)
     except FileNotFoundError:
         return None
