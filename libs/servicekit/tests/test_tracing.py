@@ -152,11 +152,14 @@ def test_work_within_other_work_belongs_to_it_and_log_lines_name_its_trace(
     assert commit.headers != ask.headers
 
 
-def test_work_that_fails_says_by_what(tracer: OpenTelemetry, collector: Collector) -> None:
+def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
+    tracer: OpenTelemetry, collector: Collector
+) -> None:
     with pytest.raises(ValueError, match="too large"), tracer.commit("counts", []):
         raise ValueError("too large")
     (span,) = collector.wait(lambda span: span.failed)
     assert span.facts["error.type"] == "ValueError"
+    assert span.words == ""
 
 
 def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(collector: Collector) -> None:

@@ -17,7 +17,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc import (
 
 @dataclass(frozen=True)
 class Collected:
-    """A span as it has arrived; ids in hexadecimal digits, `links` as pairs of trace and span."""
+    """A span as it has arrived; ids in hexadecimal digits, `links` as pairs of trace and span, `words` of a failure."""
 
     service: str
     name: str
@@ -28,6 +28,7 @@ class Collected:
     links: tuple[tuple[str, str], ...]
     facts: Mapping[str, Any]
     failed: bool
+    words: str
     began: int
     ended: int
 
@@ -87,6 +88,7 @@ def _collected(service: str, span: Any) -> Collected:
         tuple((link.trace_id.hex(), link.span_id.hex()) for link in span.links),
         _facts(span.attributes),
         span.status.code == span.status.STATUS_CODE_ERROR,
+        f"{span.status.message}{''.join(str(event) for event in span.events)}",
         span.start_time_unix_nano,
         span.end_time_unix_nano,
     )

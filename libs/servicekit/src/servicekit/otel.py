@@ -35,7 +35,6 @@ from streamtable.types import Headers, RecordBatch
 
 log = structlog.get_logger()
 _CLOSE_SECONDS: Final = 3.0
-_REASON_CHARS_MAX: Final = 300
 _EXPORTER_LOG: Final = "opentelemetry.exporter.otlp.proto.grpc"
 # What the library says of a span, under the names that OpenTelemetry has agreed on; the rest goes under our own.
 _CONVENTIONS: Final = {
@@ -157,8 +156,9 @@ class _Span:
 
     def end(self, failure: BaseException | None = None) -> None:
         if failure is not None and not self._failed:
-            self.fail(type(failure).__name__)
-            self._span.set_status(StatusCode.ERROR, str(failure)[:_REASON_CHARS_MAX])
+            self.fail(
+                type(failure).__name__
+            )  # its text may quote a record; the log has it, with the trace's number
         self._span.end()
 
     def __enter__(self) -> Self:
