@@ -1,10 +1,11 @@
 """How often a batch asks its store: counted by the servers, and on the way to a server that is frozen and cannot answer."""
 
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from localstores.proxy import Proxy
 from localstores.redis import RedisServer
 from localstores.server import Server
 from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch.stores.cassandra import CassandraDriver
+from microbatch.stores.port import Driver
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.store import RemoteStore
 from streamtable import Long, Stream, String
@@ -22,6 +25,7 @@ from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
 TOTALS, LATEST = Rows("totals", value=Long()), Rows("latest", value=Long())
+EXECUTE, BATCH = 0x0A, 0x0D  # of Cassandra's protocol
 OF_A_SCRIPT = {"getrange", "set"}  # what Redis counts beside the script that calls them
 
 
@@ -112,3 +116,68 @@ def test_all_that_a_batch_writes_to_redis_is_sent_before_the_first_answer(counte
             wait_until(lambda: sent().count(b"EVALSHA") == 5)
         assert {row.number for row in store.get_many(rows).values()} == {2}
         store.close()
+
+
+# ---- Cassandra -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cassandra(server_of: Callable[[str], Any], tenant: str) -> Iterator[tuple[Server, Proxy, Driver]]:
+    """The session's, a proxy before it, and a driver that knows only the proxy."""
+    server = server_of("cassandra")
+    with ExitStack() as stack:
+        proxy = stack.enter_context(Proxy(server.port))
+        driver = CassandraDriver(
+            ["127.0.0.1"], port=proxy.port, keyspace="streamtable", table="rows", tenant=tenant
+        )
+        stack.callback(driver.close)
+        yield server, proxy, driver
+
+
+def requests(data: bytes) -> Counter[int]:
+    """Whole requests of one connection, by their kind. Its version 5 wraps them into segments with checksums."""
+    if data[:1] != b"\x04":
+        data = b"".join(unwrapped(data))
+    kinds: Counter[int] = Counter()
+    at = 0
+    while at + 9 <= len(data):
+        size = int.from_bytes(data[at + 5 : at + 9])
+        kinds[data[at + 4]] += at + 9 + size <= len(data)
+        at += 9 + size
+    return kinds
+
+
+def unwrapped(data: bytes) -> Iterator[bytes]:
+    at = 0
+    while at + 6 <= len(data):
+        size = struct.unpack_from("<I", data, at)[0] & 0x1FFFF
+        yield data[at + 6 : at + 6 + size]
+        at += 6 + size + 4
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(("rows", "reads"), [(1, 1), (50, 1), (120, 3), (10_000, 200)])
+def test_a_batch_asks_cassandra_for_50_rows_in_each_of_queries_that_are_sent_together(
+    cassandra: tuple[Server, Proxy, Driver], rows: int, reads: int
+) -> None:
+    server, proxy, driver = cassandra
+    store = RemoteStore(driver, deadline=90, attempt=60)
+    keys = [b"%d" % at for at in range(rows)]
+    store.get_many(keys[:1])
+    with frozen(server, proxy, lambda: store.get_many(keys)) as sent:
+        wait_until(lambda: requests(sent()) == {EXECUTE: reads})
+
+
+@pytest.mark.broker
+def test_a_batch_writes_10_rows_in_each_of_256_statements_of_cassandra_at_once(
+    cassandra: tuple[Server, Proxy, Driver],
+) -> None:
+    server, proxy, driver = cassandra
+    store = RemoteStore(driver, deadline=90, attempt=60)
+    rows: dict[bytes, bytes | None] = {b"%d" % at: b"v" for at in range(3_000)}
+    store.put_many({b"first": b"1"}, 1)
+    begun = len(proxy.requests)
+    with frozen(server, proxy, lambda: store.put_many(rows, 1)) as sent:
+        wait_until(lambda: requests(sent()) == {BATCH: 256})
+    assert requests(b"".join(proxy.requests[begun:])) == {BATCH: 300}
+    assert len(store.get_many(rows)) == 3_000
