@@ -1,12 +1,15 @@
 import threading
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from servicekit.process import StopSignals
-from servicekit.runtime import Reachable, wait_for_topic, wait_to_stop
-from streamtable.errors import RetryLater, TopicMismatch
+from servicekit.runtime import Program, Reachable, wait_for_topic, wait_to_stop
+from servicekit.service_settings import ServiceSettings
+from streamtable.errors import RetryLater, RightNeeded, TopicMismatch
 from streamtable.ports import TopicInfo
 
 
@@ -64,6 +67,28 @@ def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> 
     end = time.monotonic() + 10
     while not reachable():
         assert time.monotonic() < end
+
+
+@dataclass(frozen=True)
+class RefusingKafka:
+    """Answers, and lets nobody see a topic."""
+
+    admin_timeout: float = 1.0
+
+    def cluster(self) -> Any:
+        return self
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        (name,) = names
+        raise RightNeeded(user="me", operation="DESCRIBE", resource="topic", name=name, reason="refused")
+
+    def close(self) -> None: ...
+
+
+def test_a_broker_that_refuses_is_no_silent_one_and_not_what_a_service_can_work_with() -> None:
+    refusing: Any = RefusingKafka()
+    assert Program("service", ServiceSettings, "there")._silence(refusing) is None
+    assert not Reachable(refusing, "there")()
 
 
 def test_what_the_check_raises_ends_the_waiting() -> None:
