@@ -14,6 +14,7 @@ from spark.tests.lake.stage import Stage
 from click_count.topics import USER_CLICKS, by_record
 from streamtable_spark.jobs import backfill, etl
 from streamtable_spark.jobs.days import Days
+from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import topics_of
@@ -158,7 +159,7 @@ def test_days_that_are_made_anew_from_bronze_come_out_the_same(runs: Runs) -> No
     before = sorted(map(str, runs.rows("silver/user-clicks", *columns)))
     today = datetime.now(UTC).date()
     backfill.backfill(
-        backfill.delta_tables(runs.spark, str(runs.folder)),
+        Lake(runs.spark, str(runs.folder)),
         topics_of(runs.stage.arguments),
         Days(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
