@@ -8,6 +8,7 @@ from tests.hostile.rest_world import (
     emitter_service,
     query_service,
     statuses_service,
+    tweets_service,
     users_service,
 )
 
@@ -39,4 +40,11 @@ def users(broker: Broker) -> Iterator[Service]:
 def statuses(broker: Broker) -> Iterator[Service]:
     """An emitter service of user statuses."""
     with statuses_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def tweets(broker: Broker) -> Iterator[Service]:
+    """An emitter service of tweets and followers."""
+    with tweets_service(broker) as service:
         yield service

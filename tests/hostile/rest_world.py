@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +17,7 @@ from contracts.records import UserStatus
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable import Table
+from tweet_reach import topics as reach_topics
 from user_status import topics as status_topics
 
 ROWS: Final = {
@@ -132,6 +133,15 @@ def statuses_service(broker: Broker) -> Iterator[Service]:
         running(broker, "emitter", "user_status.main") as service,
     ):
         yield service
+
+
+@contextmanager
+def tweets_service(broker: Broker) -> Iterator[Service]:
+    """An emitter service of tweets and followers, with the topics that it writes to."""
+    with ExitStack() as opened:
+        for topic in (reach_topics.TWEETS, reach_topics.FOLLOWS):
+            opened.enter_context(_topic(broker, topic.name))
+        yield opened.enter_context(running(broker, "emitter", "tweet_reach.main"))
 
 
 @contextmanager

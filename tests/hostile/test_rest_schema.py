@@ -13,7 +13,7 @@ import pytest
 from tests.hostile.rest_world import Service
 
 EXAMPLES = 25
-SERVICES = ["query", "emitter", "users", "statuses"]
+SERVICES = ["query", "emitter", "users", "statuses", "tweets"]
 SEED = os.environ.get("FAULTS_SEED", "1")
 LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")
 ENDLESS = "watch_.*"  # streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for
