@@ -1,20 +1,25 @@
 """A query service's search: rows of one kind, decoded, as of what Kafka has committed."""
 
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing
 from typing import Any
 
 import pytest
 from elasticsearch import Elasticsearch
 
-from microbatch import Batch, MicroBatch, Rows, Send
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.searching import Match, Searcher
 from microbatch.standing import encode
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Fields
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import ABSENT, Ledger, Mark, Standing, ledger_key, replace
-from streamtable import Long, Stream, String
+from streamtable import Emitter, Kafka, Long, Stream, String
 from streamtable.errors import RetryLater
 from streamtable.ports import TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -64,15 +69,25 @@ class Committing:
 
 
 @pytest.fixture
-def driver(server_of: Callable[[str], Any]) -> Iterator[ElasticsearchDriver]:
+def connect(server_of: Callable[[str], Any]) -> Iterator[Callable[[], ElasticsearchDriver]]:
+    """Makes drivers for an index of this test alone."""
     server = server_of("elasticsearch")
     alias = f"s{uuid.uuid4().hex[:8]}"
-    made = ElasticsearchDriver(server.url, alias=alias, tenant="reach")
-    made.create(shards=1, replicas=0, fields={"text": "text"})
+
+    def made() -> ElasticsearchDriver:
+        return ElasticsearchDriver(server.url, alias=alias, tenant="reach")
+
+    with closing(made()) as first:
+        first.create(shards=1, replicas=0, fields={"text": "text"})
     yield made
-    made.close()
     with Elasticsearch(server.url) as client:
         client.indices.delete(index=f"{alias}-1")
+
+
+@pytest.fixture
+def driver(connect: Callable[[], ElasticsearchDriver]) -> Iterator[ElasticsearchDriver]:
+    with closing(connect()) as made:
+        yield made
 
 
 def write(driver: ElasticsearchDriver, partition: int, mark: Mark, key: str, text: str) -> None:
@@ -111,3 +126,60 @@ def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: Elasticsearc
     cluster.busy = 1_000_000
     with pytest.raises(RetryLater, match="pending"):
         searcher.search({"text": "red"}, timeout=1)
+
+
+# ---- of a group at work --------------------------------------------------------------------------------------------
+
+
+def keep(batch: Batch, send: Send) -> None:
+    """The latest text of each key; an empty one deletes."""
+    pages = batch.rows(PAGES)
+    for record in batch.records:
+        if record.value:
+            pages.put(record.key, record.value)
+        else:
+            pages.delete(record.key)
+
+
+def test_what_a_group_at_work_has_written_is_found_after_a_refresh_and_never_what_it_has_replaced(
+    broker: Broker, topics: Topics, connect: Callable[[], ElasticsearchDriver]
+) -> None:
+    kafka, name = Kafka(broker.bootstrap_servers), topics.name("pages")
+    texts = Stream(topics.create("texts", partitions=2), String(), String())
+    for what in ("retry", "dead-letters"):
+        topics.create(f"pages-{what}", partitions=2)
+    group = MicroBatch(name, inputs=[texts], process=keep, rows=[PAGES], max_wait=0.02)
+    processor = BatchProcessor(group, kafka, store=connect())
+    work = threading.Thread(target=processor.run)
+    work.start()
+    searcher = Searcher(group, PAGES, kafka.cluster(), connect())
+
+    def found(word: str) -> dict[str, str]:
+        try:
+            return {each.key: each.value for each in searcher.search({"text": word}, timeout=10)}
+        except RetryLater:
+            return {}  # the group has not committed anything yet, or commits right now
+
+    def wait_until_found(word: str, expected: dict[str, str]) -> None:
+        """Nobody flushes: the index refreshes itself, each second."""
+        end = time.monotonic() + 60
+        while (now := found(word)) != expected:
+            assert all(word in text for text in now.values()), now
+            assert time.monotonic() < end, now
+
+    try:
+        with Emitter(texts, kafka) as emitter:
+            emitter.emit("a", "red 0")
+            emitter.emit("b", "red too")
+            wait_until_found("red", {"a": "red 0", "b": "red too"})
+            for number in range(1, 40):
+                emitter.emit_now("a", f"{('red', 'blue')[number % 2]} {number}")
+                for word in ("red", "blue"):
+                    assert all(word in text for text in found(word).values())
+            emitter.emit("b", "")
+            wait_until_found("red", {})
+            wait_until_found("blue", {"a": "blue 39"})
+    finally:
+        processor.stop()
+        work.join(60)
+        searcher.close()
