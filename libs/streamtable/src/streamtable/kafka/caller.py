@@ -60,9 +60,8 @@ class Caller:
             resource, name = "transactional id", self.transactional_id
         elif error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             resource, name = "cluster", CLUSTER
-            operation = (
-                "IDEMPOTENT_WRITE" if operation == "WRITE" else operation
-            )  # or to write any topic at all
+            # Whoever may write any topic at all has this too.
+            operation = "IDEMPOTENT_WRITE" if operation == "WRITE" else operation
         else:
             resource, name = "topic", topic
         return RightNeeded(
