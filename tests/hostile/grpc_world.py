@@ -22,13 +22,16 @@ from tests.hostile.program import Program, program, wait_until
 from click_count import topics as click_topics
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
+from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as reach_pb
+from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
 from contracts.grpc.user_status.v1 import user_status_pb2 as status_pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
-from contracts.records import UserStatus
+from contracts.records import Reach, ReachAuthor, UserStatus
 from localkafka.broker import Broker
 from localkafka.certificates import Pair
 from localkafka.fixtures import Topics
 from streamtable import Table
+from tweet_reach import topics as reach_topics
 from user_status import topics as status_topics
 
 SERVICE: Final = "/streamtable.click_count.v1.ClickCounts/"
@@ -40,11 +43,12 @@ TEXTS: Final = tuple(
     re.compile(pattern)
     for pattern in (
         # ours
-        r"(user_id|user_ids\[\d+\]|prefix): must [a-z0-9 ,'/+UFD]+",
-        r"user_ids: at most 1000",
+        r"(user_id|user_ids\[\d+\]|url|urls\[\d+\]|prefix): must [a-z0-9 ,'/+UFD]+",
+        r"(user_ids|urls): at most 1000",
         r"limit: 0 to 100000",
         r"no clicks of this user are known",
         r"no status of this user is known",
+        r"nobody tweets this URL",
         r"set a deadline of at most 5 seconds",
         r"send one message",
         r"the message did not come",
@@ -115,6 +119,12 @@ def _ask_for_a_status(channel: grpc.Channel) -> None:
     assert answer.status.status == "says alice"
 
 
+def _ask_for_a_reach(channel: grpc.Channel) -> None:
+    stub: Any = TweetReachesStub(channel)
+    answer = stub.Get(reach_pb.GetRequest(url="alice"), timeout=5, wait_for_ready=True)
+    assert answer.reach.reach == ROWS["alice"]
+
+
 def _table_of_statuses(group: str) -> Table[str, UserStatus]:
     return status_topics.statuses(group).table
 
@@ -132,6 +142,23 @@ STATUSES: Final = Scenario(
     _table_of_statuses,
     {user: UserStatus(status=f"says {user}", at=n, id="a", clicks=n) for user, n in ROWS.items()},
     _ask_for_a_status,
+)
+REACHES: Final = Scenario(
+    "tweet_reach.main",
+    "TWEET_REACH_GROUP",
+    reach_topics.reaches,
+    {
+        url: Reach(
+            reach=n,
+            estimate=float(n),
+            sketch=b"sketch",
+            tweets=1,
+            authors=1,
+            top=[ReachAuthor(author="ann", followers=n)],
+        )
+        for url, n in ROWS.items()
+    },
+    _ask_for_a_reach,
 )
 
 

@@ -18,19 +18,21 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
-from tests.hostile.grpc_world import COUNTS, STATUSES, Scenario, World, check_text, serving
+from tests.hostile.grpc_world import COUNTS, REACHES, STATUSES, Scenario, World, check_text, serving
 
 from contracts.grpc.click_count.v1 import click_count_pb2
+from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2
 from contracts.grpc.user_status.v1 import user_status_pb2
 from localkafka.broker import Broker
 
 SEED: Final = int(os.environ.get("FAULTS_SEED", "20260"))
-SECONDS: Final = 10.0
+SECONDS: Final = 7.0
 THREADS: Final = 8
 GROWTH_MB: Final = 100
 SERVICES: Final[dict[str, tuple[Scenario, Any]]] = {
     "counts": (COUNTS, click_count_pb2),
     "statuses": (STATUSES, user_status_pb2),
+    "reaches": (REACHES, tweet_reach_pb2),
 }
 CODES: Final = {
     grpc.StatusCode.CANCELLED,
