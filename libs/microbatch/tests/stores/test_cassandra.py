@@ -13,7 +13,7 @@ from localstores.cassandra import CassandraServer
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.port import Row
 from microbatch.stores.store import RemoteStore
-from streamtable.errors import ConfigurationError, RetryKeys, RetryLater
+from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, Unencodable
 
 pytestmark = pytest.mark.broker
 Connect = Callable[..., RemoteStore]
@@ -166,3 +166,9 @@ def test_an_error_that_passes_is_a_reason_to_ask_again(code: int, text: str) -> 
 def test_an_error_that_stays_is_not_asked_again(code: int, text: str) -> None:
     with pytest.raises(ConfigurationError, match=text):
         RemoteStore(Answering(code, text), deadline=60).put_many({b"a": b"1"}, 1)
+
+
+def test_a_row_that_is_too_large_is_refused_for_its_size() -> None:
+    text = "CQL Message of size 6000089 bytes exceeds allowed maximum of 4194304 bytes"
+    with pytest.raises(Unencodable, match="6000089 bytes"):
+        RemoteStore(Answering(0x2200, text), deadline=60).put_many({b"a": b"1"}, 1)

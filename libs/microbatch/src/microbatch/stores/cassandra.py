@@ -31,7 +31,7 @@ from cassandra.protocol import ErrorMessage, RequestValidationException
 from cassandra.query import BatchStatement, BatchType
 
 from microbatch.stores.port import Found, Row, Written, tenant_name
-from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.errors import ConfigurationError, RetryLater, Unencodable
 
 _IN_FLIGHT = 256
 _KEYS_A_READ = 50
@@ -42,6 +42,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _REFUSED = (InvalidRequest, Unauthorized, AuthenticationFailed, RequestValidationException)
 # Of a guardrail, which calls the request an invalid one; but it passes when there is room again.
 _FULL = "disk usage exceeds failure threshold"
+_TOO_LARGE = "exceeds allowed maximum"
 _LOST = (
     RequestExecutionException,
     ErrorMessage,  # too busy, starting, an error within: the client has no exceptions of its own for these
@@ -221,6 +222,8 @@ class CassandraDriver:
         except _REFUSED as error:
             if _FULL in str(error):
                 return f"Cassandra: {error}"
+            if _TOO_LARGE in str(error):
+                raise Unencodable(f"Cassandra refuses a row for its size: {error}") from error
             raise ConfigurationError(
                 f"Cassandra refuses: {error} (keyspace and table are made by `create`, never by the way)"
             ) from error
