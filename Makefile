@@ -155,6 +155,7 @@ gen: setup ## make what is generated: records, gRPC stubs, OpenAPI in proto/, an
 	$(PY) services/user_status/generate_openapi.py
 	$(PY) services/messaging/generate_openapi.py
 	$(PY) services/tweet_reach/generate_openapi.py
+	$(PY) services/console/generate_openapi.py
 	$(PY) infra/api_page.py
 	$(PY) infra/grafana/generate.py
 	$(PY) -m streamtable_cli.reference docs/reference/cli.md

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 _INTERRUPTED = "ERR_NETWORK_CHANGED"
-TAB, ENTER = "\ue004", "\ue007"
+TAB, ENTER, SPACE = "\ue004", "\ue007", "\ue00d"
 
 
 class Browser:

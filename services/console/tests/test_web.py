@@ -6,8 +6,10 @@ from typing import Any
 
 import httpx
 import pytest
-from services.console.tests.world import World, status_with, wait_until
+from pydantic import BaseModel
+from services.console.tests.world import World, run_with, status_with, wait_until
 
+from console import models
 from console.web import PAGE
 from streamtable import Bytes, Emitter, Stream
 
@@ -181,6 +183,61 @@ def test_letters_that_are_not_there_are_not_sent(world: World) -> None:
     assert "nothing was sent" in answer.json()["detail"]
 
 
+def test_runs_of_jobs_are_told_the_latest_first_and_whole_one_by_one(world: World) -> None:
+    found = {"partition": 3, "key": "alice", "difference": "different", "expected": "3", "live": "2"}
+    inputs = [{"topic": world.clicks.name, "partition": 0, "start": 5, "end": 9}]
+    audit = run_with(
+        run="audit-1", started_at=2_000_000, state="different", differences=1, keys=[found], inputs=inputs
+    )
+    for run in (audit, run_with(run="etl:1", job="etl", differences=-1)):
+        world.tell_run(run)
+    runs = world.until("/api/runs", lambda answer: len(answer["runs"]) == 2)["runs"]
+    assert [(run["run"], run["state"], run["differences"]) for run in runs] == [
+        ("audit-1", "different", 1),
+        ("etl:1", "done", -1),
+    ]
+    assert not {"inputs", "keys"} & runs[0].keys()
+    assert world.get("/api/runs", limit=1)["runs"] == runs[:1]
+    whole = world.get("/api/runs/audit-1")
+    assert (whole["keys"], whole["inputs"]) == ([found], inputs)
+
+
+def test_a_run_that_goes_on_and_tells_nothing_for_a_minute_was_killed(world: World) -> None:
+    now = time.time_ns() // 1_000_000
+    for name, at in (("alive", now - 30_000), ("dead", now - 61_000)):
+        world.tell_run(run_with(run=name, state="running", started_at=at, at=at, finished_at=0))
+    world.until("/api/runs/dead", lambda run: run["state"] == "killed")
+    assert world.get("/api/runs/alive")["state"] == "running"
+
+
+def test_a_run_that_cannot_be_read_hides_no_other(world: World) -> None:
+    with Emitter(Stream(world.runs.name, key=Bytes(), value=Bytes()), world.kafka) as emitter:
+        emitter.emit_now(b"\xff", b"no run")
+    world.tell_run(run_with(run="after"))
+    world.until("/api/runs/after", lambda run: run["run"] == "after")
+
+
+@pytest.mark.parametrize(
+    ("path", "model"),
+    [
+        ("/api/fleet", models.Fleet),
+        ("/api/history", models.Events),
+        ("/api/lags", models.Lags),
+        ("/api/topics/{clicks}/records", models.Records),
+        ("/api/tables/{table}/rows", models.Rows),
+        ("/api/letters/{group}", models.Letters),
+        ("/api/runs", models.Runs),
+        ("/api/runs/audit-1", models.WholeRun),
+    ],
+)
+def test_an_answer_has_what_openapi_describes_and_nothing_else(
+    world: World, path: str, model: type[BaseModel]
+) -> None:
+    names = {"clicks": world.clicks.name, "table": world.group.table.name, "group": world.group.name}
+    answer = world.get(path.format(**names))
+    assert model.model_validate(answer).model_dump(mode="json", exclude_unset=True) == answer
+
+
 def test_where_keys_are_asked_for_only_the_page_is_public(world: World) -> None:
     bare = httpx.Client(base_url=world.signed.base_url, timeout=30)
     with bare:
@@ -200,6 +257,8 @@ def test_where_keys_are_asked_for_only_the_page_is_public(world: World) -> None:
         ("/api/tables/nowhere/rows", 404),
         ("/api/tables/nowhere/events", 404),
         ("/api/letters/nowhere", 404),
+        ("/api/runs/nowhere", 404),
+        ("/api/runs?limit=501", 422),
         ("/api/topics/a%2fb/records", 400),
         ("/api/topics/<script>/records", 422),
         ("/api/topics/{clicks}/records?limit=0", 422),

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 from prometheus_client import CollectorRegistry
 
-from contracts.records import USER_CLICK, ProcessStatus, UserClick
+from contracts.records import JOB_RUN, USER_CLICK, JobRun, ProcessStatus, UserClick
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from servicekit.status import StatusBoard, publishing, status_stream
@@ -72,6 +72,38 @@ def status_with(**changes: Any) -> ProcessStatus:
     return made  # type: ignore[no-any-return] # the members are the test's
 
 
+RUN: JobRun = {
+    "run": "reconcile-1",
+    "job": "reconcile",
+    "group": "count",
+    "as_group": "",
+    "lake": "",
+    "host": "machine",
+    "version": "1.2.3",
+    "started_at": 1_000_000,
+    "at": 1_010_000,
+    "finished_at": 1_010_000,
+    "state": "done",
+    "error": "",
+    "stage": "",
+    "stages_done": 3,
+    "stages": 3,
+    "records": 1200,
+    "inputs": [],
+    "counts": {"rows": 40},
+    "differences": 0,
+    "keys": [],
+    "summary": "40 rows are as the inputs say",
+    "report": "",
+    "omitted": 0,
+}
+
+
+def run_with(**changes: Any) -> JobRun:
+    made: Any = {**RUN, **changes}
+    return made  # type: ignore[no-any-return] # the members are the test's
+
+
 def click(number: int, user: str = "alice") -> UserClick:
     return UserClick(id=f"{number:032x}", user_id=user, url="https://example.org/", at=number)
 
@@ -92,6 +124,7 @@ class World:
     Attributes:
         group: counts clicks; its processor runs as instance `worker`.
         clicks: the group's input.
+        runs: where runs of jobs tell of themselves.
         http: to a console without keys and actions.
         signed: to a console with both, with the key.
     """
@@ -100,6 +133,7 @@ class World:
     group: Group[str, int]
     clicks: Stream[str, UserClick]
     statuses: Stream[str, ProcessStatus]
+    runs: Stream[str, JobRun]
     http: httpx.Client
     signed: httpx.Client
 
@@ -116,6 +150,11 @@ class World:
         """As a process would."""
         with Emitter(self.statuses, self.kafka) as emitter:
             emitter.emit_now(key, status)
+
+    def tell_run(self, run: JobRun) -> None:
+        """As a job would."""
+        with Emitter(self.runs, self.kafka) as emitter:
+            emitter.emit_now(run["run"], run)
 
     def get(self, path: str, **query: Any) -> Any:
         answer = self.http.get(path, params=query)
@@ -151,17 +190,19 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
         topics.create("count-dead-letters")
         topics.create("count-retry")
         status = topics.create("status", partitions=1, config=compact)
+        runs = Stream(topics.create("runs", partitions=1, config=compact), key=String(), value=Avro(JOB_RUN))
         stack.enter_context(_processing(group, kafka, status, folder))
+        told = {"CONSOLE_RUNS_TOPIC": runs.name}
         signed = {
             "CONSOLE_ACTIONS": "true",
             "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",
         }
         consoles = [
-            stack.enter_context(_console(broker, status, folder / name, more))
+            stack.enter_context(_console(broker, status, folder / name, told | more))
             for name, more in (("open", {}), ("signed", signed))
         ]
         consoles[1].headers["Authorization"] = f"Bearer {KEY}"
-        yield World(kafka, group, clicks, status_stream(status), *consoles)
+        yield World(kafka, group, clicks, status_stream(status), runs, *consoles)
 
 
 @contextmanager

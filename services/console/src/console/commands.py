@@ -7,6 +7,7 @@ from typing import Final, TypeAlias
 from console.collector import Collector
 from console.letters import DeadLetters
 from console.records import Reader
+from console.runs import Runs
 from console.settings import ConsoleSettings
 from console.shown import Decoder, schemas_of
 from console.tables import Tables
@@ -52,7 +53,7 @@ def serve(runtime: ConsoleRuntime) -> int:
                 metrics=runtime.measured,
             )
         )
-        settings = {"actions": runtime.service.actions}
+        settings = {"actions": runtime.service.actions, "runs_topic": runtime.service.runs_topic}
         collector = Collector(view, admin, settings)
         decoder = Decoder(schemas_of(records))
         reader = Reader(kafka)
@@ -63,7 +64,14 @@ def serve(runtime: ConsoleRuntime) -> int:
         events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)
         parts = Parts(
-            collector, reader, tables, DeadLetters(kafka, reader), decoder, events, runtime.service.actions
+            collector,
+            reader,
+            tables,
+            DeadLetters(kafka, reader),
+            Runs(tables, runtime.service.runs_topic),
+            decoder,
+            events,
+            runtime.service.actions,
         )
         edge = replace(runtime.rest_edge(), public=frozenset(PAGE))
         app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)

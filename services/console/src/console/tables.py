@@ -61,8 +61,7 @@ class Tables:
             NoTable: it is no table.
             NotReady: the copy is being loaded.
         """
-        view = self.view(name)
-        view.wait_ready(_WHOLE_SECONDS)
+        view = self.whole(name)
         found = list(islice(view.iterate(prefix or None, after), limit + 1))
         position = view.position().values()
         return {
@@ -75,6 +74,12 @@ class Tables:
     def row(self, key: bytes, value: bytes | None) -> dict[str, Any]:
         shown = None if value is None else self._decoder.show(value)
         return {"id": key.hex(), "key": self._decoder.show(key), "value": shown}
+
+    def whole(self, name: str) -> View[bytes, bytes]:
+        """The copy of a table, when it is loaded. Raises as `rows` does."""
+        view = self.view(name)
+        view.wait_ready(_WHOLE_SECONDS)
+        return view
 
     def view(self, name: str) -> View[bytes, bytes]:
         """The copy of a table. Raises `NoSuchTopic`, `NoTable`, `RetryLater`."""

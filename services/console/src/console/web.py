@@ -1,5 +1,6 @@
 """The console over HTTP: a page, what it asks for, and what it is told as things change."""
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,27 +12,29 @@ from fastapi import FastAPI, Path, Query
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
+from console import models
 from console.collector import Collector, Pictures
 from console.letters import LETTERS_MAX, DeadLetters, Refused
 from console.records import NoSuchTopic, Reader
+from console.runs import RUNS_MAX, NoSuchRun, Runs
 from console.shown import Decoder
 from console.tables import NoTable, RowChanges, Tables
 from servicekit.events import EventStreams
 from servicekit.problems import Problem
 from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
 
-VERSION: Final = "0.1.0"
+VERSION: Final = "1.0.0"
 ROWS_MAX: Final = 500
 DESCRIPTION: Final = (
-    "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics. Read-only, "
-    "unless actions are on."
+    "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics; and the runs "
+    "of batch jobs. Read-only, unless actions are on."
 )
 PAGE: Final = {
     "/": ("index.html", "text/html"),
     "/console.css": ("console.css", "text/css"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("app", "dom", "api", "layout", "graph", "charts", "fleet", "data", "letters")
+        for name in ("app", "dom", "api", "layout", "graph", "charts", "fleet", "data", "letters", "runs")
     },
 }
 _POLICY: Final = (
@@ -43,6 +46,22 @@ Name = Annotated[str, Path(pattern=_NAME)]
 Limit = Annotated[int, Query(ge=1, le=ROWS_MAX), PLAIN_DIGITS]
 Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*$")]
 _TIME_MS_MAX: Final = 2**53 - 1
+
+
+def _streamed(description: str) -> Any:
+    return {
+        "response_class": Response,
+        "responses": {
+            200: {
+                "description": f"Server-sent events {description}",
+                "content": {"text/event-stream": {"schema": {"type": "string"}}},
+            }
+        },
+    }
+
+
+_NOT_FOUND: Final[Any] = {404: {"description": "There is no such topic, partition, group or run"}}
+_CONFLICT: Final[Any] = {409: {"description": "They cannot be sent as asked; nothing was sent"}}
 
 
 class Replay(Strict):
@@ -63,6 +82,7 @@ class Parts:
     reader: Reader
     tables: Tables
     letters: DeadLetters
+    runs: Runs
     decoder: Decoder
     events: EventStreams
     actions: bool
@@ -85,6 +105,7 @@ def build_web(
     _add_topics(app, parts)
     _add_tables(app, parts)
     _add_letters(app, parts)
+    _add_runs(app, parts.runs)
     return app
 
 
@@ -123,42 +144,52 @@ def _found() -> Iterator[None]:
         yield
     except NoSuchTopic:
         raise Problem(HTTPStatus.NOT_FOUND, "there is no such topic or partition") from None
+    except NoSuchRun:
+        raise Problem(HTTPStatus.NOT_FOUND, "no run of this name is known") from None
     except NoTable:
         detail = "this topic is not compacted, so its records are no rows of a table"
         raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail) from None
 
 
 def _add_fleet(app: FastAPI, parts: Parts) -> None:
-    @app.get("/api/fleet", dependencies=[only()])
-    def get_fleet() -> Response:
+    @app.get("/api/fleet", dependencies=[only()], response_model=models.Fleet, tags=["fleet"])
+    def get_fleet() -> Any:
         """All processes, and the graph of what they do."""
         return _answer(parts.collector.document())
 
-    @app.get("/api/events", dependencies=[only()], response_class=Response)
+    every_second = _streamed("`fleet`: what `/api/fleet` answers, every second.")
+
+    @app.get("/api/events", dependencies=[only()], tags=["fleet"], **every_second)
     def watch_fleet() -> Response:
-        """Server-sent events `fleet`: what `/api/fleet` answers, every second."""
+        """The fleet, every second."""
         return parts.events.response(Pictures(parts.collector))
 
-    @app.get("/api/history", dependencies=[only()])
-    def get_history() -> Response:
+    @app.get("/api/history", dependencies=[only()], response_model=models.Events, tags=["fleet"])
+    def get_history() -> Any:
         """What has happened since the console was started, the latest first."""
         return _answer({"events": parts.collector.history.events()})
 
-    @app.get("/api/lags", dependencies=[only()])
-    def get_lags() -> Response:
+    @app.get("/api/lags", dependencies=[only()], response_model=models.Lags, tags=["fleet"])
+    def get_lags() -> Any:
         """The lag of each partition in the last ten minutes."""
         return _answer({"lags": parts.collector.history.lags()})
 
 
 def _add_topics(app: FastAPI, parts: Parts) -> None:
-    @app.get("/api/topics/{topic}/records", dependencies=[only("partition", "offset", "since", "limit")])
+    @app.get(
+        "/api/topics/{topic}/records",
+        dependencies=[only("partition", "offset", "since", "limit")],
+        response_model=models.Records,
+        responses=_NOT_FOUND,
+        tags=["topics"],
+    )
     def get_records(
         topic: Name,
         partition: Annotated[int | None, Query(ge=0, le=100_000), PLAIN_DIGITS] = None,
         offset: Annotated[int | None, Query(ge=0, le=2**63 - 1), PLAIN_DIGITS] = None,
         since: Annotated[int | None, Query(ge=0, le=_TIME_MS_MAX), PLAIN_DIGITS] = None,
         limit: Limit = 50,
-    ) -> Response:
+    ) -> Any:
         """The last records of a topic; or the first from an offset, or from a time in milliseconds, on."""
         if offset is not None and since is not None:
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "offset and since exclude each other")
@@ -172,36 +203,60 @@ def _add_topics(app: FastAPI, parts: Parts) -> None:
 
 
 def _add_tables(app: FastAPI, parts: Parts) -> None:
-    @app.get("/api/tables/{table}/rows", dependencies=[only("prefix", "after", "limit")])
+    @app.get(
+        "/api/tables/{table}/rows",
+        dependencies=[only("prefix", "after", "limit")],
+        response_model=models.Rows,
+        responses=_NOT_FOUND,
+        tags=["tables"],
+    )
     def get_rows(
         table: Name,
         prefix: Prefix = "",
         after: Annotated[str | None, Query(pattern=r"^([0-9a-f]{2}){0,4096}$", max_length=8192)] = None,
         limit: Limit = 50,
-    ) -> Response:
+    ) -> Any:
         """Rows in the order of their keys. `after` is the `next` of the page before."""
         last = None if after is None else bytes.fromhex(after)
         with _found():
             return _answer(parts.tables.rows(table, prefix.encode(), last, limit))
 
-    @app.get("/api/tables/{table}/events", dependencies=[only("prefix")], response_class=Response)
+    changes = _streamed(
+        '`rows`: `{"rows": [...], "changed": 3}` with the newest of those that have changed, and how many these were; a '
+        "row without value was deleted. `missed` comes last when changes were left out: ask for the rows anew."
+    )
+    changes["responses"] |= _NOT_FOUND
+
+    @app.get("/api/tables/{table}/events", dependencies=[only("prefix")], tags=["tables"], **changes)
     def watch_rows(table: Name, prefix: Prefix = "") -> Response:
-        """Server-sent events `rows` with those that have changed; a row without value was deleted."""
+        """Rows that change, from now on."""
         with _found():
             parts.tables.view(table)
         return parts.events.response(RowChanges(parts.tables, table, prefix.encode()))
 
 
 def _add_letters(app: FastAPI, parts: Parts) -> None:
-    @app.get("/api/letters/{group}", dependencies=[only("limit")])
-    def get_letters(group: Name, limit: Limit = 100) -> Response:
+    @app.get(
+        "/api/letters/{group}",
+        dependencies=[only("limit")],
+        response_model=models.Letters,
+        responses=_NOT_FOUND,
+        tags=["dead letters"],
+    )
+    def get_letters(group: Name, limit: Limit = 100) -> Any:
         """The latest dead letters of a group."""
         with _found():
             found = parts.letters.latest(group, limit)
         return _answer({"letters": [letter.document(parts.decoder) for letter in found]})
 
-    @app.post("/api/letters/{group}/replay", dependencies=[only()])
-    def replay(group: Name, body: Replay) -> Response:
+    @app.post(
+        "/api/letters/{group}/replay",
+        dependencies=[only()],
+        response_model=models.Replayed,
+        responses=_NOT_FOUND | _CONFLICT,
+        tags=["dead letters"],
+    )
+    def replay(group: Name, body: Replay) -> Any:
         """Send dead letters to their group again, each once."""
         if not parts.actions:
             raise Problem(
@@ -213,3 +268,33 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
         except Refused as error:
             raise Problem(HTTPStatus.CONFLICT, str(error)) from None
         return _answer({"sent": sent, "before": before})
+
+
+def _add_runs(app: FastAPI, runs: Runs) -> None:
+    @app.get(
+        "/api/runs",
+        dependencies=[only("limit")],
+        response_model=models.Runs,
+        responses=_NOT_FOUND,
+        tags=["runs"],
+    )
+    def get_runs(limit: Annotated[int, Query(ge=1, le=RUNS_MAX), PLAIN_DIGITS] = 100) -> Any:
+        """The latest runs of batch jobs, without their inputs and the keys that they have found."""
+        with _found():
+            return _answer({"runs": runs.latest(limit, _now_ms())})
+
+    @app.get(
+        "/api/runs/{run}",
+        dependencies=[only()],
+        response_model=models.WholeRun,
+        responses=_NOT_FOUND,
+        tags=["runs"],
+    )
+    def get_run(run: Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,249}$")]) -> Any:
+        """All that a run has told of itself."""
+        with _found():
+            return _answer(runs.one(run, _now_ms()))
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -6,8 +6,9 @@ import { element, h, show, time } from "./dom.js";
 import { history, instances } from "./fleet.js";
 import { page as graph } from "./graph.js";
 import { letters } from "./letters.js";
+import { runs } from "./runs.js";
 
-const PAGES = { fleet: graph, instances, tables, letters, topics, history };
+const PAGES = { fleet: graph, instances, tables, letters, topics, runs, history };
 let current = null;
 let fleet = null;
 

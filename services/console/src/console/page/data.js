@@ -1,7 +1,7 @@
 // Tables, row by row and as they change; topics, record by record.
 
 import { follow, get } from "./api.js";
-import { compact, element, h, number, rate, show, shown, time } from "./dom.js";
+import { compact, element, h, number, rate, show, shown, time, wide } from "./dom.js";
 
 const PAGE = 50;
 let stop = null;
@@ -52,7 +52,7 @@ const tablesPage = {
         field("prefix", "Key begins with", { type: "search", maxlength: 200, placeholder: "all keys" }),
         h("button", { type: "submit", class: "main" }, "Search")),
       h("p", { id: "table-said", role: "status", class: "small" }, name ? "" : "Choose a table. It is copied to the console when it is first looked at."),
-      h("div", { id: "rows", class: "card wide", hidden: true }),
+      h("div", { id: "rows", hidden: true, ...wide("Rows") }),
       h("p", {}, h("button", { id: "more", type: "button", hidden: true, onclick: () => this.more() }, "More rows")));
     if (name) this.look();
   },
@@ -136,7 +136,7 @@ function topicList(fleet) {
 
 function recordOf(record) {
   const headers = record.headers.length
-    ? h("details", {}, h("summary", {}, `${record.headers.length} headers`), h("dl", { class: "headers" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, shown(each))])))
+    ? h("details", {}, h("summary", {}, `${record.headers.length} ${record.headers.length === 1 ? "header" : "headers"}`), h("dl", { class: "headers" }, record.headers.map((each) => [h("dt", {}, each.name), h("dd", {}, shown(each))])))
     : null;
   return h("tr", { "data-key": `${record.partition} ${record.offset}` }, h("td", {}, time(record.timestamp)),
     h("td", { class: "number" }, `${record.partition}:${record.offset}`), h("td", {}, shown(record.key)), h("td", {}, shown(record.value), headers));
@@ -145,7 +145,7 @@ function recordOf(record) {
 export const topics = {
   title: "Topics",
   begin(place, name) {
-    this.name = name;
+    Object.assign(this, { name, records: null, looking: false });
     if (!name) {
       place.replaceChildren(h("div", { id: "topics" }));
       return;
@@ -160,17 +160,27 @@ export const topics = {
         h("div", { id: "from-what", class: "field", hidden: true }, h("label", { for: "what", id: "what-label" }, "Offset"), h("input", { id: "what", autocomplete: "off" })),
         field("partition", "Partition", { type: "number", min: 0, placeholder: "all" }),
         field("limit", "How many", { type: "number", min: 1, max: 500, value: 50, required: true }),
+        h("div", { class: "field check" }, h("label", { for: "follow" }, "Follow"), h("input", { id: "follow", type: "checkbox" })),
         h("button", { type: "submit", class: "main" }, "Show")),
       h("p", { id: "topic-said", role: "status", class: "small" }),
-      h("div", { id: "records", class: "card wide", hidden: true }));
+      h("div", { id: "records", hidden: true, ...wide("Records") }));
     this.look();
   },
   told(fleet) {
-    if (!this.name) show(element("topics"), topicList(fleet));
+    if (!this.name) {
+      show(element("topics"), topicList(fleet));
+      return;
+    }
+    const records = fleet.topics.find((topic) => topic.topic === this.name)?.records;
+    if (records === this.records) return;
+    this.records = records;
+    if (element("follow").checked && !this.looking) this.look(); // one look at a time, for each opens a connection
   },
   fields() {
     const how = element("from").value;
     element("from-what").hidden = how === "last";
+    element("follow").disabled = how !== "last";
+    if (how !== "last") element("follow").checked = false;
     element("what-label").textContent = how === "since" ? "Time" : "Offset";
     const what = element("what");
     what.type = how === "since" ? "datetime-local" : "number";
@@ -183,7 +193,8 @@ export const topics = {
     if (how === "offset") query.set("offset", element("what").value);
     if (how === "since") query.set("since", new Date(element("what").value).getTime());
     if (element("partition").value !== "") query.set("partition", element("partition").value);
-    say("topic-said", "Reading…");
+    if (!element("follow").checked) say("topic-said", "Reading…");
+    this.looking = true;
     try {
       const { records } = await get(`api/topics/${encodeURIComponent(this.name)}/records?${query}`);
       const place = element("records");
@@ -196,6 +207,8 @@ export const topics = {
       say("topic-said", `${records.length} ${records.length === 1 ? "record" : "records"}, ${how === "last" ? "the latest first" : "in the order of time"}; only what is committed.`);
     } catch (error) {
       say("topic-said", error.message, true);
+    } finally {
+      this.looking = false;
     }
   },
 };

@@ -16,6 +16,8 @@ function filled(made, attributes, children) {
 
 export const h = (tag, attributes, ...children) => filled(document.createElement(tag), attributes, children);
 export const s = (tag, attributes, ...children) => filled(document.createElementNS(SVG, tag), attributes, children);
+// What may be broader than the screen is scrolled, by keyboard too.
+export const wide = (name, more = "card") => ({ class: `${more} wide`, tabindex: "0", role: "region", "aria-label": name });
 export const element = (id) => document.getElementById(id);
 
 // What people have done to these must survive an update.
@@ -117,7 +119,8 @@ export function shown(found) {
     note && h("span", { class: "problem" }, note));
 }
 
-const STATES = { ready: "✓", recovering: "↻", starting: "…", failed: "✕", silent: "?", working: "✓" };
+const STATES = { ready: "✓", recovering: "↻", starting: "…", failed: "✕", silent: "?", working: "✓",
+  done: "✓", running: "↻", different: "≠", interrupted: "–", killed: "✕" };
 
 export function state(name, count) {
   const sign = h("span", { "aria-hidden": "true" }, STATES[name] ?? "·");

@@ -1,6 +1,6 @@
 // The graph of all groups, topics, tables and services, with rates on the arrows.
 
-import { compact, element, h, number, rate, s, show, state } from "./dom.js";
+import { compact, element, h, number, rate, s, show, state, wide } from "./dom.js";
 import { layOut } from "./layout.js";
 
 const MARGIN = 10;
@@ -134,7 +134,7 @@ function update(graph) {
 function list(graph) {
   const label = new Map(graph.nodes.map((node) => [node.id, node.label]));
   return h("details", { class: "card" }, h("summary", {}, "The same as a list"),
-    h("div", { class: "wide" }, h("table", {},
+    h("div", wide("The same as a list", ""), h("table", {},
       h("thead", {}, h("tr", {}, ["From", "To", "How", "Records"].map((text) => h("th", { scope: "col" }, text)))),
       h("tbody", {}, graph.edges.map((edge) => h("tr", { "data-key": edgeName(edge) },
         h("td", {}, label.get(edge.source)), h("td", {}, label.get(edge.target)), h("td", {}, edge.how),

@@ -27,6 +27,7 @@ export const letters = {
       h("p", {}, h("a", { href: "#/letters" }, "All groups")),
       h("div", { class: "card form" }, h("h2", {}, group),
         h("button", { type: "button", onclick: () => this.look() }, "Look again"),
+        h("button", { id: "choose-all", type: "button", hidden: true, onclick: () => this.choose() }, "Choose all that were never sent"),
         h("button", { id: "replay", type: "button", class: "main", hidden: true, onclick: () => this.replay() }, "Send again")),
       h("p", { id: "letters-said", role: "status", class: "small" }, "Reading…"),
       h("div", { id: "letters" }));
@@ -65,14 +66,20 @@ export const letters = {
     if (!place) return;
     const actions = this.fleet?.actions ?? false;
     show(place, this.found.length ? this.found.map((each) => this.letter(each, actions)) : h("p", { class: "empty" }, "This group has no dead letters."));
+    element("choose-all").hidden = !actions || !this.found.some((each) => !each.replayed);
     const button = element("replay");
     button.hidden = !actions || !this.found.length;
     button.disabled = !this.chosen.size;
     button.textContent = this.chosen.size ? `Send ${this.chosen.size} again` : "Send again: choose letters";
   },
+  choose() {
+    this.chosen = new Set(this.found.filter((each) => !each.replayed).map((each) => each.letter));
+    for (const box of document.querySelectorAll("#letters input")) box.checked = this.chosen.has(box.value);
+    this.draw();
+  },
   letter(each, actions) {
     const choose = actions && h("input", {
-      type: "checkbox", "aria-label": `Choose letter ${each.letter}`, onchange: (event) => {
+      type: "checkbox", value: each.letter, "aria-label": `Choose letter ${each.letter}`, onchange: (event) => {
         if (event.target.checked) this.chosen.add(each.letter); else this.chosen.delete(each.letter);
         this.draw();
       },

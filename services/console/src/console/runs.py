@@ -1,0 +1,79 @@
+"""Runs of batch jobs: what each tells of itself in a compacted topic, and what audits have found."""
+
+from typing import Any, Final
+
+import structlog
+
+from console.records import NoSuchTopic
+from console.tables import Tables
+from contracts.records import JOB_RUN, JobRun
+from streamtable import Avro
+from streamtable.errors import PoisonRecord
+
+log = structlog.get_logger()
+RUNS_MAX: Final = 500
+KILLED_MS: Final = 60_000
+"""A run says at least every ten seconds that it goes on: one that has not for so long does no more."""
+_CODEC: Final = Avro(JOB_RUN)
+_ONLY_IN_ONE: Final = {"inputs", "keys", "omitted"}
+
+
+class NoSuchRun(Exception):
+    """No run of this name is known."""
+
+
+class Runs:
+    """The runs of all jobs, out of a copy of their topic. Any thread.
+
+    Args:
+        tables: the copies.
+        topic: where runs tell of themselves.
+    """
+
+    def __init__(self, tables: Tables, topic: str) -> None:
+        self._tables = tables
+        self._topic = topic
+        self._known: dict[bytes, tuple[int, dict[str, Any] | None]] = {}
+
+    def latest(self, limit: int, now_ms: int) -> list[dict[str, Any]]:
+        """The latest runs without their inputs and keys, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
+        found = sorted(self._told(), key=lambda run: (run["started_at"], run["run"]), reverse=True)
+        return [_judged(run, now_ms) for run in found[:limit]]
+
+    def one(self, name: str, now_ms: int) -> dict[str, Any]:
+        """All that a run has told. Raises `NoSuchRun`, `RetryLater`."""
+        try:
+            value = self._tables.whole(self._topic).get(name.encode())
+        except NoSuchTopic:
+            raise NoSuchRun from None
+        run = None if value is None else _decoded(name.encode(), value)
+        if run is None:
+            raise NoSuchRun
+        return _judged({**run}, now_ms)
+
+    def _told(self) -> list[dict[str, Any]]:
+        """Each run in short; what has not changed since the last look is not decoded again."""
+        known = {}
+        for key, value in self._tables.whole(self._topic).iterate():
+            digest, short = self._known.get(key, (None, None))
+            if digest != hash(value):
+                run = _decoded(key, value)
+                short = run and {name: each for name, each in run.items() if name not in _ONLY_IN_ONE}
+            known[key] = hash(value), short
+        self._known = known
+        return [short for _, short in known.values() if short is not None]
+
+
+def _decoded(key: bytes, value: bytes) -> JobRun | None:
+    """None if it cannot be read: anybody may write to the topic, and one bad record must not hide the others."""
+    try:
+        return _CODEC.decode(value)
+    except PoisonRecord as error:
+        log.warning("a run cannot be read", key=key.hex(), reason=str(error))
+        return None
+
+
+def _judged(run: dict[str, Any], now_ms: int) -> dict[str, Any]:
+    """`state` is killed for a run that should be going on and has told nothing for a minute."""
+    killed = run["state"] == "running" and now_ms - run["at"] > KILLED_MS
+    return {**run, "state": "killed" if killed else run["state"]}
