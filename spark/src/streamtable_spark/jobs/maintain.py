@@ -1,0 +1,247 @@
+"""Keep a lake quick and small: small files are written together, and versions that nobody needs any more are deleted.
+
+No row is changed or deleted by that. It can run beside the ETL, and be killed at any time: tables are as before or as
+after, for every job of this folder and every reader of Delta.
+"""
+
+import argparse
+import json
+import sys
+import time
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, Protocol
+
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.checkpoint import last_finished
+from streamtable_spark.jobs.files import Files
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, batch_of, undisturbed
+from streamtable_spark.jobs.lake import Lake, lake_folder
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.session import Local, connect
+
+STAGES = ("write small files together", "delete what has expired")
+DAY_S: Final = 86_400
+MB: Final = 1 << 20
+NO_RENAME: Final = ("s3a://", "gs://")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is told.
+
+    Attributes:
+        keep_days: for how long earlier versions can be read. Files that a run is writing, or that a reader has open, must
+            be younger, so at least a day.
+        file_mb: how large files should become.
+        dry_run: change nothing, and say what would change.
+    """
+
+    keep_days: int = 7
+    file_mb: int = 128
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.keep_days < 1:
+            raise ConfigurationError(
+                f"--keep {self.keep_days}: at least 1 day, or files would go that somebody reads or writes at this moment"
+            )
+        if self.file_mb < 1:
+            raise ConfigurationError(f"--file-mb {self.file_mb}: at least 1")
+
+
+class Maintenance(Protocol):
+    """What is done to a table of one format."""
+
+    def small(self, name: str) -> list[list[str]]:
+        """Files that would be written together."""
+        ...
+
+    def compact(self, name: str) -> int:
+        """Write them together. Returns how many files there are in their place."""
+        ...
+
+    def expired(self, name: str) -> list[str]:
+        """Files that would be deleted."""
+        ...
+
+    def expire(self, name: str) -> None: ...
+
+
+class OfDelta:
+    """By Delta's own commands."""
+
+    def __init__(self, tables: DeltaTables, settings: Settings) -> None:
+        self._tables, self._settings = tables, settings
+
+    def small(self, name: str) -> list[list[str]]:
+        by_day: dict[str, dict[str, int]] = defaultdict(dict)
+        for file, size in self._tables.sizes(name).items():
+            if size < self._settings.file_mb * MB:
+                by_day[file.rpartition("/")[0]][file] = size
+        return [sorted(files) for _, files in sorted(by_day.items()) if len(files) > 1]
+
+    def compact(self, name: str) -> int:
+        return self._tables.compact(name, self._settings.file_mb * MB)
+
+    def expired(self, name: str) -> list[str]:
+        return self._tables.expired(name, self._settings.keep_days)
+
+    def expire(self, name: str) -> None:
+        self._tables.expire(name, self._settings.keep_days)
+
+
+class OfParquet:
+    """By swaps, see `ParquetTables`. Only batches are touched that no run can write again."""
+
+    def __init__(
+        self, tables: ParquetTables, settings: Settings, finished: int, now: float, reached: Reached
+    ) -> None:
+        self._tables, self._settings, self._finished = tables, settings, finished
+        self._before = now - settings.keep_days * DAY_S
+        self._reached = reached
+
+    def small(self, name: str) -> list[list[str]]:
+        by_batch: dict[int, dict[str, int]] = defaultdict(dict)
+        for file, size in self._tables.sizes(name).items():
+            if file.startswith("batch=") and batch_of(file) <= self._finished:
+                by_batch[batch_of(file)][file] = size
+        return together([files for _, files in sorted(by_batch.items())], self._settings.file_mb * MB)
+
+    def compact(self, name: str) -> int:
+        self._tables.read(name)  # ends what an earlier run has begun
+        groups = self.small(name)
+        for files in groups:
+            self._tables.merge(name, files, uuid.uuid4().hex, self._reached)
+        return len(groups)
+
+    def expired(self, name: str) -> list[str]:
+        return self._tables.expired(name, self._before)
+
+    def expire(self, name: str) -> None:
+        self._tables.expire(name, self._before)
+
+
+def together(folders: Iterable[Mapping[str, int]], size: int) -> list[list[str]]:
+    """Divide files into groups that become one file each: whole folders that stand side by side, as many as fit.
+
+    Args:
+        folders: the bytes of each file, in the folders' order.
+        size: that a group has at most, in bytes.
+
+    Returns:
+        The groups of more than one file.
+    """
+    groups: list[list[str]] = [[]]
+    left = size
+    for files in folders:
+        if sum(files.values()) > left:
+            groups.append([])
+            left = size
+        groups[-1] += files
+        left -= sum(files.values())
+    return [group for group in groups if len(group) > 1]
+
+
+def maintain(
+    lake: Lake,
+    settings: Settings,
+    progress: Progress,
+    now: Callable[[], float] = time.time,
+    reached: Reached = lambda _: None,
+) -> dict[str, dict[str, Any]]:
+    """Do it, table by table.
+
+    Args:
+        lake: that is there.
+        settings: what to do.
+        progress: is told how far it is; see `STAGES`.
+        now: seconds since 1970.
+        reached: see `Reached`.
+
+    Returns:
+        By table, of those that change: how many files were `compacted` `into` how many, and how many have `expired`; of a
+        dry run the files that it would `compact` and `expire`.
+
+    Raises:
+        ConfigurationError: there is no lake, or its files cannot be renamed.
+        RetryLater: another job changes the same tables again and again.
+    """
+    work, names = _work_on(lake, settings, now(), reached)
+    found: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for name in names:
+        small = undisturbed(partial(work.small, name))
+        files = sum(map(len, small))
+        progress.stage(STAGES[0], table=name, files=files)
+        if small and settings.dry_run:
+            found[name]["compact"] = [file for group in small for file in group]
+        elif small:
+            into = undisturbed(partial(work.compact, name))
+            found[name] |= {"compacted": files, "into": into}
+            reached("compacted")
+    for name in names:
+        expired = undisturbed(partial(work.expired, name))
+        progress.stage(STAGES[1], table=name, files=len(expired))
+        if expired and settings.dry_run:
+            found[name]["expire"] = expired
+        elif expired:
+            undisturbed(partial(work.expire, name))
+            found[name]["expired"] = len(expired)
+            reached("expired")
+    progress.done()
+    return {name: changes for name, changes in found.items() if changes}
+
+
+def _work_on(lake: Lake, settings: Settings, now: float, reached: Reached) -> tuple[Maintenance, list[str]]:
+    origin = lake.origin()
+    if origin is None:
+        raise ConfigurationError(f"there is no lake at {lake.folder}: `etl` makes one")
+    tables = lake.tables(origin)
+    names = [name for name in lake.names() if tables.exists(name)]
+    if isinstance(tables, DeltaTables):
+        return OfDelta(tables, settings), names
+    check_renames(lake.folder)
+    finished = last_finished(Files(lake.spark), lake.checkpoint)
+    return OfParquet(tables, settings, finished, now, reached), names
+
+
+def check_renames(folder: str) -> None:
+    """Raise `ConfigurationError` if files there cannot be given another name in one step."""
+    if folder.startswith(NO_RENAME):
+        raise ConfigurationError(
+            f"{folder}: plain Parquet is compacted by renaming, which an object store cannot do in one step; make a lake "
+            "of Delta tables there"
+        )
+
+
+def work(argv: Sequence[str]) -> int:
+    """The job as a program."""
+    parser = argparse.ArgumentParser(
+        prog="maintain", description="Small files together, old versions away.", allow_abbrev=False
+    )
+    kafka_argument(parser, required=False)
+    watched_arguments(parser)
+    parser.add_argument("--lake", required=True, metavar="FOLDER")
+    parser.add_argument(
+        "--keep", type=int, default=7, metavar="DAYS", help="for which earlier versions can be read (7)"
+    )
+    parser.add_argument("--file-mb", type=int, default=128, metavar="MB", help="how large files become (128)")
+    parser.add_argument("--dry-run", action="store_true", help="only say which files would change")
+    parser.add_argument("--cores", type=int, default=2, help="tasks at once, where Spark runs here (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
+    found = parser.parse_args(argv)
+    folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
+    spark = connect("maintain", Local(cores=found.cores, memory=found.memory))
+    with watched(found, "maintain", STAGES, lake=folder) as progress:
+        changes = maintain(Lake(spark, folder), settings, progress)
+    print(json.dumps(changes))  # noqa: T201 - what the program answers
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(ended(work, sys.argv[1:]))
