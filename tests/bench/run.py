@@ -17,6 +17,9 @@ from tests.bench.tables import FIGURES_HEAD, GOALS_HEAD, figure_rows, goal_rows,
 from localkafka.errors import LocalKafkaError
 from streamtable.errors import StreamtableError
 
+# The last two: a program has told something else than what was asked.
+FAILURES = (RowFailed, StreamtableError, KafkaException, LocalKafkaError, OSError, LookupError, ValueError)
+
 
 def measure(steps: Sequence[Step], site: Site, recorder: Recorder, console: Console) -> list[Figure]:
     """Measure all; a row that fails does not keep the others from being measured."""
@@ -54,7 +57,7 @@ def now() -> str:
 def _measured(step: Step, site: Site) -> list[Figure]:
     try:
         return step.measure(site)
-    except (RowFailed, StreamtableError, KafkaException, LocalKafkaError, OSError) as error:
+    except FAILURES as error:
         reason = f"{type(error).__name__}: {error}"
         return [Figure(row, None, "", error=reason) for row in step.rows]
 
