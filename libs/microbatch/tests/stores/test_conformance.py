@@ -19,7 +19,7 @@ LARGE = (1 << 53) + 1  # the first integer that a floating-point number cannot h
 
 @pytest.fixture
 def store(make_driver: MakeDriver, tenant: str) -> Iterator[RemoteStore]:
-    made = RemoteStore(make_driver(tenant))
+    made = RemoteStore(make_driver(tenant), deadline=60.0, attempt=20.0)  # a busy machine is slow, not wrong
     yield made
     made.close()
 
