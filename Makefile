@@ -38,7 +38,8 @@ demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHE
 # Three at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
 # long ones first. Fault tests need the machine to themselves.
 test: lint ## all checks and tests, with a real broker and the short faults
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis -m "not faults and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
+		-m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis -m "faults and not faults_long" $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no broker
