@@ -1,70 +1,104 @@
 import json
-from datetime import UTC, datetime
-from io import StringIO
 from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
+from spark.tests.groups.jobs import Jobs
 
 from streamtable import Avro
 from streamtable.partitioner import partition_for
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.reconcile import STAGES, Wanted, main, reconcile
-from streamtable_spark.jobs.report import Report
-from streamtable_spark.jobs.running import Source, ended
-from streamtable_spark.transforms.tables import TABLES
+from streamtable_spark.jobs.positions import cut_of
+from streamtable_spark.jobs.reconcile import main
+from streamtable_spark.jobs.running import ended
 
 pytestmark = pytest.mark.timeout(600)
+COUNTS = Avro("long")
 
 
-def audit(spark: SparkSession, stage: Any) -> Report:
-    with Cluster(stage.servers) as cluster:
-        return reconcile(
-            lambda: spark,
-            cluster,
-            Wanted(Source("click-count", TABLES["click-count"], {}), stage.folder / "audit"),
-            Progress(STAGES, StringIO(), lambda: 0.0),
-            now=lambda: datetime(2026, 3, 1, tzinfo=UTC),
+def plant(stage: Any, *rows: tuple[bytes, int | None]) -> None:
+    """Write rows into the live table past its processor, and wait until the group has committed behind them."""
+    for user, count in rows:
+        stage.produce(
+            "click-count-table", user, None if count is None else COUNTS.encode(count), partition_for(user, 3)
         )
+    inputs = ["user-clicks", "click-count-retry"]
+    with Cluster(stage.servers) as cluster:
+        planted = cluster.ends({"click-count-table": 3})["click-count-table"]
+
+        def behind() -> bool:
+            cut = cut_of("click-count", cluster.committed("click-count", dict.fromkeys(inputs, 3)), inputs)
+            return all(
+                cut.table[partition_for(user, 3)] >= planted[partition_for(user, 3)] for user, _ in rows
+            )
+
+        stage.wait(behind)
 
 
-def test_an_audit_of_a_running_group_finds_the_one_row_that_was_planted_and_no_other(
-    spark: SparkSession, stage: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_an_audit_of_a_group_at_work_finds_each_row_that_was_planted_among_20000_and_no_other(
+    spark: SparkSession,
+    jobs: Jobs,
+    stage: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """With aborted clicks and such that cannot be read in the input. The planted row stands before the cut."""
-    stage.clicks(200)
+    """Clicks arrive all the time. Of those before, some were aborted, and one cannot be read."""
+    stage.clicks(200, users=[f"user-{number}" for number in range(20_000)])
     stage.clicks(30, committed=False)
     stage.produce("user-clicks", b"user-1", b"no click")
     stage.processor("click-count")
-    stage.wait(lambda: stage.table("click-count") == stage.truth)
-    report = audit(spark, stage)
-    assert (report.differences, report.events, report.unfit) == (0, 200, 0)
-    assert all(each.expected_digest == each.live_digest for each in report.partitions)
-    assert sum(each.live_rows for each in report.partitions) == len(stage.truth)
-
-    user = b"user-7"
-    place = partition_for(user, 3)
-    stage.produce("click-count-table", user, Avro("long").encode(stage.truth[user] + 5), place)
-    # A commit behind it, in its partition, that does not touch it: the cut is beyond the planted record.
-    other = next(each for each in stage.truth if each != user and partition_for(each, 3) == place)
-    stage.produce("user-clicks", other, stage.click()[1], place)
-    stage.truth[other] += 1
-    stage.wait(lambda: stage.table("click-count")[other] == stage.truth[other])
-    monkeypatch.setattr("streamtable_spark.jobs.reconcile.connect", lambda *_: spark)
+    stage.wait_handled("click-count", "user-clicks")
     folder = stage.folder / "audit"
     arguments = ["--bootstrap-servers", stage.servers, "--group", "click-count", "--report", str(folder)]
-    assert ended(main, arguments) == 1
+    with stage.arriving():
+        report = jobs.audit()
+        assert (report.differences, report.keys, report.unfit) == (0, [], 0)
+        assert sum(each.live_rows for each in report.partitions) == 20_000
+        assert all(each.expected_digest == each.live_digest for each in report.partitions)
+        assert report.events >= 20_200
+
+        plant(stage, (b"user-7777", 5), (b"user-8888", None), (b"nobody", 1))
+        monkeypatch.setattr("streamtable_spark.jobs.reconcile.connect", lambda *_: spark)
+        assert ended(main, arguments) == 1
     said = capsys.readouterr()
-    count = stage.truth[user]
-    assert f"different: partition {place}, key user-7" in said.out
+    place = partition_for(b"user-7777", 3)
+    assert (
+        f'different: partition {place}, key user-7777: expected {{"value":1}}, live {{"value":5}}' in said.out
+    )
     assert said.err.splitlines()[-1].startswith('{"state": "done"')
     written = json.loads((folder / "report.json").read_text())
-    assert [each["key"] for each in written["keys"]] == ["user-7"]
-    assert json.loads(written["keys"][0]["expected"]) == {"value": count}
-    assert json.loads(written["keys"][0]["live"]) == {"value": count + 5}
-    assert "1 key is not as the inputs say" in (folder / "report.html").read_text()
-    assert [bytes(row["key"]) for row in spark.read.parquet(str(folder / "differences")).collect()] == [user]
+    assert {
+        each["key"]: (each["difference"], each["expected"], each["live"]) for each in written["keys"]
+    } == {
+        "user-7777": ("different", '{"value":1}', '{"value":5}'),
+        "user-8888": ("missing", '{"value":1}', None),
+        "nobody": ("extra", None, '{"value":1}'),
+    }
+    assert "3 keys are not as the inputs say" in (folder / "report.html").read_text()
+    differences = spark.read.parquet(str(folder / "differences"))
+    assert sorted(bytes(row["key"]) for row in differences.collect()) == [
+        b"nobody",
+        b"user-7777",
+        b"user-8888",
+    ]
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(1800)
+def test_one_row_in_a_million_that_is_not_as_it_should_be_is_found(jobs: Jobs, stage: Any) -> None:
+    for begin in range(0, 1_000_000, 100_000):
+        stage.clicks(users=[f"user-{number}" for number in range(begin, begin + 100_000)])
+    stage.processor("click-count")
+    with Cluster(stage.servers) as cluster:
+        table = {"click-count-table": 3}
+        stage.wait(lambda: sum(cluster.ends(table)["click-count-table"].values()) >= 1_000_000, 600)
+    stage.wait_handled("click-count", "user-clicks")
+    with stage.arriving():
+        assert jobs.audit().differences == 0
+        plant(stage, (b"user-777777", 5))
+        report = jobs.audit()
+    assert [(each.key, each.difference) for each in report.keys] == [("user-777777", "different")]
+    assert sum(each.live_rows for each in report.partitions) == 1_000_000
 
 
 def test_a_group_that_cannot_be_audited_is_refused_in_one_line(
