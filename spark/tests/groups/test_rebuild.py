@@ -1,86 +1,18 @@
-import json
-import os
 import signal
-import subprocess
-import sys
-import threading
-from collections.abc import Callable
-from datetime import UTC, datetime
-from io import StringIO
-from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException
-from pyspark.sql import SparkSession
+from confluent_kafka import KafkaException
+from spark.tests.groups.jobs import Jobs, source
 
 from contracts.records import USER_STATUS, USER_STATUS_UPDATE, UserStatusUpdate
 from streamtable import Avro
 from streamtable.partitioner import partition_for
-from streamtable_spark.jobs import reconcile
-from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.manifest import Manifest, load
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.rebuild import STAGES, Wanted, main, rebuild
-from streamtable_spark.jobs.report import Report
-from streamtable_spark.jobs.running import Source, ended
-from streamtable_spark.transforms.tables import TABLES
 
 pytestmark = pytest.mark.timeout(600)
-POINTS = ("begun", "fenced", "computed", "written", "fenced again", "read back", "committed")
 
 
-class Crashed(Exception):
-    pass
-
-
-class Rebuilds:
-    """Rebuilds click-count as another group."""
-
-    def __init__(self, spark: SparkSession, stage: Any) -> None:
-        self.spark = spark
-        self.stage = stage
-
-    def manifest(self, as_group: str) -> Path:
-        path: Path = self.stage.folder / f"{as_group}.json"
-        return path
-
-    def run(self, as_group: str, reached: Callable[[str], None] = lambda _: None, **more: Any) -> Manifest:
-        source = more.pop("source", Source("click-count", TABLES["click-count"], {}))
-        wanted = Wanted(source, as_group, self.manifest(as_group), **more)
-        with Cluster(self.stage.servers) as cluster:
-            return rebuild(
-                lambda: self.spark,
-                cluster,
-                wanted,
-                Progress(STAGES, StringIO(), lambda: 0.0),
-                now=lambda: datetime(2026, 3, 1, tzinfo=UTC),
-                reached=reached,
-            )
-
-    def audit(self, group: str, earlier: Manifest | None) -> Report:
-        source = Source(group, TABLES["click-count"], {})
-        wanted = reconcile.Wanted(source, self.stage.folder / "audit", earlier=earlier)
-        progress = Progress(reconcile.STAGES, StringIO(), lambda: 0.0)
-        with Cluster(self.stage.servers) as cluster:
-            return reconcile.reconcile(
-                lambda: self.spark, cluster, wanted, progress, now=lambda: datetime(2026, 3, 1, tzinfo=UTC)
-            )
-
-    def command(self, as_group: str, *more: str) -> int:
-        """The job as a command; it ends before it needs Spark, or the test is wrong."""
-        servers = ["--bootstrap-servers", self.stage.servers, "--manifest", str(self.manifest(as_group))]
-        return ended(main, [*servers, "--group", "click-count", "--as", as_group, *more])
-
-
-@pytest.fixture
-def rebuilds(spark: SparkSession, stage: Any) -> Rebuilds:
-    return Rebuilds(spark, stage)
-
-
-def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(
-    rebuilds: Rebuilds, stage: Any
-) -> None:
+def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(jobs: Jobs, stage: Any) -> None:
     """Clicks arrive all the time; among them are aborted ones and such that cannot be read; a letter was sent again."""
     stage.clicks(300)
     stage.clicks(50, committed=False)
@@ -109,22 +41,11 @@ def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(
     stage.wait(lambda: stage.table("click-count") == stage.truth)
     stage.group("click-count-v2")
 
-    stopped = threading.Event()
-
-    def keep_sending() -> None:
-        while not stopped.wait(0.3):
-            stage.clicks(5)
-
-    sender = threading.Thread(target=keep_sending)
-    sender.start()
-    try:
-        done = rebuilds.run("click-count-v2")
+    with stage.arriving():
+        done = jobs.rebuild("click-count-v2")
         rebuilt = stage.table("click-count-v2")
         new = stage.processor("click-count-v2")
         stage.clicks(100)
-    finally:
-        stopped.set()
-        sender.join()
     stage.wait(lambda: stage.table("click-count-v2") == stage.truth)
     assert sum(rebuilt.values()) == done.counts["events"] >= 301
     assert done.counts["unfit"] == 0, "all that cannot be read is in the dead letters"
@@ -133,41 +54,15 @@ def test_a_processor_goes_on_from_a_rebuilt_table_and_counts_every_click_once(
         assert partition == partition_for(user, 3), "views look for a key in one partition only"
     # The letter that was sent again went to the old group: of the new one's audit it is a part by the manifest only.
     for earlier, differing in ((done, []), (None, [key.decode()])):
-        found = rebuilds.audit("click-count-v2", earlier)
+        found = jobs.audit(source("click-count-v2", "click-count"), earlier=earlier)
         assert [each.key for each in found.keys] == differing
     for process in (old, new):
         process.process.send_signal(signal.SIGTERM)
         assert process.process.wait(60) == 0
 
 
-def test_a_rebuild_that_is_ended_after_any_of_its_steps_is_taken_up_and_makes_the_same_table(
-    rebuilds: Rebuilds, stage: Any
-) -> None:
-    stage.clicks(200)
-    stage.group("v2")
-    frozen = dict(stage.truth)
-
-    for point in POINTS:
-
-        def crash(name: str, at: str = point) -> None:
-            if name == at:
-                raise Crashed
-
-        with pytest.raises(Crashed):
-            rebuilds.run("v2", crash)
-        stage.clicks(20)  # what comes later belongs to the processor
-    done = rebuilds.run("v2")
-    assert stage.table("v2") == frozen
-    assert len(stage.records("v2-table")) == len(frozen), "what was there is not written again"
-    assert done.counts == {"events": 200, "unfit": 0}
-    assert load(rebuilds.manifest("v2")) is not None
-    again = json.loads(rebuilds.manifest("v2").read_text())
-    assert again["state"] == "done"
-    assert sum(each["rows"] for each in again["table"].values()) == len(frozen)
-
-
 def test_what_a_late_task_of_an_earlier_run_has_begun_is_neither_seen_nor_can_it_be_committed(
-    rebuilds: Rebuilds, stage: Any
+    jobs: Jobs, stage: Any
 ) -> None:
     stage.clicks(50)
     stage.group("v2")
@@ -178,14 +73,14 @@ def test_what_a_late_task_of_an_earlier_run_has_begun_is_neither_seen_nor_can_it
     late.begin_transaction()
     late.produce("v2-table", Avro("long").encode(999), b"stale", 0)
     late.flush(60)
-    rebuilds.run("v2", replace=True)
+    jobs.rebuild("v2", replace=True)
     with pytest.raises(KafkaException):
         late.commit_transaction(60)
     assert stage.table("v2") == stage.truth
 
 
 def test_replacing_a_table_deletes_keys_that_vanish_and_leaves_equal_rows_alone(
-    rebuilds: Rebuilds, stage: Any
+    jobs: Jobs, stage: Any
 ) -> None:
     stage.clicks(100)
     stage.group("v2")
@@ -195,7 +90,7 @@ def test_replacing_a_table_deletes_keys_that_vanish_and_leaves_equal_rows_alone(
     wrong, count = next(users)
     stage.produce("v2-table", wrong, same.encode(count + 1), partition_for(wrong, 3))
     stage.produce("v2-table", b"alien", same.encode(1), 2)
-    rebuilds.run("v2", replace=True)
+    jobs.rebuild("v2", replace=True)
     assert stage.table("v2") == stage.truth
     records = stage.records("v2-table")
     assert (2, b"alien", None) in records
@@ -203,7 +98,7 @@ def test_replacing_a_table_deletes_keys_that_vanish_and_leaves_equal_rows_alone(
     assert len([key for _, key, _ in records if key == wrong]) == 2
 
 
-def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(rebuilds: Rebuilds, stage: Any) -> None:
+def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, stage: Any) -> None:
     updates, statuses = Avro(USER_STATUS_UPDATE), Avro(USER_STATUS)
 
     def say(user: str, status: str, at: int) -> None:
@@ -223,8 +118,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(rebuilds: Rebu
         say(user, "early", 2)
     stage.clicks(40)
     stage.wait(lambda: stage.table("click-count") == stage.truth)
-    source = Source("user-status", TABLES["user-status"], {})
-    rebuilds.run("user-status-v2", source=source)
+    jobs.rebuild("user-status-v2", of=source("user-status"))
     rebuilt = stage.table("user-status-v2", statuses)
     assert {key.decode(): row["status"] for key, row in rebuilt.items()} == dict.fromkeys(users, "late")
     assert sum(row["clicks"] for row in rebuilt.values()) == 60, "clicks before the updates"
@@ -245,35 +139,6 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(rebuilds: Rebu
     assert row["clicks"] == stage.truth[users[0].encode()], "joined with the table as it is now"
 
 
-def test_a_rebuild_killed_while_it_writes_is_taken_up_by_another_process(
-    rebuilds: Rebuilds, stage: Any
-) -> None:
-    stage.clicks(100)
-    stage.group("v2")
-    script = (
-        "import os, signal, sys\n"
-        "from pyspark import RDD\n"
-        "from streamtable_spark.jobs import rebuild\n"
-        "collect = RDD.collect\n"
-        "def killed(self):\n"
-        "    collect(self)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "RDD.collect = killed\n"
-        "rebuild.main(sys.argv[1:])\n"
-    )
-    arguments = ["--bootstrap-servers", stage.servers, "--group", "click-count", "--as", "v2", "--cores", "1"]
-    manifest = rebuilds.manifest("v2")
-    child = subprocess.run(
-        [sys.executable, "-c", script, *arguments, "--manifest", str(manifest)],
-        env=os.environ, stderr=subprocess.PIPE, text=True, timeout=300, check=False,
-    )  # fmt: skip
-    assert child.returncode == -signal.SIGKILL, child.stderr
-    assert '"stage": "writing the changelog"' in child.stderr
-    stage.clicks(10)
-    rebuilds.run("v2")
-    assert sum(stage.table("v2").values()) == 100
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -290,35 +155,36 @@ def test_a_rebuild_killed_while_it_writes_is_taken_up_by_another_process(
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line_before_anything_is_done(
-    rebuilds: Rebuilds, stage: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+    jobs: Jobs, stage: Any, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
 ) -> None:
     stage.group("v2")
     if "user-status" in arguments:
         arguments = [*arguments, "--topic", "click-count-table=click-count-table-of-nobody"]
-    assert rebuilds.command("v2", *arguments) == 2
+    assert jobs.refused("v2", *arguments) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ")
     assert said in last
-    assert not rebuilds.manifest("v2").exists()
+    assert not jobs.manifest("v2").exists()
 
 
 def test_a_table_that_is_in_use_is_refused(
-    rebuilds: Rebuilds, stage: Any, capsys: pytest.CaptureFixture[str]
+    jobs: Jobs, stage: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def said() -> str:
         return capsys.readouterr().err.splitlines()[-1]
 
-    assert rebuilds.command("v2") == 2
+    assert jobs.refused("v2") == 2
     assert "has no topic 'v2-table', 'v2-retry'" in said()
     stage.group("v2")
     stage.produce("v2-table", b"k", Avro("long").encode(1))
-    assert rebuilds.command("v2") == 2
+    assert jobs.refused("v2") == 2
     assert "v2-table[0] is not empty (it ends at 1)" in said()
-    member = Consumer({"bootstrap.servers": stage.servers, "group.id": "v2", "client.id": "somebody"})
-    try:
-        member.subscribe(["user-clicks"])
-        stage.wait(lambda: (member.poll(0.2), bool(member.assignment()))[1])
-        assert rebuilds.command("v2", "--replace") == 2
-        assert "group 'v2' has 1 live member (somebody on" in said()
-    finally:
-        member.close()
+    with stage.member("v2") as join:
+        join()
+        assert jobs.refused("v2", "--replace") == 2
+    assert "group 'v2' has 1 live member (somebody on" in said()
+    stage.group("v3")
+    stage.clicks(10)
+    stage.commit("v3", "user-clicks")
+    assert jobs.refused("v3") == 2
+    assert "group 'v3' has committed offsets already" in said()
