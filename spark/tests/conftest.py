@@ -11,7 +11,7 @@ from streamtable_spark.session import Local, connect
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Quiet, local, two threads."""
-    session = connect("tests", Local(partitions=2, scratch=tmp_path_factory.mktemp("spark")))
+    session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
     yield session
     session.stop()
 

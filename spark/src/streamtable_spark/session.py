@@ -37,6 +37,7 @@ class Local:
         partitions: of a shuffle; more than cores only costs time at this size.
         progress: a bar on standard error while stages run.
         scratch: folder of spilled data and of tables without a place; None: the temporary folder.
+        brief: it lives for minutes, as in tests: only Java's first compiler works, which saves much of their CPU time.
     """
 
     cores: int = 2
@@ -44,6 +45,7 @@ class Local:
     partitions: int = 4
     progress: bool = False
     scratch: Path | None = None
+    brief: bool = False
 
     def __post_init__(self) -> None:
         if self.cores < 1 or self.partitions < 1:
@@ -160,6 +162,6 @@ def _place(local: Local, jars: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.jars": ",".join(str(jars / name) for name in jar_names((PACKAGE / "jars.sha256").read_text())),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PACKAGE / 'log4j2.properties'} "
-        "-XX:+UseSerialGC -XX:-UsePerfData",
+        f"-XX:+UseSerialGC -XX:-UsePerfData{' -XX:TieredStopAtLevel=1' if local.brief else ''}",
         **scratch,
     }

@@ -1,6 +1,8 @@
 """Topics with what happens to topics: transactions, aborted ones, repeated events, records that cannot be read."""
 
+import time
 import uuid
+from collections.abc import Callable
 from contextlib import suppress
 from random import Random
 from typing import Any
@@ -53,10 +55,17 @@ class Stage:
     def create(self, *names: str) -> None:
         for made in self.admin.create_topics([NewTopic(name, PARTITIONS) for name in names]).values():
             made.result(60)
+        self.wait(lambda: set(names) <= set(self.admin.list_topics(timeout=60).topics))
 
     def delete(self, *names: str) -> None:
         for gone in self.admin.delete_topics(list(names)).values():
             gone.result(60)
+
+    def wait(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, "it did not come true in time"
+            time.sleep(0.05)
 
     def send(self, count: int) -> None:
         """So many users' clicks, a fifth as many updates, poison between them; every fourth transaction is aborted."""
