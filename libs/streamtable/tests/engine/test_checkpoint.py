@@ -139,7 +139,7 @@ class Elsewhere(BaseTask):
     def dirty(self) -> bool:
         return True
 
-    def process(self, records: RecordBatch) -> None: ...
+    def process(self, records: RecordBatch, since: float | None = None) -> None: ...
 
     def work(self) -> Work:
         return Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
