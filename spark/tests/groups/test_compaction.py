@@ -56,6 +56,7 @@ def test_what_compaction_takes_from_under_an_audit_is_no_difference_and_what_is_
     assert report.keys[0].key == "wiped", "what is a difference comes first"
 
 
+@pytest.mark.faults_long  # more than a minute
 def test_compacted_inputs_are_refused_and_read_over_their_holes_when_that_is_accepted(
     jobs: Jobs, stage: Any
 ) -> None:

@@ -17,7 +17,7 @@ from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.manifest import Manifest, load
 
-pytestmark = pytest.mark.timeout(1200)  # four starts of Spark, one after another
+pytestmark = pytest.mark.timeout(1200)  # five starts of Spark, one after another
 PROGRAM = Path(__file__).with_name("halted_rebuild.py")
 POINTS = ("begun", HALF, "written", "read back", "committed")
 
@@ -69,6 +69,7 @@ def crash_at(point: str, jobs: Jobs, as_group: str) -> None:
         jobs.rebuild(as_group, crash)
 
 
+@pytest.mark.faults_long  # three minutes
 def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_makes_one_table(
     jobs: Jobs, stage: Any
 ) -> None:
