@@ -122,7 +122,9 @@ def test_changes_are_handled_once_in_order_with_old_and_new_row_over_restarts(wo
         ctx.set((ctx.value or 0) + 1)
         ctx.emit(out, ctx.key, [change.old, change.new])
 
-    group = Group(world.name("g"), Changes(users.table, changed, start="earliest"), Output(out), Persist(Long()))
+    group = Group(
+        world.name("g"), Changes(users.table, changed, start="earliest"), Output(out), Persist(Long())
+    )
     world.run(users, group, partitions=2)
     for restart in (None, True, False):
         if restart is not None:
