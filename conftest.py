@@ -25,7 +25,7 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run a test with real servers again when it fails, twice at most; the summary names it as rerun.
+    """Run a test with real servers once more when it fails; the summary names it as rerun.
 
     Such a test waits for other processes, with deadlines that a busy machine can break: one that is shared may stand still
     for half a minute. All others are exact: if one of them fails, something is wrong.
@@ -38,7 +38,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
         place = item.path.relative_to(_ROOT).as_posix()
         if marked or place.startswith(_WITH_SERVERS):
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=5))
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=15))
             long_files.add(item.path)
         elif place.startswith(_LONG):
             long_files.add(item.path)
