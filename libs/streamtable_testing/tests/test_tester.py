@@ -376,6 +376,25 @@ def test_a_plugin_that_pytest_loads_at_every_start_imports_nothing_of_the_librar
     assert done.stdout.strip() == "[]"
 
 
+LETTER = """
+from streamtable import Group, Input, OnError, Persist, Stream, String
+from streamtable_testing import Tester
+def handle(ctx, event):
+    raise ValueError("no")
+events = Stream("events", String(), String())
+with Tester() as tester:
+    tester.run(Group("g", Input(events, handle, on_error=OnError.DEAD_LETTER), Persist(String())))
+    tester.emit(events, "a", "hunter2" * 100_000)
+"""
+
+
+def test_a_program_that_configures_no_log_gets_tracebacks_without_records_on_standard_error() -> None:
+    done = subprocess.run([sys.executable, "-c", LETTER], capture_output=True, text=True, check=True)
+    assert "ValueError: no" in done.stderr
+    assert "hunter2" not in done.stderr
+    assert done.stdout == ""
+
+
 # ---- lookups and views -------------------------------------------------------------------------------------------------
 
 ASKED = Stream("asked", String(), String())

@@ -23,7 +23,7 @@ from streamtable.engine.position import Guarantee
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.graph import Group
-from streamtable.observe import Metrics
+from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
@@ -131,6 +131,7 @@ class Tester:
     def __init__(
         self, *, partitions: int = 1, commit_on_request: bool = False, work_on_request: bool = False
     ) -> None:
+        log_to_stderr_by_default()  # as a real Kafka does: tracebacks with a megabyte of locals take seconds
         self.clock = VirtualClock()
         self._graves = Graves()
         self.kafka = VirtualKafka(self.clock, self._graves)
