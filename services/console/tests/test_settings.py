@@ -1,7 +1,9 @@
 from pathlib import Path
 
 from console.settings import ConsoleSettings
+from servicekit.settings import EdgeSettings
 from servicekit.testing import Process
+from streamtable_spark.jobs.watching import RUNS_VARIABLE
 
 
 def test_actions_are_off_unless_said_otherwise() -> None:
@@ -16,3 +18,7 @@ def test_actions_without_keys_are_refused(tmp_path: Path) -> None:
     finally:
         process.close()
     assert "set SERVICEKIT_API_KEYS" in "".join(process.output)
+
+
+def test_where_jobs_tell_of_their_runs_has_one_name_for_them_and_for_the_console() -> None:
+    assert EdgeSettings.from_environment({RUNS_VARIABLE: "runs"}).runs_topic == "runs"

@@ -192,7 +192,7 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
         status = topics.create("status", partitions=1, config=compact)
         runs = Stream(topics.create("runs", partitions=1, config=compact), key=String(), value=Avro(JOB_RUN))
         stack.enter_context(_processing(group, kafka, status, folder))
-        told = {"CONSOLE_RUNS_TOPIC": runs.name}
+        told = {"SERVICEKIT_RUNS_TOPIC": runs.name}
         signed = {
             "CONSOLE_ACTIONS": "true",
             "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",

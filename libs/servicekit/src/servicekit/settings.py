@@ -105,6 +105,7 @@ class EdgeSettings(BaseModel):
         connections_per_peer: to the REST server, from one address; behind a proxy all come from the proxy's.
         events_per_peer: streams of server-sent events, from one address.
         status_topic: compacted, where the process tells how it is; None: it does not.
+        runs_topic: compacted, where batch jobs tell of their runs; of the services the console reads it. None: its default.
         grpc_connections: to the gRPC server, of all callers together.
         grpc_streams: of the gRPC server, open at a time.
         grpc_certificate_file: with the key that follows: gRPC is served over TLS.
@@ -128,6 +129,7 @@ class EdgeSettings(BaseModel):
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
     status_topic: Annotated[str, BeforeValidator(_topic)] | None = None
+    runs_topic: Annotated[str, BeforeValidator(_topic)] | None = None
     grpc_connections: Count = 512
     grpc_streams: Count = 1024
     grpc_certificate_file: Annotated[Path, BeforeValidator(_file)] | None = None

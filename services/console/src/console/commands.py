@@ -22,6 +22,7 @@ from streamtable.errors import ConfigurationError
 
 ConsoleRuntime: TypeAlias = Runtime[ConsoleSettings]
 STATUS_TOPIC: Final = "streamtable-status"
+RUNS_TOPIC: Final = "streamtable-runs"
 _ANSWER_SECONDS: Final = 4.0
 _STREAMS: Final = 64
 _THREADS: Final = 16
@@ -38,6 +39,7 @@ def serve(runtime: ConsoleRuntime) -> int:
             "CONSOLE_ACTIONS=true: callers have to say who they are: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
     topic = runtime.edge.status_topic or STATUS_TOPIC
+    runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
     with StopSignals() as signals, ExitStack() as opened:
         admin = kafka.admin()
@@ -53,7 +55,7 @@ def serve(runtime: ConsoleRuntime) -> int:
                 metrics=runtime.measured,
             )
         )
-        settings = {"actions": runtime.service.actions, "runs_topic": runtime.service.runs_topic}
+        settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
         collector = Collector(view, admin, settings)
         decoder = Decoder(schemas_of(records))
         reader = Reader(kafka)
@@ -68,7 +70,7 @@ def serve(runtime: ConsoleRuntime) -> int:
             reader,
             tables,
             DeadLetters(kafka, reader),
-            Runs(tables, runtime.service.runs_topic),
+            Runs(tables, runs_topic),
             decoder,
             events,
             runtime.service.actions,

@@ -12,11 +12,9 @@ class ConsoleSettings(ServiceSettings):
 
     Attributes:
         actions: dead letters can be sent again, by callers with a credential that has the scope `write`.
-        runs_topic: where runs of batch jobs tell of themselves.
     """
 
     PREFIX: ClassVar[str] = "CONSOLE_"
 
     group: str = ""
     actions: bool = False
-    runs_topic: str = "streamtable-runs"
