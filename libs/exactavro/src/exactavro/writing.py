@@ -15,6 +15,7 @@ from exactavro.defaults import default_value
 from exactavro.errors import Unfit, Unusable, placed
 from exactavro.logical import conversion
 from exactavro.schema import Node, Schema, kind
+from exactavro.unrolled import unrolled
 
 Writer = Callable[[Any], bytes]
 """Called by itself, it raises one of `WRITE_ERRORS`, which `unfit` turns into an `Unfit`."""
@@ -23,6 +24,7 @@ WRITE_ERRORS = (TypeError, ValueError, ArithmeticError, AttributeError, LookupEr
 
 _INT_MAX = 2**31
 _LONG_BITS = 64
+_FIVE_GROUPS, _SIX_GROUPS = 1 << 35, 1 << 42
 _SHORT = tuple(bytes((number,)) for number in range(0x80))
 _FLOAT = Struct("<f").pack
 _DOUBLE = Struct("<d").pack
@@ -41,6 +43,17 @@ def write_long(value: int) -> bytes:
         return _SHORT[number]
     if number < 0x4000:  # noqa: PLR2004 - twice seven bits
         return bytes((number & 0x7F | 0x80, number >> 7))
+    if _FIVE_GROUPS <= number < _SIX_GROUPS:  # milliseconds since 1970, until 2039
+        return bytes(
+            (
+                number & 0x7F | 0x80,
+                number >> 7 & 0x7F | 0x80,
+                number >> 14 & 0x7F | 0x80,
+                number >> 21 & 0x7F | 0x80,
+                number >> 28 & 0x7F | 0x80,
+                number >> 35,
+            )
+        )
     if number >> _LONG_BITS:
         raise Unfit("more than 64 bits")
     groups = []
@@ -204,7 +217,6 @@ def _map_writer(write: Writer) -> Writer:
 
 def _record_writer(node: dict[str, Any]) -> Writer:
     fields = [(field["name"], _writer(field["type"])) for field in node["fields"]]
-    size = len(fields)
     defaults = {}
     for field in node["fields"]:
         if "default" in field:
@@ -212,14 +224,6 @@ def _record_writer(node: dict[str, Any]) -> Writer:
                 defaults[field["name"]] = default_value(field["type"], field["default"])
             except Unusable:
                 continue  # an ill-fitting default is as good as none here; readers say so
-
-    def write_record(row: Any) -> bytes:
-        try:
-            if type(row) is dict and len(row) == size:  # with all names found, there is no other
-                return b"".join([write(row[name]) for name, write in fields])
-        except WRITE_ERRORS:
-            pass
-        return complete(row)
 
     def complete(row: Any) -> bytes:
         """The slow way: fills in defaults, or says what is wrong and where."""
@@ -238,7 +242,14 @@ def _record_writer(node: dict[str, Any]) -> Writer:
                 raise Unfit(placed(f".{name}", str(unfit(error)))) from None
         return b"".join(parts)
 
-    return write_record
+    nodes = [field["type"] for field in node["fields"]]
+    return unrolled(
+        [(name, of, write) for (name, write), of in zip(fields, nodes, strict=True)],
+        write_long=write_long,
+        short=_SHORT,
+        errors=WRITE_ERRORS,
+        otherwise=complete,
+    )
 
 
 def _union_writer(branches: list[Node]) -> Writer:
