@@ -31,7 +31,7 @@ class Reader:
                 "group.id": f"{job.group}-reader",
                 "enable.auto.commit": False,
                 "isolation.level": "read_committed",
-                "fetch.wait.max.ms": 5,
+                "fetch.wait.max.ms": 100,  # it is answered as soon as there is something
                 "fetch.queue.backoff.ms": 5,
             }
         )
