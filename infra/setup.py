@@ -50,6 +50,7 @@ def main() -> None:
     editable = [argument for member in members() for argument in ("--editable", str(member))]
     step("Installing the workspace", [*uv, "--no-deps", "--no-build-isolation", *editable], env)
     tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
+    tools += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
     tools += step(
         "Looking for the jars of Spark's connectors", [str(PYTHON), str(ROOT / "infra" / "spark_jars.py")]
     )

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from localkafka.errors import ConfigurationError, Fatal
-from localkafka.jars import kafka_jars
+from localkafka.jars import class_archive, kafka_jars
 from localkafka.java import find_java
 from localkafka.process import Child, reserve_port
 from localkafka.security import LISTENER, Security
@@ -81,6 +81,7 @@ class Broker:
         node_id: differs between the brokers of a cluster.
         detached: it outlives this process. Otherwise it is killed with it.
         security: who may come in; None: everybody, and nothing is encrypted. Passwords are in its folder.
+        java_options: more options of the Java machine.
     """
 
     def __init__(
@@ -94,6 +95,7 @@ class Broker:
         node_id: int = 1,
         detached: bool = False,
         security: Security | None = None,
+        java_options: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.log_file = self.data_dir / "broker.log"
@@ -104,6 +106,7 @@ class Broker:
         self._node_id = node_id
         self._detached = detached
         self._security = security
+        self._own_java_options = tuple(java_options)
         self._held: list[socket.socket] = []
         self._quorum: Sequence[Node] = ()
         self._cluster_id = cluster_id(self.data_dir)
@@ -154,7 +157,9 @@ class Broker:
         if self.running:
             return
         self._quorum, self._cluster_id = quorum, of_cluster
-        java = [str(find_java()), f"-Xmx{self._heap}", *self._java_options(), "-cp", f"{kafka_jars()}/*"]
+        program = find_java()
+        options = [f"-Xmx{self._heap}", *self._java_options(), *_kept_classes(program)]
+        java = [str(program), *options, "-cp", f"{kafka_jars()}/*"]
         settings = self.data_dir / "server.properties"
         (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
         settings.touch(0o600)
@@ -180,7 +185,8 @@ class Broker:
                 ]
             )
         self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
-        self._child = Child([*java, "kafka.Kafka", str(settings)], self.log_file, detached=self._detached)
+        command = [*java, *self._own_java_options, "kafka.Kafka", str(settings)]
+        self._child = Child(command, self.log_file, detached=self._detached)
         (self.data_dir / "pid").write_text(f"{self._child.pid}\n")
 
     def wait_ready(self, timeout: float = 90) -> None:
@@ -383,6 +389,11 @@ def cluster_id(data_dir: Path) -> str:
     """
     number = uuid.uuid5(uuid.NAMESPACE_URL, str(data_dir)).bytes
     return base64.urlsafe_b64encode(bytes([number[0] & 0x3F]) + number[1:]).decode().rstrip("=")
+
+
+def _kept_classes(program: Path) -> list[str]:
+    archive = class_archive(program)
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
 
 
 def _reserve(port: int) -> socket.socket:

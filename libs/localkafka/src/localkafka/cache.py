@@ -15,12 +15,17 @@ from localkafka.errors import ConfigurationError
 PINS = files("localkafka") / "pins"
 
 
+def cache_folder() -> Path:
+    """Where everything is kept; it may not exist yet."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtable"
+
+
 def cached(name: str, build: Callable[[Path], None]) -> Path:
     """The folder `name` of the cache; `build` fills it the first time.
 
     It appears whole or not at all, also when two processes build it at once: the first to finish wins.
     """
-    root = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtable"
+    root = cache_folder()
     folder = root / name
     if folder.is_dir():
         return folder

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from localkafka.cache import PINS, cached, install_wheels, run
+from localkafka.cache import PINS, cache_folder, cached, install_wheels, run
 from localkafka.errors import ConfigurationError
 from localkafka.java import find_java, system_java
 
@@ -51,6 +51,13 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
         ConfigurationError: they cannot be fetched, or are not what was pinned.
     """
     return cached(name, lambda target: _build(name, roots, read_pins(pinned), target))
+
+
+def class_archive(java: Path) -> Path:
+    """Where the classes of the broker are kept for this Java; `localkafka.classes` makes the file."""
+    program = java.resolve()
+    of_java = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
+    return cache_folder() / f"kafka-{KAFKA_VERSION}-classes-{of_java}" / "kafka.jsa"
 
 
 def _build(
