@@ -6,11 +6,13 @@ import subprocess
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import kubernetes_validate
 import pytest
 import yaml
 
+from servicekit.tracing import TraceSettings
 from streamtable import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +70,7 @@ def test_a_manifest_is_valid(path: Path) -> None:
 def test_a_kustomization_names_all_files_of_its_folder_and_no_other(path: Path) -> None:
     (told,) = objects(path.read_text())
     named = [
-        *told["resources"],
+        *told.get("resources", []),
         *(file for each in told.get("configMapGenerator", []) for file in each["files"]),
     ]
     assert all((path.parent / each).exists() for each in named)
@@ -126,6 +128,20 @@ def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch)
     for name, value in told.items():
         monkeypatch.setenv(name, value)
     assert Settings.from_environment().instance_id == "pod-0"
+
+
+def test_the_collector_of_traces_is_named_as_services_take_it_and_the_network_lets_them_reach_it() -> None:
+    (component,) = objects((FOLDER / "components/tracing/kustomization.yaml").read_text())
+    added = {each["target"]["kind"]: yaml.safe_load(each["patch"]) for each in component["patches"]}
+    told = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
+    traces = TraceSettings.from_environment(told, "click-count", "pod-0")
+    assert traces is not None
+    assert (traces.sampler, traces.ratio) == ("parentbased_traceidratio", 0.01)
+    things = {(each["kind"], name_of(each)): each for each in rendered("production")}
+    if things:
+        assert told.items() <= things["ConfigMap", "streamtable-settings"]["data"].items()
+        egress = things["NetworkPolicy", "streamtable"]["spec"]["egress"]
+        assert urlsplit(traces.endpoint).port in [each["port"] for rule in egress for each in rule["ports"]]
 
 
 @pytest.mark.parametrize("path", ["base/topics.yaml", "overlays/small/topics.yaml"])
