@@ -18,13 +18,6 @@ from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from streamtable_testing import Tester
 
-# Members are heard five times as often as elsewhere, so partitions move at once, and dead ones are noticed soon.
-BRISK = {
-    "group.consumer.heartbeat.interval.ms": "100",
-    "group.consumer.min.heartbeat.interval.ms": "100",
-    "group.consumer.session.timeout.ms": "3000",
-    "group.consumer.min.session.timeout.ms": "3000",
-}
 AT_A_TIME = 6
 
 
@@ -57,21 +50,8 @@ class OnKafka:
                 topics.delete_all()
 
 
-@pytest.fixture(scope="session")
-def brisk() -> Iterator[Broker]:
-    """A broker for these tests alone."""
-    with tempfile.TemporaryDirectory(prefix="streamtable-brisk-") as folder:
-        broker = Broker(Path(folder), overrides=BRISK, brief=True)
-        try:
-            broker.start()
-            yield broker
-        finally:
-            broker.kill()
-            broker.close()
-
-
 @pytest.fixture(scope="module")
-def on_kafka(request: pytest.FixtureRequest, brisk: Broker) -> Iterator[OnKafka]:
+def on_kafka(request: pytest.FixtureRequest, broker: Broker) -> Iterator[OnKafka]:
     items = [
         item
         for item in request.session.items
@@ -80,7 +60,7 @@ def on_kafka(request: pytest.FixtureRequest, brisk: Broker) -> Iterator[OnKafka]
         and "world" in item.fixturenames
         and item.callspec.params["world"] == "kafka"
     ]
-    running = OnKafka(items, brisk.bootstrap_servers)
+    running = OnKafka(items, broker.bootstrap_servers)
     yield running
     running.close()
 

@@ -18,7 +18,7 @@ from streamtable import Ack, Emitter, Group, Guarantee, Stream, String, Table
 from streamtable.app import View as RocksView
 from streamtable.errors import StreamtableError
 from streamtable.ports import Codec
-from streamtable.types import Headers, Message, TopicPartition
+from streamtable.types import Headers, Message, TopicPartition, Watermarks
 from streamtable.view import View
 from streamtable_testing import DeadLetter, Emitted, Tester
 from streamtable_testing.tester import rows_of
@@ -373,9 +373,14 @@ class RealWorld:
     def _read(self, topic: str) -> list[tuple[TopicPartition, Message]]:
         """All committed records, partition by partition."""
         partitions = self._bench.cluster.topics([topic])[topic].partitions
-        marks = self._bench.cluster.watermarks(
-            [TopicPartition(topic, number) for number in range(partitions)]
-        )
+        marks: dict[TopicPartition, Watermarks] = {}
+
+        def answered() -> bool:
+            places = [TopicPartition(topic, number) for number in range(partitions)]
+            marks.update(self._bench.cluster.watermarks(places))
+            return True
+
+        until(answered, f"the ends of {topic} are told")  # a new leader is not known everywhere at once
         self._reader.assign({place: mark.low for place, mark in marks.items()})
         found: dict[TopicPartition, list[Message]] = {place: [] for place in marks}
 

@@ -113,10 +113,13 @@ class Bench:
         bootstrap_servers: of the broker.
         topics: for names of this test's own.
         folder: for state.
+        admin_timeout: seconds that each answer about topics may take; long, as a busy machine is no failure.
     """
 
-    def __init__(self, bootstrap_servers: str, topics: Topics, folder: Path) -> None:
-        self.kafka = Kafka(bootstrap_servers, admin_timeout=3.0)
+    def __init__(
+        self, bootstrap_servers: str, topics: Topics, folder: Path, *, admin_timeout: float = 30.0
+    ) -> None:
+        self.kafka = Kafka(bootstrap_servers, admin_timeout=admin_timeout)
         self.folder = folder
         self.cluster = self.kafka.cluster()
         self.name = topics.name

@@ -37,7 +37,7 @@ def frail() -> Iterator[Broker]:
 def frail_bench(frail: Broker, tmp_path: Path) -> Iterator[Bench]:
     """A bench on the broker that may be hurt."""
     topics = Topics(frail.bootstrap_servers)
-    made = Bench(frail.bootstrap_servers, topics, tmp_path)
+    made = Bench(frail.bootstrap_servers, topics, tmp_path, admin_timeout=3.0)
     yield made
     made.close()
     frail.resume()

@@ -19,6 +19,11 @@ from localkafka.errors import RetryLater
 from localkafka.security import Security
 
 B = TypeVar("B", Broker, BrokerCluster)
+# Members are heard five times as often as elsewhere, so partitions move at once.
+BRISK = {
+    "group.consumer.heartbeat.interval.ms": "100",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+}
 ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}
 
 
@@ -92,7 +97,7 @@ class OwnCluster(Protocol):
 def broker() -> Iterator[Broker]:
     """A broker for the whole session (with xdist: one for each worker). Do not stop it."""
     with ExitStack() as stack:
-        yield _started(stack, Broker(_folder(stack), brief=True))
+        yield _started(stack, Broker(_folder(stack), overrides=BRISK, brief=True))
 
 
 @pytest.fixture
@@ -114,7 +119,8 @@ def own_broker() -> Iterator[OwnBroker]:
             heap: str = "512m",
             security: Security | None = None,
         ) -> Broker:
-            made = Broker(_folder(stack), overrides=overrides, heap=heap, brief=True, security=security)
+            settings = {**BRISK, **(overrides or {})}
+            made = Broker(_folder(stack), overrides=settings, heap=heap, brief=True, security=security)
             return _started(stack, made)
 
         yield start
@@ -128,7 +134,8 @@ def own_cluster() -> Iterator[OwnCluster]:
         def start(
             overrides: Mapping[str, str] | None = None, *, count: int = 3, heap: str = "384m"
         ) -> BrokerCluster:
-            made = BrokerCluster(_folder(stack), count=count, overrides=overrides, heap=heap, brief=True)
+            settings = {**BRISK, **(overrides or {})}
+            made = BrokerCluster(_folder(stack), count=count, overrides=settings, heap=heap, brief=True)
             return _started(stack, made)
 
         yield start
