@@ -11,7 +11,18 @@ pytest_plugins = ["localkafka.fixtures"]
 
 _ROOT = Path(__file__).parent
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
-_LONG = ("libs/localstores", "libs/microbatch", "spark", "tests/console", "tests/simulation")
+# What takes longest, in this order; then other tests with servers, then all others.
+_FIRST = (
+    "spark",
+    "tests/docs",
+    "services/tweet_reach",
+    "services/console",
+    "libs/microbatch/tests/stores",
+    "tests/hostile",
+    "tests/simulation",
+    "libs/localstores",
+    "libs/localkafka",
+)
 
 
 def pytest_configure() -> None:
@@ -30,20 +41,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Such a test waits for other processes, with deadlines that a busy machine can break: one that is shared may stand still
     for half a minute. All others are exact: if one of them fails, something is wrong.
 
-    Files that take long go first, Spark's before all. With several workers, the many quick ones then fill what is left
-    at the end, instead of all waiting for one worker with the last long one.
+    Files that take long go first. With several workers, the many quick ones then fill what is left at the end, instead
+    of all waiting for one worker with the last long one.
     """
-    long_files = set()
+    ranks: dict[Path, int] = {}
     for item in items:
         marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
         place = item.path.relative_to(_ROOT).as_posix()
-        if marked or place.startswith(_WITH_SERVERS):
+        with_servers = marked is not None or place.startswith(_WITH_SERVERS)
+        if with_servers:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=15))
-            long_files.add(item.path)
-        elif place.startswith(_LONG):
-            long_files.add(item.path)
-    spark = _ROOT / "spark"
-    items.sort(key=lambda item: (spark not in item.path.parents, item.path not in long_files))
+        rank = next((at for at, first in enumerate(_FIRST) if place.startswith(first)), len(_FIRST))
+        if rank == len(_FIRST) and not with_servers:
+            rank += 1
+        ranks[item.path] = min(rank, ranks.get(item.path, rank))  # a file stays together
+    items.sort(key=lambda item: ranks[item.path])
 
 
 class OneSpark(LoadFileScheduling):  # type: ignore[misc] # xdist has no types

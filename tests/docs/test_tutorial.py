@@ -37,7 +37,7 @@ def shell(wheels: Path, tmp_path: Path) -> Iterator[Shell]:
 
 
 def told(page: str, wheels: Path, port: int) -> str:
-    """The page, with a free port, and with uv in place of pip: the same packages, from its cache."""
+    """The page, with a free port, and with uv in place of pip, which needs not be there: the same packages, from its cache."""
     ours = [path.name.partition("-")[0] for path in wheels.glob("*.whl")]
     fresh = " ".join(
         f"--refresh-package {name}" for name in ours
@@ -47,6 +47,7 @@ def told(page: str, wheels: Path, port: int) -> str:
     return (
         page.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
         .replace("localkafka up", f"localkafka up --port {port}")
+        .replace("-m venv .venv", "-m venv --without-pip .venv")
         .replace("$ pip install --find-links ~/streamtable/dist", install)
     )
 
