@@ -1,3 +1,5 @@
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -35,6 +37,12 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
     assert "Traceback" not in result.output
 
 
+def test_no_client_of_a_store_is_imported_before_it_is_asked_for() -> None:
+    look = "import sys, tweet_reach.main; print({'redis', 'elasticsearch', 'cassandra'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"
+
+
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address at which no broker answers, and settings that name it."""
@@ -57,3 +65,11 @@ def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, nob
     assert nobody in result.output
     assert "Traceback" not in result.output
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str, nobody: str) -> None:
+    result = CliRunner().invoke(app, [command], env={"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
+    assert result.exit_code == 2
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in result.output
+    assert "Traceback" not in result.output

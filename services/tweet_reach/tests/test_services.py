@@ -10,7 +10,9 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import structlog
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
@@ -18,14 +20,17 @@ from localkafka.broker import Broker
 from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
+from servicekit.collector import Collector, collecting
 from servicekit.testing import Process
+from tweet_reach.commands import Stage
 from tweet_reach.domain.sketch import Sketch
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+from tweet_reach.main import app
 
 PARTITIONS = 3
-COMMANDS = ["emitter", "load", "processor", "view", "query"]
 GROUPS = ["tweet-reach-authors", "tweet-reach-urls"]
 TOPICS = ["tweets", "twitter-followers", "tweet-reach-facts", "tweet-reach-work", "tweet-reach-rebuilds"]
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -43,6 +48,8 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
+        self.collector = Collector()
+        self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
         self._started += 1
@@ -54,10 +61,16 @@ class Cluster:
             "STREAMTABLE_INSTANCE_ID": f"test-{self._started}",
             "STREAMTABLE_STATE_DIR": str(self._folder / str(self._started)),
             "TWEET_REACH_BATCH_SECONDS": "0.2",
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self._traces,
+            "OTEL_BSP_SCHEDULE_DELAY": "100",
         }
         process = Process("tweet_reach.main", arguments, {**own, **environment})
         self._stack.callback(process.close)
         return process
+
+    def start_stages(self, **environment: str) -> list[Process]:
+        """One process of each stage."""
+        return [self.start("processor", "--stage", stage, **environment) for stage in Stage]
 
     def http(self, process: Process) -> httpx.Client:
         client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
@@ -98,8 +111,11 @@ def reached_by(stub: Any, request: pb.GetRequest) -> int | None:
     return reach
 
 
-def test_the_known_answers_go_from_the_emitter_to_view_and_query(cluster: Cluster) -> None:
-    processor = cluster.start("processor")
+@pytest.mark.timeout(300)
+def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the_processes(
+    cluster: Cluster,
+) -> None:
+    stages = cluster.start_stages()
     emitter = cluster.http(cluster.start("emitter"))
     query = cluster.http(cluster.start("query"))
     view = cluster.start("view")
@@ -132,44 +148,63 @@ def test_the_known_answers_go_from_the_emitter_to_view_and_query(cluster: Cluste
             for accepted, tweet in zip(sent.json()["accepted"], tweets, strict=True)
             if tweet == {"author": "nathan", "url": "foo.com/blog/1"}
         )
-        assert emitter.delete(f"/users/nathan/tweets/{nathans}").status_code == 200
+        deleted = emitter.delete(f"/users/nathan/tweets/{nathans}", headers={"traceparent": TRACEPARENT})
+        assert deleted.status_code == 200
         while json.loads(next(lines))["reach"] != 13:
             pass
-    assert processor.stop() == 0, processor.output
+    check_way_of_the_deletion(cluster.collector)
+
+    # What the stages had was in memory: the next ones begin at the start of their inputs.
+    assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
+    cluster.start_stages()
+    emitter.post("/follows", json={"author": "adam", "follower": "zoe"}).raise_for_status()
+    expected = {**REACHES, "foo.com/blog/1": 13, "engineering.twitter.com/blog/5": 15}
+    wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == expected)
 
 
-def test_a_processor_with_a_store_in_memory_starts_over_and_comes_to_the_same_answers(
-    cluster: Cluster,
-) -> None:
-    emitter, query = cluster.http(cluster.start("emitter")), cluster.http(cluster.start("query"))
-    wait_until(lambda: ready(query) and ready(emitter))
-    first = cluster.start("processor")
-    emitter.post("/tweets", json={"author": "ann", "url": "foo.com"}).raise_for_status()
-    emitter.post("/follows", json={"author": "ann", "follower": "bob"}).raise_for_status()
-    wait_until(lambda: reach_of(query, "foo.com") == 1)
-    assert first.stop() == 0, first.output
-    cluster.start("processor")
-    emitter.post("/follows", json={"author": "ann", "follower": "cy"}).raise_for_status()
-    wait_until(lambda: reach_of(query, "foo.com") == 2)
+def check_way_of_the_deletion(collector: Collector) -> None:
+    """One trace leads from the caller through both stages to whoever holds a copy of the table."""
+    trace = TRACEPARENT.split("-")[1]
+    collector.wait(lambda span: (span.trace, span.name) == (trace, "apply tweet-reach-table"), 2)
+    story = {span.span: span for span in collector.spans if span.trace == trace}
+    steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
+    assert steps >= {
+        ("DELETE /users/{user}/tweets/{tweet_id}", "send tweets"),
+        ("send tweets", "process tweet-reach-authors"),
+        ("process tweet-reach-authors", "commit tweet-reach-authors"),
+        ("commit tweet-reach-authors", "process tweet-reach-urls"),
+        ("process tweet-reach-urls", "commit tweet-reach-urls"),
+        ("commit tweet-reach-urls", "apply tweet-reach-table"),
+    }
+    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
+    assert told == {"view", "query"}
 
 
-def test_processors_with_a_central_store_share_the_work_and_go_on_where_they_were(
+@pytest.mark.timeout(300)
+def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_what_was_taken_back_meanwhile(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     with RedisServer(tmp_path / "store", flavour="valkey") as server:
         emitter, query = cluster.http(cluster.start("emitter")), cluster.http(cluster.start("query"))
-        wait_until(lambda: ready(query) and ready(emitter))
+        load = cluster.start("load", "--rate", "0", "--count", "3000", "--keys", "50")
         first = cluster.start("processor", "--workers", "2", STREAMTABLE_STORE=server.url)
+        wait_until(lambda: ready(query) and ready(emitter))
         tweets = [{"author": f"author-{n}", "url": "foo.com"} for n in range(20)]
-        follows = [{"author": f"author-{n}", "follower": f"user-{n}"} for n in range(20)]
-        emitter.post("/tweets", json=tweets).raise_for_status()
+        follows = [{"author": f"author-{n}", "follower": f"follower-{n}"} for n in range(20)]
+        sent = emitter.post("/tweets", json=tweets).raise_for_status().json()["accepted"]
         emitter.post("/follows", json=follows).raise_for_status()
+        assert load.ended() == 0, load.output
+        assert "acknowledged 3000" in load.output[-1]
         wait_until(lambda: reach_of(query, "foo.com") == 20)
+        wait_until(
+            lambda: any(item["reach"] == 50 for item in query.get("/reach/top").json().get("items", []))
+        )
         assert first.stop() == 0, first.output
         emitter.post("/follows", json={**follows[3], "follows": False}).raise_for_status()
-        second = cluster.start("processor", STREAMTABLE_STORE=server.url)
-        wait_until(lambda: reach_of(query, "foo.com") == 19)
-        assert second.stop() == 0, second.output
+        emitter.delete(f"/users/author-5/tweets/{sent[5]['id']}").raise_for_status()
+        stages = cluster.start_stages(STREAMTABLE_STORE=server.url)
+        wait_until(lambda: reach_of(query, "foo.com") == 18)
+        assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
 
 
 def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Cluster, tmp_path: Path) -> None:
@@ -178,7 +213,7 @@ def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Clu
         admin = StoreSettings.parse(url).admin("setup")
         with closing(admin.driver):
             admin.create()
-        cluster.start("processor", STREAMTABLE_STORE=url)
+        cluster.start_stages(STREAMTABLE_STORE=url)
         emitter, query = (
             cluster.http(cluster.start("emitter")),
             cluster.http(cluster.start("query", STREAMTABLE_STORE=url)),
@@ -200,38 +235,28 @@ def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Clu
         wait_until(lambda: found("read") == [])
 
 
-def test_a_load_is_processed(cluster: Cluster) -> None:
-    load = cluster.start("load", "--rate", "0", "--count", "3000", "--keys", "50")
-    cluster.start("processor")
-    query = cluster.http(cluster.start("query"))
-    assert load.ended() == 0, load.output
-    assert "acknowledged 3000" in load.output[-1]
-
-    def settled() -> bool:
-        answer = query.get("/reach/top")
-        return answer.status_code == 200 and any(item["reach"] == 50 for item in answer.json()["items"])
-
-    wait_until(settled)
+@pytest.fixture
+def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Settings for commands that run in this process."""
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+    yield
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
-def test_a_store_in_memory_is_refused_for_several_processes_of_a_stage(cluster: Cluster) -> None:
-    process = cluster.start("processor", "--workers", "2")
-    assert process.ended() == 2
-    assert "STREAMTABLE_STORE" in process.output[-1]
+@pytest.mark.usefixtures("told")
+def test_a_store_in_memory_is_refused_for_several_processes_of_a_stage() -> None:
+    result = CliRunner().invoke(app, ["processor", "--workers", "2"])
+    assert result.exit_code == 2
+    assert "STREAMTABLE_STORE" in result.output
 
 
-@pytest.mark.parametrize("command", [*COMMANDS[:2], "processor --stage authors", *COMMANDS[3:]])
-def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
-    with ExitStack() as stack:
-        process = Cluster(broker, tmp_path, stack).start(*command.split(), TWEET_REACH_GROUP="nowhere")
-        assert process.ended() == 2
-        assert "topic" in process.output[-1]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str) -> None:
-    process = Process("tweet_reach.main", [command], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
-    assert process.ended() == 2
-    text = "".join(process.output)
-    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in text
-    assert "Traceback" not in text
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize("command", ["emitter", "load", "processor --stage authors", "view", "query"])
+def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TWEET_REACH_GROUP", "nowhere")
+    result = CliRunner().invoke(app, command.split())
+    assert result.exit_code == 2
+    assert "topic" in result.output.splitlines()[-1]
