@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 from services.console.tests.world import status_with
 
-from console.fleet import instances_of
-from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History
+from console.fleet import FORGOTTEN_MS, instances_of
+from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History, Told
 
 NOW = 1_011_000
 
@@ -14,14 +14,81 @@ def told(**changes: Any) -> list[dict[str, Any]]:
 
 
 def happened(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """What the second look has found."""
     history = History()
     history.look(before, NOW)
+    known = history.events()
     history.look(after, NOW + 1000)
-    return [(each["kind"], each["text"]) for each in history.events()]
+    return [(each["kind"], each["text"]) for each in history.events() if each not in known]
 
 
-def test_what_is_there_at_the_first_look_has_not_happened() -> None:
-    assert happened(told(), told()) == []
+def test_who_is_there_at_the_first_look_has_started() -> None:
+    history = History()
+    for second in range(2):
+        history.look(told(), NOW + second)
+    (event,) = history.events()
+    assert (event["at"], event["kind"]) == (1_000_000, "started")
+
+
+def test_a_process_that_had_failed_before_the_first_look_is_told_with_its_error() -> None:
+    history = History()
+    history.look(told(state="failed", error="Fenced clicks 3"), NOW)
+    assert [(each["at"], each["text"]) for each in history.events()] == [
+        (1_010_000, "ended by Fenced clicks 3"),
+        (1_000_000, "started, process 7"),
+    ]
+
+
+def recalled(*records: Told, now: int = NOW) -> list[tuple[int, str, str]]:
+    history = History()
+    history.recall(records, now)
+    return [(each["at"], each["kind"], each["text"]) for each in reversed(history.events())]
+
+
+def told_at(at: int, **changes: Any) -> Told:
+    return Told("a", status_with(at=at, **changes), at)
+
+
+def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
+    assert recalled(
+        told_at(1_001_000),
+        told_at(1_002_000, partitions=partitions(0, 1)),
+        told_at(1_003_000, partitions=partitions(1), aborts=2),
+        Told("a", None, 1_004_000),
+    ) == [
+        (1_000_000, "started", "started, process 7"),
+        (1_002_000, "rebalance", "got 0, 1; has 2"),
+        (1_003_000, "rebalance", "gave 0; has 1"),
+        (1_003_000, "aborts", "2 more, 2 since its start"),
+        (1_004_000, "stopped", "stopped in order, or has been silent for a day"),
+    ]
+
+
+def test_a_silence_before_the_first_look_is_told_with_its_time_whether_it_ended_or_not() -> None:
+    assert recalled(told_at(1_001_000), told_at(1_101_000), now=1_201_000) == [
+        (1_000_000, "started", "started, process 7"),
+        (1_016_000, "silent", "has told nothing for 15 seconds"),
+        (1_101_000, "back", "tells again: ready"),
+        (1_116_000, "silent", "has told nothing for 15 seconds"),
+    ]
+
+
+def test_a_process_that_had_been_silent_for_a_day_has_stopped_then() -> None:
+    events = recalled(told_at(1_001_000), now=1_001_000 + 3 * FORGOTTEN_MS)
+    assert events[-1] == (
+        1_001_000 + FORGOTTEN_MS,
+        "stopped",
+        "stopped in order, or has been silent for a day",
+    )
+
+
+def test_what_was_recalled_does_not_happen_again_at_the_first_look() -> None:
+    history = History()
+    history.recall([told_at(1_010_000)], NOW)
+    history.look(told(), NOW)
+    assert [each["kind"] for each in history.events()] == ["started"]
+    history.look([], NOW + 1000)
+    assert history.events()[0]["kind"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +129,7 @@ def test_the_latest_events_are_kept_and_all_are_counted() -> None:
     for number in range(EVENTS_MAX + 10):
         history.look(told(aborts=number), NOW)
     assert len(history.events()) == EVENTS_MAX
-    assert history.count == EVENTS_MAX + 9
+    assert history.count == EVENTS_MAX + 10
     assert history.events()[0]["text"] == f"1 more, {EVENTS_MAX + 9} since its start"
 
 

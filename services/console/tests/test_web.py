@@ -2,15 +2,17 @@
 
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from pydantic import BaseModel
-from services.console.tests.world import World, run_with, status_with, wait_until
+from services.console.tests.world import World, console_of, run_with, status_with, wait_until
 
 from console import models
 from console.web import PAGE
+from localkafka.broker import Broker
 from streamtable import Bytes, Emitter, Stream
 
 pytestmark = pytest.mark.broker
@@ -61,6 +63,29 @@ def test_a_process_that_tells_is_shown_and_one_that_stops_is_history(world: Worl
         "/api/history", lambda answer: answer["events"] and answer["events"][0]["kind"] == "stopped"
     )
     assert [each["who"] for each in events["events"][:2]] == ["shop/query/one", "shop/query/one"]
+
+
+def test_what_happened_before_a_console_was_started_is_seen_in_it(
+    world: World, broker: Broker, tmp_path: Path
+) -> None:
+    now = time.time_ns() // 1_000_000
+    for partitions in (3, 1):
+        working = [
+            {"partition": n, "state": "working", "remaining": 0, "total": 0} for n in range(partitions)
+        ]
+        world.tell("shop/query/past", status_with(at=now, started_at=now, partitions=working))
+    world.tell("shop/query/past", None)
+
+    def of_the_past(answer: Any) -> list[tuple[str, str]]:
+        return [(each["kind"], each["text"]) for each in answer["events"] if each["who"] == "shop/query/past"]
+
+    with console_of(broker, world.statuses.name, tmp_path, {}) as later:
+        events = wait_until(lambda: of_the_past(later.get("/api/history").json()))
+    assert events == [
+        ("stopped", "stopped in order, or has been silent for a day"),
+        ("rebalance", "gave 1, 2; has 1"),
+        ("started", "started, process 7"),
+    ]
 
 
 def test_a_status_that_cannot_be_read_hides_no_other(world: World) -> None:
@@ -130,6 +155,7 @@ def test_rows_come_by_pages_and_prefix(world: World) -> None:
     assert second["next"] is None
     assert [row["key"]["value"] for row in world.get(path, prefix="bo")["rows"]] == ["bob"]
     assert world.get(path, prefix="zoe")["rows"] == []
+    assert world.get(path, prefix="\U0001f600" * 200, after="ff" * 4096)["rows"] == []
 
 
 def test_rows_are_told_as_they_change(world: World) -> None:

@@ -2,7 +2,7 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
@@ -198,7 +198,7 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
             "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",
         }
         consoles = [
-            stack.enter_context(_console(broker, status, folder / name, told | more))
+            stack.enter_context(console_of(broker, status, folder / name, told | more))
             for name, more in (("open", {}), ("signed", signed))
         ]
         consoles[1].headers["Authorization"] = f"Bearer {KEY}"
@@ -224,7 +224,8 @@ def _processing(group: Group[str, int], kafka: Kafka, status: str, folder: Path)
 
 
 @contextmanager
-def _console(broker: Broker, status: str, folder: Path, more: dict[str, str]) -> Iterator[httpx.Client]:
+def console_of(broker: Broker, status: str, folder: Path, more: Mapping[str, str]) -> Iterator[httpx.Client]:
+    """A console as a process, from its readiness to its end."""
     environment = {
         "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers,
         "STREAMTABLE_HTTP_ADDRESS": "127.0.0.1:0",

@@ -1,14 +1,14 @@
 """Looks at all processes once a second, and at the topics every other second, and keeps what it has seen."""
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Event, Thread
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
 from console.fleet import Topic, graph_of, instances_of
-from console.history import History
+from console.history import History, Told
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.events import ServerEvent
 from streamtable import Avro, View
@@ -32,12 +32,20 @@ class Collector:
         view: of the status topic.
         admin: for topics; used by this collector's thread only.
         settings: what the page is told about the console, such as whether actions are on.
+        past: gives what processes had told before; asked once, by this collector's thread.
     """
 
-    def __init__(self, view: View[bytes, bytes], admin: "KafkaAdmin", settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        view: View[bytes, bytes],
+        admin: "KafkaAdmin",
+        settings: Mapping[str, Any],
+        past: Callable[[], Iterable[Told]],
+    ) -> None:
         self._view = view
         self._admin = admin
         self._settings = settings
+        self._past = past
         self.history = History()
         self._changed = Condition()
         self._number = 0
@@ -77,7 +85,7 @@ class Collector:
 
     def look(self) -> None:
         """Look once."""
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = _now_ms()
         if self._turn % TOPICS_EVERY == 0:
             try:
                 self._look_at_topics()
@@ -109,6 +117,7 @@ class Collector:
             self._changed.notify_all()
 
     def _run(self) -> None:
+        self.history.recall(self._past(), _now_ms())
         while not self._stopping.wait(EVERY_SECONDS):
             try:
                 self.look()
@@ -169,3 +178,7 @@ class Pictures:
             return None
         self._seen = number
         return ServerEvent("fleet", self._collector.document())
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -2,10 +2,12 @@
 
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Final, TypeAlias
 
 from console.collector import Collector
 from console.letters import DeadLetters
+from console.past import past
 from console.records import Reader
 from console.runs import Runs
 from console.settings import ConsoleSettings
@@ -56,9 +58,9 @@ def serve(runtime: ConsoleRuntime) -> int:
             )
         )
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
-        collector = Collector(view, admin, settings)
         decoder = Decoder(schemas_of(records))
         reader = Reader(kafka)
+        collector = Collector(view, admin, settings, partial(past, reader, topic))
         tables = Tables(kafka, state_dir, reader, decoder, runtime.measured)
         opened.callback(tables.close)
         collector.start()

@@ -1,15 +1,30 @@
 """What has happened, found by comparing what processes tell with what they had told; and lags over time."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from console.fleet import FORGOTTEN_MS, SILENT_MS, instances_of
+from contracts.records import ProcessStatus
 
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300
 SERIES_MAX: Final = 2000
 KEPT_MS: Final = 60_000
 """A partition that nobody tells of keeps its series for a minute, so that a rebalance leaves no gap."""
+
+
+class Told(NamedTuple):
+    """A record in which a process has told how it is; without status: it has taken its record away.
+
+    Attributes:
+        at: milliseconds since 1970.
+    """
+
+    key: str
+    status: ProcessStatus | None
+    at: int
 
 
 @dataclass(frozen=True)
@@ -40,6 +55,8 @@ def events_between(
         yield Event(now_ms, "stopped", key, "stopped in order, or has been silent for a day")
     for key in sorted(after.keys() - before.keys()):
         yield Event(after[key]["started_at"], "started", key, f"started, process {after[key]['pid']}")
+        if after[key]["state"] == "failed":
+            yield Event(after[key]["at"], "failed", key, f"ended by {after[key]['error']}")
     for key in sorted(before.keys() & after.keys()):
         yield from _changes(before[key], after[key], now_ms)
 
@@ -54,7 +71,7 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], now_ms: int) -> Ite
             case _, "failed":
                 yield Event(now_ms, "failed", key, f"ended by {new['error']}")
             case _, "silent":
-                yield Event(now_ms, "silent", key, "has told nothing for 15 seconds")
+                yield Event(new["at"] + SILENT_MS, "silent", key, "has told nothing for 15 seconds")
             case "silent", state:
                 yield Event(now_ms, "back", key, f"tells again: {state}")
             case "recovering", "ready":
@@ -74,23 +91,57 @@ def _numbers(partitions: set[int]) -> str:
     return ", ".join(map(str, sorted(partitions)))
 
 
+def _instance(key: str, status: ProcessStatus | None, now_ms: int) -> dict[str, Mapping[str, Any]]:
+    """A process as it is seen at that time, by its key; nobody if there is no status, or it is too old."""
+    return {each["key"]: each for each in instances_of({} if status is None else {key: status}, now_ms)}
+
+
+def _left_of(
+    key: str, status: ProcessStatus | None, until_ms: int, events: list[Event]
+) -> dict[str, Mapping[str, Any]]:
+    """A process that has told nothing more until then, as it is seen then; what has come of that is added to events."""
+    if status is None:
+        return {}
+    left = _instance(key, status, until_ms)
+    over = min(until_ms, status["at"] + FORGOTTEN_MS)
+    events += events_between(_instance(key, status, status["at"]), left, over)
+    return left
+
+
 class History:
     """The latest events, and the lag of each group's partitions over time. One thread writes, any may read."""
 
     def __init__(self) -> None:
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._lags: dict[tuple[str, str, int], deque[tuple[int, int]]] = {}
-        self._before: Mapping[str, Mapping[str, Any]] | None = None
+        self._before: Mapping[str, Mapping[str, Any]] = {}
         self.count = 0
 
+    def recall(self, records: Iterable[Told], now_ms: int) -> None:
+        """Find out what had happened before the first look, from what processes had told, in its order."""
+        events: list[Event] = []
+        last: dict[str, ProcessStatus] = {}
+        for key, status, at in records:
+            quiet = _left_of(key, last.pop(key, None), at, events)
+            events += events_between(quiet, _instance(key, status, at), at)
+            if status is not None:
+                last[key] = status
+        before: dict[str, Mapping[str, Any]] = {}
+        for key, status in last.items():
+            before |= _left_of(key, status, now_ms, events)
+        self._before = before
+        self._add(sorted(events, key=lambda event: event.at))
+
     def look(self, instances: list[dict[str, Any]], now_ms: int) -> None:
-        """Compare with the last look. At the first one nothing has happened."""
+        """Compare with the last look. At the first one of all, whoever is there has started."""
         after = {each["key"]: each for each in instances}
-        if self._before is not None:
-            for event in events_between(self._before, after, now_ms):
-                self._events.append(event)
-                self.count += 1
+        self._add(events_between(self._before, after, now_ms))
         self._before = after
+
+    def _add(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self._events.append(event)
+            self.count += 1
 
     def measure(self, instances: list[dict[str, Any]], now_ms: int) -> None:
         """Add a point to each series; those of partitions that nobody works on any more are dropped."""

@@ -138,7 +138,7 @@ class Fleet(BaseModel):
     instances: list[Instance]
     graph: Graph
     topics: list[Topic]
-    events: Annotated[int, Field(description="how many have happened since the console was started")]
+    events: Annotated[int, Field(description="grows when there is something new in the history")]
     actions: Annotated[bool, Field(description="dead letters can be sent again from here")]
     runs_topic: Annotated[str, Field(description="where runs of jobs tell of themselves")]
 

@@ -20,6 +20,7 @@ from console.runs import RUNS_MAX, NoSuchRun, Runs
 from console.shown import Decoder
 from console.tables import NoTable, RowChanges, Tables
 from servicekit.events import EventStreams
+from servicekit.guard import Limits
 from servicekit.problems import Problem
 from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
 
@@ -46,6 +47,9 @@ Name = Annotated[str, Path(pattern=_NAME)]
 Limit = Annotated[int, Query(ge=1, le=ROWS_MAX), PLAIN_DIGITS]
 Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*$")]
 _TIME_MS_MAX: Final = 2**53 - 1
+_KEY_DIGITS_MAX: Final = 8192
+# A question for rows names the key after which they begin, and a prefix.
+_LIMITS: Final = Limits(query_bytes=_KEY_DIGITS_MAX + 4096)
 
 
 def _streamed(description: str) -> Any:
@@ -99,7 +103,15 @@ def build_web(
         metrics: what `/metrics` answers.
         edge: who may call, and what is measured; the page's own files should be public, as they hold no data.
     """
-    app = build_app("console", VERSION, ready=ready, metrics=metrics, description=DESCRIPTION, edge=edge)
+    app = build_app(
+        "console",
+        VERSION,
+        ready=ready,
+        metrics=metrics,
+        description=DESCRIPTION,
+        limits=_LIMITS,
+        edge=edge,
+    )
     _add_page(app)
     _add_fleet(app, parts)
     _add_topics(app, parts)
@@ -166,7 +178,7 @@ def _add_fleet(app: FastAPI, parts: Parts) -> None:
 
     @app.get("/api/history", dependencies=[only()], response_model=models.Events, tags=["fleet"])
     def get_history() -> Any:
-        """What has happened since the console was started, the latest first."""
+        """What has happened, the latest first: also before the console was started, as far as processes' records are left."""
         return _answer({"events": parts.collector.history.events()})
 
     @app.get("/api/lags", dependencies=[only()], response_model=models.Lags, tags=["fleet"])
@@ -213,7 +225,9 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
     def get_rows(
         table: Name,
         prefix: Prefix = "",
-        after: Annotated[str | None, Query(pattern=r"^([0-9a-f]{2}){0,4096}$", max_length=8192)] = None,
+        after: Annotated[
+            str | None, Query(pattern=r"^([0-9a-f]{2}){0,4096}$", max_length=_KEY_DIGITS_MAX)
+        ] = None,
         limit: Limit = 50,
     ) -> Any:
         """Rows in the order of their keys. `after` is the `next` of the page before."""

@@ -131,6 +131,6 @@ export const history = {
     show(place, events.length
       ? h("ol", { class: "events card" }, events.map((event) => h("li", { class: event.kind.replace(" ", "-"), "data-key": `${event.at} ${event.who} ${event.kind}` },
         time(event.at), h("span", { class: "badge" }, event.kind), h("span", {}, h("b", {}, event.who), ` ${event.text}`))))
-      : h("p", { class: "empty" }, "Nothing has happened since the console was started: no start, stop, rebalance or error."));
+      : h("p", { class: "empty" }, "Nothing is known to have happened: no start, stop, rebalance or error."));
   },
 };
