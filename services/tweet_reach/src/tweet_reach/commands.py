@@ -30,7 +30,6 @@ from tweet_reach.load import events
 from tweet_reach.query import build_query
 from tweet_reach.search import Search
 from tweet_reach.settings import ReachSettings
-from tweet_reach.stages import TWEETED_ROWS, authors_stage, urls_stage
 from tweet_reach.view import SERVICE_NAME, TweetReachesService
 
 ReachRuntime: TypeAlias = Runtime[ReachSettings]
@@ -112,6 +111,8 @@ def _serve_stage(runtime: ReachRuntime, stage: Stage, store: StoreSettings, pare
 
 def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
     """A stage as the settings say."""
+    from tweet_reach.stages import authors_stage, urls_stage  # noqa: PLC0415 - 23 MB of sketches, for processors
+
     make = authors_stage if stage is Stage.AUTHORS else urls_stage
     return make(settings.group, settings.batch_seconds)
 
@@ -147,6 +148,7 @@ def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
     if store.kind != "elasticsearch":
         return None
     from microbatch.searching import Searcher  # noqa: PLC0415 - its client doubles the time that a start takes
+    from tweet_reach.stages import TWEETED_ROWS  # noqa: PLC0415 - as in `stage_of`
 
     group = stage_of(Stage.AUTHORS, runtime.service)
     searcher = Searcher(group, TWEETED_ROWS, runtime.kafka.cluster(), store.driver(group.name))
