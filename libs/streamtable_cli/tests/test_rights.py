@@ -63,6 +63,16 @@ def test_who_replays_writes_retries_and_marks_for_each_group() -> None:
     }
 
 
+def test_who_rebuilds_a_group_writes_its_table_and_sets_its_offsets_and_no_others() -> None:
+    assert of({"rebuilds": ["g-v2"]}) == {
+        "READ on group g-v2",
+        "WRITE on transactional id streamtable-rebuild-g-v2-table-*",
+        "WRITE on topic g-v2-table",
+        "READ on topic g-v2-table",
+        "READ on topic g-v2-retry",
+    }
+
+
 def test_the_settings_of_each_topic_that_is_used_may_be_seen() -> None:
     found = rights_of(Declared.model_validate({**WORLD, "users": {"u": {"runs": ["g"]}}}))
     used = {right.name for right in found if right.resource == "topic"}

@@ -161,6 +161,7 @@ class DeclaredUser(_Strict):
         reads: topics, tables among them; "*": all, and how far all groups have come.
         follows: groups of which it asks how far they have come, to wait until an event shows in their tables.
         replays: it may send the dead letters of all groups again.
+        rebuilds: groups whose table and offsets it writes from outside, before they run; they need not be declared.
     """
 
     runs: list[str] = []
@@ -168,6 +169,7 @@ class DeclaredUser(_Strict):
     reads: list[str] = []
     follows: list[str] = []
     replays: bool = False
+    rebuilds: list[str] = []
 
 
 class Declared(_Strict):

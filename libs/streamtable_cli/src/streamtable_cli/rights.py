@@ -50,6 +50,13 @@ def _rights(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Right
         yield Right(name, "group", group, "DESCRIBE")
         for topic in declared.groups[group].inputs:
             yield Right(name, "topic", topic, "DESCRIBE")
+    for group in user.rebuilds:
+        yield Right(name, "group", group, "READ")
+        yield Right(name, "transactional id", f"streamtable-rebuild-{group}-table-", "WRITE", prefix=True)
+        yield from _on(name, f"{group}-table", "WRITE")
+        # A consumer that sets the offset of a topic has to be allowed to read it.
+        for topic in (f"{group}-table", f"{group}-retry"):
+            yield from _on(name, topic, "READ")
     if user.replays:
         for group in declared.groups:
             yield Right(name, "transactional id", f"{group}.", "WRITE", prefix=True)
