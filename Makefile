@@ -17,6 +17,8 @@ SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --m
 FAST := not broker and not faults and not faults_long
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
+# Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.
+unexport PYTHONDONTWRITEBYTECODE
 # The workspace's own packages are installed from here, not from the lock.
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
 # Kafka that asks who comes is no service more but other settings of all: a second file, laid over the first.

@@ -268,7 +268,7 @@ def test_a_record_of_a_thousand_fields_is_read() -> None:
     "messages",
     [
         pytest.param([click("u" * 200)] * 5_000, id="good"),
-        pytest.param([click("é" * 100)[:-1] for _ in range(5_000)], id="bad"),
+        pytest.param([click("é" * 100)[:-1]] * 5_000, id="bad"),
         pytest.param([b""] * 100_000, id="empty"),
         pytest.param([PREFIX + b"\xff" * 990] * 1_000, id="endless numbers"),
         pytest.param([click("u" * 2_000 + "\U0001f600")] * 500, id="wide text"),
