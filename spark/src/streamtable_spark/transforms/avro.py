@@ -3,9 +3,9 @@
 All of it happens inside of Spark's own Java. What Spark's Avro functions let pass is caught here. They give nulls for a
 body that is cut short, ignore bytes behind it, and pass on text that is not UTF-8. So
 
-- each value is decoded as the first field of a record of its own. The second is a checksum of the body, which is put
-  behind it: it comes out null where decoding has failed, and as it went in only if the value ends where the body ends;
 - where a value has but one encoding (no arrays and maps in it), it is encoded again and must give the same bytes;
+- any other is decoded as the first field of a record of its own. The second is a checksum of the body, which is put
+  behind it: it comes out null where decoding has failed, and as it went in only if the value ends where the body ends;
 - texts must be UTF-8.
 """
 
@@ -106,11 +106,16 @@ def decode(frame: DataFrame, framing: Framing, value: str = "value") -> DataFram
             "_prefix": fn.substring(data, 1, size),
             "_body": fn.when(data.isNotNull(), fn.substring(data, size + 1, TO_THE_END)),
         }
-    ).withColumn("_check", fn.unhex(fn.md5("_body")))
-    steps = [_Writer(number, prefix, text) for number, (prefix, text) in enumerate(framing.writers.items())]
+    )
+    steps = [
+        _Writer(number, prefix, text, framing.reader)
+        for number, (prefix, text) in enumerate(framing.writers.items())
+    ]
+    if any(step.sealed or step.differs for step in steps):
+        frame = frame.withColumn("_check", fn.unhex(fn.md5("_body")))
     frame = frame.withColumns({step.read: step.as_written() for step in steps})
     frame = frame.withColumns({step.fault: step.verdict() for step in steps})
-    frame = frame.withColumns({step.resolved: step.resolve(framing.reader) for step in steps})
+    frame = frame.withColumns({step.resolved: step.resolve() for step in steps if step.differs})
     known = _any(fn.col("_prefix") == fn.lit(prefix) for prefix in framing.writers)
     reason = (
         fn.when(data.isNull(), fn.lit("no value"))
@@ -122,16 +127,10 @@ def decode(frame: DataFrame, framing: Framing, value: str = "value") -> DataFram
         .when(~known, fn.concat(fn.lit("schema not known: "), fn.hex("_prefix")))
         .otherwise(fn.coalesce(*[fn.col(step.fault) for step in steps]))
     )
-    resolved = fn.coalesce(*[fn.col(step.resolved) for step in steps])
-    frame = frame.withColumns({"_reason": reason, "_resolved": resolved})
-    unresolved = fn.when(
-        fn.col("_reason").isNull() & fn.col("_resolved.check").isNull(),
-        fn.lit("does not resolve to the reader's schema"),
-    )
     return frame.select(
         *[fn.col(f"`{name}`") for name in columns],
-        fn.col("_resolved.value").alias("decoded"),
-        fn.coalesce("_reason", unresolved).alias("reason"),
+        fn.coalesce(*[step.value() for step in steps]).alias("decoded"),
+        fn.coalesce(reason, *[step.unresolved() for step in steps if step.differs]).alias("reason"),
     )
 
 
@@ -147,40 +146,69 @@ def encode(value: Column, schema: str, prefix: bytes) -> Column:
 
 
 class _Writer:
-    """The columns of what one writer's schema makes of the bodies that name it; null for all other bodies."""
+    """The columns of what one writer's schema makes of the bodies that name it; null for all other bodies.
 
-    def __init__(self, number: int, prefix: bytes, schema: str) -> None:
+    Attributes:
+        sealed: a checksum is put behind a body. Where a value has one encoding, the bytes tell as much, at less cost.
+        differs: it is not the reader's schema.
+    """
+
+    def __init__(self, number: int, prefix: bytes, schema: str, reader: str) -> None:
         self.read, self.fault, self.resolved = f"_read{number}", f"_fault{number}", f"_resolved{number}"
         self._mine = fn.col("_body").isNotNull() & (fn.col("_prefix") == fn.lit(prefix))
-        self._schema = schema
+        self._schema, self._reader = schema, reader
+        self._tree = _spelled_out(json.loads(schema), {})
+        # Null must be a failure, and not a value.
+        self.sealed = (
+            not _has_one_encoding(self._tree) or isinstance(self._tree, list) or self._tree == "null"
+        )
+        self.differs = json.loads(schema) != json.loads(reader)
 
     def as_written(self) -> Column:
-        body = fn.when(self._mine, fn.concat("_body", "_check"))
-        return from_avro(body, _wrapped(self._schema, CHECK), {"mode": "PERMISSIVE"})
+        body = fn.concat("_body", "_check") if self.sealed else fn.col("_body")
+        wrapped = _wrapped(self._schema, CHECK) if self.sealed else _wrapped(self._schema)
+        return from_avro(fn.when(self._mine, body), wrapped, {"mode": "PERMISSIVE"})
 
     def verdict(self) -> Column:
         """Null: nothing is wrong."""
-        read, tree = fn.col(self.read), _spelled_out(json.loads(self._schema), {})
-        value = read["value"]
-        reason = fn.when(read["check"].isNull(), fn.lit("cut short, or malformed")).when(
-            read["check"] != fn.col("_check"), fn.lit("bytes are left over behind the value")
-        )
-        if _has_one_encoding(tree):
-            again = to_avro(fn.struct(value.alias("value")), _wrapped(self._schema))
-            reason = reason.when(again != fn.col("_body"), fn.lit("not encoded as Avro encodes such a value"))
-        texts = _valid_texts(value, tree)
+        read, body = fn.col(self.read), fn.col("_body")
+        failed = read["check"].isNull() if self.sealed else read["value"].isNull()
+        reason = fn.when(failed, fn.lit("cut short, or malformed"))
+        left_over = fn.lit("bytes are left over behind the value")
+        if self.sealed:
+            reason = reason.when(read["check"] != fn.col("_check"), left_over)
+        if _has_one_encoding(self._tree):
+            again = to_avro(fn.struct(read["value"].alias("value")), _wrapped(self._schema))
+            other = fn.lit("not encoded as Avro encodes such a value")
+            reason = reason.when(
+                again != body, fn.when(fn.startswith(body, again), left_over).otherwise(other)
+            )
+        texts = _valid_texts(read["value"], self._tree)
         if texts is not None:
             reason = reason.when(~fn.coalesce(texts, fn.lit(True)), fn.lit("holds text that is not UTF-8"))
         return fn.when(self._mine, reason)
 
-    def resolve(self, reader: str) -> Column:
+    def resolve(self) -> Column:
         """The value in the reader's schema, and the checksum; null for bodies that are not right."""
-        right = self._mine & fn.col(self.fault).isNull()
-        if json.loads(self._schema) == json.loads(reader):
-            return fn.when(right, fn.col(self.read))
-        options = {"mode": "PERMISSIVE", "avroSchema": _wrapped(reader, CHECK)}
-        body = fn.when(right, fn.concat("_body", "_check"))
+        options = {"mode": "PERMISSIVE", "avroSchema": _wrapped(self._reader, CHECK)}
+        body = fn.when(self._right(), fn.concat("_body", "_check"))
         return from_avro(body, _wrapped(self._schema, CHECK), options)
+
+    def value(self) -> Column:
+        """The value in the reader's schema."""
+        return (
+            fn.col(self.resolved)["value"]
+            if self.differs
+            else fn.when(self._right(), fn.col(self.read)["value"])
+        )
+
+    def unresolved(self) -> Column:
+        """Why a body that is right is no value in the reader's schema, if it is none."""
+        lost = self._right() & fn.col(self.resolved)["check"].isNull()
+        return fn.when(lost, fn.lit("does not resolve to the reader's schema"))
+
+    def _right(self) -> Column:
+        return self._mine & fn.col(self.fault).isNull()
 
 
 def _wrapped(schema: str, *more: Mapping[str, Any]) -> str:
