@@ -5,23 +5,28 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.running import ended
-from streamtable_spark.jobs.structured import Streaming, main, start
+from streamtable_spark.jobs.structured import Streaming, main
 
 pytestmark = pytest.mark.timeout(600)
 
 
 def test_a_count_goes_on_from_its_checkpoint_and_each_click_counts_once(
-    spark: SparkSession, stage: Any
+    spark: SparkSession, stage: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.create("spark-table", compacted=True)
-    streaming = Streaming(stage.servers, "user-clicks", "spark-table", str(stage.folder / "checkpoint"))
+    monkeypatch.setattr("streamtable_spark.jobs.structured.connect", lambda *_: spark)
+    arguments = [
+        "--bootstrap-servers", stage.servers, "--output", "spark-table", "--metrics-dir", str(stage.folder),
+        "--checkpoint", str(stage.folder / "checkpoint"),
+    ]  # fmt: skip
     stage.clicks(100)
     stage.clicks(20, committed=False)
     stage.produce("user-clicks", b"user-1", b"no click")
-    for _ in range(2):
-        query = start(spark, streaming)
-        assert query.awaitTermination(300)
+    for read in (101, 50):
+        assert ended(main, arguments) == 0
         assert stage.table("spark") == stage.truth
+        told = (stage.folder / "structured.spark.prom").read_text()
+        assert f'streamtable_job_records{{group="spark",job_name="structured"}} {read}.0' in told
         stage.clicks(50)
 
 

@@ -7,7 +7,6 @@ Only batches are touched that all tables have, so the ETL may be at work on the 
 import argparse
 import json
 import sys
-import time
 from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
@@ -23,8 +22,9 @@ from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
+from streamtable_spark.jobs.running import ended, kafka_argument
 from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
@@ -100,6 +100,8 @@ def work(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="backfill", description="Silver of some days, made anew from bronze.", allow_abbrev=False
     )
+    kafka_argument(parser, required=False)
+    watched_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
@@ -112,8 +114,9 @@ def work(argv: Sequence[str]) -> int:
     folder, topics = lake_folder(found.lake), topics_of(found.topic)
     days = Days(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
-    progress = Progress(STAGES, sys.stderr, time.monotonic)
-    print(json.dumps(backfill(Lake(spark, folder), topics, days, progress)))  # noqa: T201 - what the program answers
+    with watched(found, "backfill", STAGES, lake=folder) as progress:
+        counts = backfill(Lake(spark, folder), topics, days, progress)
+    print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 
 

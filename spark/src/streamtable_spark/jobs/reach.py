@@ -17,9 +17,9 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.lake import Lake, lake_folder
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, local_of
+from streamtable_spark.jobs.running import ended, kafka_argument, local_of
 from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
+from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
@@ -121,6 +121,8 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="reach", description="Compute reach exactly and by sketches, side by side.", allow_abbrev=False
     )
+    kafka_argument(parser, required=False)
+    watched_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="that the ETL has filled")
     parser.add_argument(
         "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
@@ -128,10 +130,11 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)
-    progress = Progress(STAGES, sys.stderr, time.monotonic)
-    progress.stage(STAGES[0])
-    ways = compare(*of_lake(connect("reach", local), folder), time.monotonic, progress.stage)
-    progress.done(urls=ways[0].urls)
+    spark = connect("reach", local)
+    with watched(found, "reach", STAGES, lake=folder) as progress:
+        progress.stage(STAGES[0])
+        ways = compare(*of_lake(spark, folder), time.monotonic, progress.stage)
+        progress.done(summary=f"{ways[0].urls} URLs reach {ways[0].reach} people", urls=ways[0].urls)
     for way in ways:
         print(json.dumps(asdict(way)))  # noqa: T201 - a command line
     return 0

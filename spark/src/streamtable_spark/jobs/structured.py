@@ -21,11 +21,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.kafka import Kafka
+from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended, kafka_argument, local_of
+from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.tables import TABLES, events, values
 
 INPUT: Final = "user-clicks"
+STAGES: Final = ("check the topics", "count clicks")
+LOOK_S: Final = 10
 _INTERVAL: Final = re.compile(r"[1-9][0-9]{0,5} (milliseconds|seconds|minutes)")
 
 
@@ -92,12 +96,37 @@ def start(spark: SparkSession, streaming: Streaming) -> StreamingQuery:
     return writer.trigger(processingTime=streaming.every).start()
 
 
+def check(streaming: Streaming) -> None:
+    """Look at both topics. Raises `ConfigurationError` if one is not there, or they do not fit together."""
+    with Cluster(streaming.bootstrap_servers) as cluster:
+        partitions = cluster.partitions([streaming.topic, streaming.output])
+    if partitions[streaming.topic] != partitions[streaming.output]:
+        raise ConfigurationError(
+            f"{streaming.output} has {partitions[streaming.output]} partitions, and {streaming.topic} has "
+            f"{partitions[streaming.topic]}: readers look for a user in the partition that their clicks are in"
+        )
+
+
+def follow(query: StreamingQuery, progress: Progress) -> None:
+    """Wait for the end of a count, and tell how many clicks it has read."""
+    read, last, is_over = 0, -1, False
+    while not is_over:
+        is_over = bool(query.awaitTermination(LOOK_S))
+        batches = {each["batchId"]: each["numInputRows"] for each in query.recentProgress}
+        read += sum(rows for batch, rows in batches.items() if batch > last)
+        last = max([last, *batches])
+        if read != progress.standing.records:
+            progress.stage(STAGES[1], records=read)
+    progress.done(summary=f"{read} clicks read", records=read)
+
+
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
     parser = argparse.ArgumentParser(
         prog="structured", description="Count clicks with Spark's streaming.", allow_abbrev=False
     )
     kafka_argument(parser)
+    watched_arguments(parser)
     parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="of the counts; compacted")
     parser.add_argument("--checkpoint", required=True, metavar="FOLDER", help="of the offsets and the state")
@@ -114,14 +143,11 @@ def main(argv: Sequence[str]) -> int:
         found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max
     )
     local = local_of(found)
-    with Cluster(streaming.bootstrap_servers) as cluster:
-        partitions = cluster.partitions([streaming.topic, streaming.output])
-        if partitions[streaming.topic] != partitions[streaming.output]:
-            raise ConfigurationError(
-                f"{streaming.output} has {partitions[streaming.output]} partitions, and {streaming.topic} has "
-                f"{partitions[streaming.topic]}: readers look for a user in the partition that their clicks are in"
-            )
-    start(connect("structured", local), streaming).awaitTermination()
+    with watched(found, "structured", STAGES, group=streaming.output.removesuffix("-table")) as progress:
+        progress.stage(STAGES[0])
+        check(streaming)
+        progress.stage(STAGES[1])
+        follow(start(connect("structured", local), streaming), progress)
     return 0
 
 
