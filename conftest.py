@@ -11,6 +11,7 @@ pytest_plugins = ["localkafka.fixtures"]
 
 _ROOT = Path(__file__).parent
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
+_TOGETHER = ("spark/", "libs/microbatch/tests/stores/")
 # What takes longest, in this order; then other tests with servers, then all others.
 _FIRST = (
     "spark",
@@ -58,15 +59,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks[item.path])
 
 
-class OneSpark(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """Workers get whole files, and one of them all of Spark's: each that has one of these starts a Spark of its own."""
+class Together(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
+    """Workers get whole files, and folders with dear servers as a whole: each worker that has a part starts them all."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "spark" if nodeid.startswith("spark/") else str(super()._split_scope(nodeid))
+        folder = next((folder for folder in _TOGETHER if nodeid.startswith(folder)), None)
+        return folder or str(super()._split_scope(nodeid))
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which may be switched off
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
     if config.getoption("dist") != "loadfile":
         return None
-    return OneSpark(config, log)
+    return Together(config, log)

@@ -20,9 +20,9 @@ def bench(broker: Broker, topics: Topics, tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def frail() -> Iterator[Broker]:
-    """A broker that tests may pause and stop; they leave it running."""
+    """A broker that the tests of a file may pause and stop; they leave it running."""
     with tempfile.TemporaryDirectory(prefix="streamtable-frail-") as folder:
         broker = Broker(Path(folder), brief=True)
         try:
