@@ -24,6 +24,7 @@ BRISK = {
     "group.consumer.heartbeat.interval.ms": "100",
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
+_ANSWER_SECONDS = 60  # so long may a busy machine take
 ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}
 
 
@@ -47,7 +48,7 @@ class Topics:
         """Create a topic and return its name, which has the prefix in front of `name`."""
         full = self.name(name)
         topic = NewTopic(full, num_partitions=partitions, config=dict(config or {}))
-        self._admin.create_topics([topic])[full].result(timeout=30)
+        self._admin.create_topics([topic])[full].result(timeout=_ANSWER_SECONDS)
         self._wait(
             lambda known: full in known and all(p.leader >= 0 for p in known[full].partitions.values())
         )
@@ -58,18 +59,20 @@ class Topics:
         names = [name for name in self._known() if name.startswith(self.prefix)]
         if names:
             for deleted in self._admin.delete_topics(names).values():
-                deleted.result(timeout=30)
+                deleted.result(timeout=_ANSWER_SECONDS)
             self._wait(lambda known: known.keys().isdisjoint(names))
 
     def _known(self) -> Mapping[str, TopicMetadata]:
-        return self._admin.list_topics(timeout=30).topics
+        return self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
 
     def _wait(self, done: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
         # The controller has answered; the broker learns of it a moment later.
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + _ANSWER_SECONDS
         while not done(self._known()):
             if time.monotonic() > deadline:
-                raise RetryLater("the broker has not taken over a change of its topics in 30 s")
+                raise RetryLater(
+                    f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
+                )
             time.sleep(0.02)
 
 
