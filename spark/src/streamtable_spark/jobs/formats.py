@@ -131,7 +131,11 @@ class DeltaTables:
         return sorted(unquote(row["path"]).rpartition(f"{self.path(name)}/")[2] for row in rows)
 
     def expire(self, name: str, days: int) -> None:
-        """Delete these files. From then on versions are kept for so long."""
+        """Delete these files."""
+        self._vacuum(name, f"RETAIN {days * 24} HOURS")
+
+    def keep(self, name: str, days: int) -> None:
+        """Have versions kept for so long: Delta forgets by itself which files an earlier one needs."""
         wanted = {
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")
@@ -140,11 +144,16 @@ class DeltaTables:
         if not wanted.items() <= {row["key"]: row["value"] for row in rows}.items():
             said = ", ".join(f"'{key}' = '{value}'" for key, value in wanted.items())
             self._spark.sql(f"ALTER TABLE delta.`{self.path(name)}` SET TBLPROPERTIES ({said})")
-        self._vacuum(name, f"RETAIN {days * 24} HOURS")
 
     def _vacuum(self, name: str, how: str) -> DataFrame:
-        # Delta refuses less than what the table's properties say; how little is safe, the job's arguments say.
-        with self._set("spark.databricks.delta.retentionDurationCheck.enabled", "false"):
+        tasks = str(self._spark.sparkContext.defaultParallelism)
+        with (
+            # Else Delta takes what the table's properties say, and refuses less: how little is safe, the job's arguments say.
+            self._set("spark.databricks.delta.vacuum.retentionWindowIgnore.enabled", "false"),
+            self._set("spark.databricks.delta.retentionDurationCheck.enabled", "false"),
+            # In how many tasks files are listed: Spark means at most so many, and Delta starts all 10,000.
+            self._set("spark.sql.sources.parallelPartitionDiscovery.parallelism", tasks),
+        ):
             return self._spark.sql(f"VACUUM delta.`{self.path(name)}` {how}")
 
     @contextmanager
@@ -192,19 +201,16 @@ class ParquetTables:
         return f"{self._folder}/{name}"
 
     def exists(self, name: str) -> bool:
-        # Batches come one after another, so that only the last one can be half written; and it may be the first.
+        # Of the batches the last may be half written, and the first ones half deleted by a swap.
         batches = [batch_of(each) for each in self._files.names(self.path(name)) if each.startswith("batch=")]
-        first = f"{self.path(name)}/batch={min(batches)}" if batches else self.path(name)
-        return self._files.exists(f"{first}/_SUCCESS")
+        folders = [f"{self.path(name)}/batch={batch}" for batch in sorted(batches, reverse=True)]
+        return any(self._files.exists(f"{folder}/_SUCCESS") for folder in folders or [self.path(name)])
 
     def read(self, name: str) -> DataFrame:
         while True:
-            before = self._swaps(name)
-            for swap, done in before.items():
-                if not done:
-                    self._end(name, swap)
+            before = self._ended(name)
             frame = self._spark.read.option("mergeSchema", "true").parquet(self.path(name))
-            if self._swaps(name).keys() == before.keys():
+            if set(self._swaps(name)) == before:
                 return frame
 
     def append(self, name: str, rows: DataFrame, batch: int) -> None:
@@ -232,8 +238,11 @@ class ParquetTables:
             sources: the files, see `sizes`.
             swap: an id that no other swap has.
             reached: see `Reached`.
+
+        Raises:
+            RetryLater: another run has merged files of this table meanwhile.
         """
-        folder = f"{self.path(name)}/_swaps"
+        folder, before = f"{self.path(name)}/_swaps", self._ended(name)
         batches = sorted({batch_of(source) for source in sources})
         rows = self._spark.read.option("mergeSchema", "true").parquet(
             *[f"{self.path(name)}/{source}" for source in sources]
@@ -243,6 +252,11 @@ class ParquetTables:
         text = json.dumps(asdict(Swap(tuple(sources), merged, batches[-1])))
         self._files.write(f"{folder}/_{swap}/swap.json", text)
         reached("merged")
+        if (
+            self._swaps(name).keys() - before
+        ):  # it may have replaced the same files: their rows would be there twice
+            self._files.delete(f"{folder}/_{swap}")
+            raise RetryLater(f"another run writes files of {self.path(name)} together: run this again")
         self._files.move(f"{folder}/_{swap}", f"{folder}/{swap}")
         reached("decided")
         self._end(name, swap, reached)
@@ -253,8 +267,7 @@ class ParquetTables:
         old = [
             each
             for each in self._files.names(folder)
-            if (each.endswith(".done") or each.startswith("_"))
-            and self._files.changed_at(f"{folder}/{each}") < before
+            if (each.startswith("_") or "." in each) and self._files.changed_at(f"{folder}/{each}") < before
         ]
         return [f"_swaps/{each}" for each in old]
 
@@ -271,6 +284,14 @@ class ParquetTables:
         return {
             each: f"{each}.done" in names for each in names if not each.startswith("_") and "." not in each
         }
+
+    def _ended(self, name: str) -> set[str]:
+        """End the swaps that were decided. Returns their ids."""
+        swaps = self._swaps(name)
+        for swap, done in swaps.items():
+            if not done:
+                self._end(name, swap)
+        return set(swaps)
 
     def _end(self, name: str, swap: str, reached: Reached = lambda _: None) -> None:
         table, notes = self.path(name), f"{self.path(name)}/_swaps/{swap}"

@@ -26,6 +26,8 @@ from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 
 STAGES = ("write small files together", "delete what has expired")
+STEPS = ("merged", "decided", "in its place", "sources deleted", "compacted", "expired")
+"""After which of its steps a run can be told to a test, for each table; the first four with plain Parquet only."""
 DAY_S: Final = 86_400
 MB: Final = 1 << 20
 NO_RENAME: Final = ("s3a://", "gs://")
@@ -66,6 +68,10 @@ class Maintenance(Protocol):
         """Write them together. Returns how many files there are in their place."""
         ...
 
+    def keep(self, name: str) -> None:
+        """Have what is deleted from now on kept for so long."""
+        ...
+
     def expired(self, name: str) -> list[str]:
         """Files that would be deleted."""
         ...
@@ -80,14 +86,22 @@ class OfDelta:
         self._tables, self._settings = tables, settings
 
     def small(self, name: str) -> list[list[str]]:
-        by_day: dict[str, dict[str, int]] = defaultdict(dict)
-        for file, size in self._tables.sizes(name).items():
+        by_day: dict[str, list[dict[str, int]]] = defaultdict(list)
+        # Delta goes through a day's files by their size, too.
+        for file, size in sorted(self._tables.sizes(name).items(), key=lambda each: each[1]):
             if size < self._settings.file_mb * MB:
-                by_day[file.rpartition("/")[0]][file] = size
-        return [sorted(files) for _, files in sorted(by_day.items()) if len(files) > 1]
+                by_day[file.rpartition("/")[0]].append({file: size})
+        return [
+            group
+            for _, files in sorted(by_day.items())
+            for group in together(files, self._settings.file_mb * MB)
+        ]
 
     def compact(self, name: str) -> int:
         return self._tables.compact(name, self._settings.file_mb * MB)
+
+    def keep(self, name: str) -> None:
+        self._tables.keep(name, self._settings.keep_days)
 
     def expired(self, name: str) -> list[str]:
         return self._tables.expired(name, self._settings.keep_days)
@@ -119,6 +133,9 @@ class OfParquet:
         for files in groups:
             self._tables.merge(name, files, uuid.uuid4().hex, self._reached)
         return len(groups)
+
+    def keep(self, name: str) -> None:
+        """There are no earlier versions."""
 
     def expired(self, name: str) -> list[str]:
         return self._tables.expired(name, self._before)
@@ -162,7 +179,7 @@ def maintain(
         settings: what to do.
         progress: is told how far it is; see `STAGES`.
         now: seconds since 1970.
-        reached: see `Reached`.
+        reached: see `Reached`; the steps are `STEPS`.
 
     Returns:
         By table, of those that change: how many files were `compacted` `into` how many, and how many have `expired`; of a
@@ -179,12 +196,14 @@ def maintain(
         files = sum(map(len, small))
         progress.stage(STAGES[0], table=name, files=files)
         if small and settings.dry_run:
-            found[name]["compact"] = [file for group in small for file in group]
+            found[name]["compact"] = sorted(file for group in small for file in group)
         elif small:
             into = undisturbed(partial(work.compact, name))
             found[name] |= {"compacted": files, "into": into}
             reached("compacted")
     for name in names:
+        if not settings.dry_run:
+            undisturbed(partial(work.keep, name))
         expired = undisturbed(partial(work.expired, name))
         progress.stage(STAGES[1], table=name, files=len(expired))
         if expired and settings.dry_run:
@@ -219,8 +238,8 @@ def check_renames(folder: str) -> None:
         )
 
 
-def work(argv: Sequence[str]) -> int:
-    """The job as a program."""
+def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
+    """The job as a program; see `maintain` for `reached`."""
     parser = argparse.ArgumentParser(
         prog="maintain", description="Small files together, old versions away.", allow_abbrev=False
     )
@@ -238,7 +257,7 @@ def work(argv: Sequence[str]) -> int:
     folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", Local(cores=found.cores, memory=found.memory))
     with watched(found, "maintain", STAGES, lake=folder) as progress:
-        changes = maintain(Lake(spark, folder), settings, progress)
+        changes = maintain(Lake(spark, folder), settings, progress, reached=reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0
 
