@@ -1,12 +1,127 @@
-"""What is refused, how files are put together, and what is done again when another job was quicker."""
+"""Compaction and expiry of small lakes without Kafka; beside the ETL they are tested in `test_etl` and `test_parquet`."""
+
+import io
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as fn
+from spark.tests.lake.runs import Crashed, crash_at
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import maintain
-from streamtable_spark.jobs.formats import undisturbed
+from streamtable_spark.jobs.formats import Reached, undisturbed
+from streamtable_spark.jobs.lake import BRONZE, Lake, Origin
+from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended
+
+BATCHES, ROWS = 4, 3
+DAY_S = 86_400
+Copy = Callable[[str], "Small"]
+
+
+class Small:
+    """A lake of some small batches."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark, self.folder = spark, folder
+        self.lake = Lake(spark, str(folder))
+
+    @property
+    def tables(self) -> Any:
+        origin = self.lake.origin()
+        assert origin is not None
+        return self.lake.tables(origin)
+
+    def append(self, batch: int) -> None:
+        rows = self.spark.range(batch * ROWS, batch * ROWS + ROWS, numPartitions=1)
+        columns = {"day": fn.lit("2026-03-01").cast("date"), "batch": fn.lit(batch).cast("bigint")}
+        self.tables.append(BRONZE, rows.withColumns(columns), batch)
+
+    def finish(self, batch: int) -> None:
+        """As Spark notes it in the checkpoint."""
+        path = self.folder / "checkpoint/commits" / str(batch)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("v1\n{}")
+
+    def ids(self) -> list[int]:
+        return sorted(row["id"] for row in self.tables.read(BRONZE).select("id").collect())
+
+    def maintain(
+        self, now: float | None = None, reached: Reached = lambda _: None, **settings: Any
+    ) -> dict[str, dict[str, Any]]:
+        progress = Progress(maintain.STAGES, io.StringIO(), time.monotonic)
+        wanted = maintain.Settings(**settings)
+        return maintain.maintain(self.lake, wanted, progress, lambda: now or time.time(), reached)
+
+    def files(self) -> set[str]:
+        """All that lies in the table's folder, but Hadoop's checksums."""
+        folder = self.folder / BRONZE
+        return {
+            str(each.relative_to(folder))
+            for each in folder.rglob("*")
+            if each.is_file() and each.suffix != ".crc"
+        }
+
+
+def template(spark: SparkSession, folder: Path, kind: str) -> Path:
+    made = Small(spark, folder)
+    made.lake.declare(Origin("one", kind, {}))
+    for batch in range(BATCHES):
+        made.append(batch)
+        made.finish(batch)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def delta_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return template(spark, tmp_path_factory.mktemp("small") / "delta", "delta")
+
+
+@pytest.fixture(scope="module")
+def parquet_template(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return template(spark, tmp_path_factory.mktemp("small") / "parquet", "parquet")
+
+
+@pytest.fixture
+def delta(spark: SparkSession, delta_template: Path, tmp_path: Path) -> Small:
+    return Small(spark, shutil.copytree(delta_template, tmp_path / "lake"))
+
+
+@pytest.fixture
+def parquet(spark: SparkSession, parquet_template: Path, tmp_path: Path) -> Copy:
+    return lambda name: Small(spark, shutil.copytree(parquet_template, tmp_path / name))
+
+
+@pytest.fixture(scope="module")
+def compacted(spark: SparkSession, delta_template: Path, tmp_path_factory: pytest.TempPathFactory) -> Small:
+    """A copy of the Delta lake whose small files were written together."""
+    made = Small(spark, shutil.copytree(delta_template, tmp_path_factory.mktemp("small") / "compacted"))
+    made.maintain()
+    return made
+
+
+def aged(small: Small, folder: Path, days: int) -> Small:
+    """The same lake as it would be if all that was done there had been done so many days earlier."""
+    shutil.copytree(small.folder, folder, ignore=shutil.ignore_patterns("*.crc"))
+    for path in folder.rglob("_delta_log/*.json"):
+        earlier = re.sub(
+            r'"deletionTimestamp":(\d+)',
+            lambda found: f'"deletionTimestamp":{int(found[1]) - days * DAY_S * 1000}',
+            path.read_text(),
+        )
+        path.write_text(earlier)
+    for path in folder.rglob("*"):
+        then = path.stat().st_mtime - days * DAY_S
+        os.utime(path, (then, then))
+    return Small(small.spark, folder)
 
 
 @pytest.mark.parametrize(
@@ -45,6 +160,118 @@ def test_wrong_arguments_are_refused_before_anything_starts(
 def test_plain_tables_of_an_object_store_are_not_compacted() -> None:
     with pytest.raises(ConfigurationError, match="Delta tables"):
         maintain.check_renames("s3a://bucket/lake")
+
+
+def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no lake"):
+        Small(spark, tmp_path / "nothing").maintain()
+
+
+def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -> None:
+    rows = delta.ids()
+    assert len(delta.tables.sizes(BRONZE)) == BATCHES
+    assert delta.maintain() == {BRONZE: {"compacted": BATCHES, "into": 1}}
+    assert len(delta.tables.sizes(BRONZE)) == 1
+    assert delta.ids() == rows
+    assert delta.maintain() == {}, "there is nothing left to do"
+    delta.append(BATCHES - 1)
+    assert delta.ids() == rows, "that a batch came is known as before"
+
+
+def test_a_dry_run_names_the_files_and_changes_none(delta: Small, compacted: Small, tmp_path: Path) -> None:
+    before, small = delta.files(), sorted(delta.tables.sizes(BRONZE))
+    assert delta.maintain(dry_run=True) == {BRONZE: {"compact": small}}
+    assert delta.files() == before
+    old = aged(compacted, tmp_path / "old", days=10)
+    before = old.files()
+    assert old.maintain(dry_run=True, keep_days=11) == {}
+    assert old.maintain(dry_run=True) == {BRONZE: {"expire": small}}
+    assert old.files() == before
+
+
+@pytest.mark.parametrize("step", maintain.STEPS[:-1])
+def test_after_a_crash_at_any_step_every_row_of_a_plain_table_is_there_once(parquet: Copy, step: str) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    with pytest.raises(Crashed):
+        lake.maintain(reached=crash_at(step))
+    assert lake.ids() == rows, "for the jobs"
+    lake.maintain()
+    assert lake.ids() == rows
+    anybody = lake.spark.read.parquet(str(lake.folder / BRONZE)).select("id").collect()
+    assert sorted(row["id"] for row in anybody) == rows, "for any reader, once it is run again"
+    assert [name.split("/")[0] for name in lake.files() if name.endswith(".parquet") and name[0] != "_"] == [
+        f"batch={BATCHES - 1}"
+    ]
+
+
+def test_a_plain_table_whose_old_folders_are_half_deleted_is_there_as_a_whole(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    with pytest.raises(Crashed):
+        lake.maintain(reached=crash_at("sources deleted"))
+    (lake.folder / BRONZE / "batch=0/_SUCCESS").unlink()
+    assert lake.tables.exists(BRONZE)
+    assert lake.ids() == rows
+    assert not (lake.folder / BRONZE / "batch=0").exists()
+
+
+def test_of_two_runs_that_merge_the_same_files_the_second_one_gives_way(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+
+    def other(step: str) -> None:
+        if step == "merged":
+            assert lake.maintain() == {BRONZE: {"compacted": BATCHES, "into": 1}}
+
+    with pytest.raises(RetryLater, match="another run writes files"):
+        lake.maintain(reached=other)
+    assert lake.ids() == rows
+    assert lake.maintain() == {}
+
+
+def test_a_plain_table_can_be_repeated_and_goes_on_after_compaction(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    lake.append(BATCHES)
+    added = [*range(BATCHES * ROWS, BATCHES * ROWS + ROWS)]
+    done = lake.maintain()
+    assert done == {BRONZE: {"compacted": BATCHES, "into": 1}}, "not the batch that is not finished yet"
+    for _ in range(2):
+        lake.append(BATCHES)
+        assert lake.ids() == rows + added
+    lake.finish(BATCHES)
+    assert lake.maintain(dry_run=True)[BRONZE]["compact"][-1].startswith(f"batch={BATCHES}/")
+    assert lake.maintain() == {BRONZE: {"compacted": 2, "into": 1}}
+    assert lake.ids() == rows + added
+
+
+def test_the_notes_of_a_compaction_expire_and_nothing_else_does(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    with pytest.raises(Crashed):
+        lake.maintain(reached=crash_at("merged"))
+    lake.maintain()
+    assert lake.maintain(keep_days=2, now=time.time() + DAY_S) == {}
+    assert lake.maintain(keep_days=2, now=time.time() + 3 * DAY_S) == {BRONZE: {"expired": 2}}
+    assert not list((lake.folder / BRONZE / "_swaps").glob("[!.]*"))
+    assert lake.ids() == rows
+
+
+def test_a_job_that_finds_its_files_taken_away_reads_the_table_again(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    tries: list[int] = []
+
+    def read() -> list[int]:
+        frame = lake.tables.read(BRONZE).select("id")
+        if not tries:
+            lake.maintain()
+        tries.append(1)
+        return sorted(row["id"] for row in frame.collect())
+
+    assert undisturbed(read) == rows
+    assert len(tries) == 2
 
 
 def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_not() -> None:
