@@ -31,6 +31,12 @@ PORTS = (
     "STACK_REACH_QUERY_PORT",
     "STACK_REACH_VIEW_PORT",
     "STACK_REDIS_PORT",
+    "STACK_ELASTICSEARCH_PORT",
+    "STACK_CASSANDRA_PORT",
+    "STACK_PROMETHEUS_PORT",
+    "STACK_GRAFANA_PORT",
+    "STACK_JAEGER_PORT",
+    "STACK_KAFKA_UI_PORT",
     "STACK_CONSOLE_PORT",
 )
 UP_SECONDS = 400  # less than a minute on a machine with nothing else to do
@@ -78,22 +84,27 @@ class Stack:
 
     @property
     def environment(self) -> dict[str, str]:
-        clean = {name: value for name, value in os.environ.items() if not name.startswith("STACK_")}
+        clean = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith("STACK_") or name.endswith("_IMAGE")
+        }
         return {**clean, "STACK_NAME": self.name, **self.ports, **self.settings}
 
     def compose(self, *arguments: str, seconds: float = 500) -> str:
-        """Run `docker compose`; an assertion tells what it said if it fails."""
-        command = ["docker", "compose", "--project-directory", str(ROOT), "--progress", "plain", *arguments]
-        done = subprocess.run(
-            command, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False
-        )
-        assert done.returncode == 0, f"{' '.join(arguments)}:\n{done.stderr[-4000:]}\n{self._logs()}"
+        """Run `docker compose`: its answer. An assertion tells what it said if it fails."""
+        done = self.tried(*arguments, seconds=seconds)
+        if done.returncode:
+            logs = self.tried("logs", "--tail", "15").stdout[-8000:]
+            raise AssertionError(f"{' '.join(arguments)}:\n{done.stderr[-4000:]}\n{logs}")
         return done.stdout
 
-    def _logs(self) -> str:
-        command = ["docker", "compose", "--project-directory", str(ROOT), "logs", "--tail", "15"]
-        done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
-        return done.stdout[-8000:]
+    def tried(self, *arguments: str, seconds: float = 500) -> subprocess.CompletedProcess[str]:
+        """Run `docker compose`, however it ends."""
+        command = ["docker", "compose", "--project-directory", str(ROOT), "--progress", "plain", *arguments]
+        return subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, timeout=seconds, check=False
+        )
 
     def containers(self, service: str) -> list[str]:
         return self.compose("--profile", "*", "ps", "--all", "--quiet", service).split()
@@ -102,10 +113,23 @@ class Stack:
         return json.loads(docker("inspect", container))[0]
 
     def left(self) -> list[str]:
-        """Containers, volumes and networks of the project."""
+        """Containers, volumes and networks of the project; not the volumes without a name, which nobody labels."""
+        lists = (["ps", "--all"], ["volume", "ls"], ["network", "ls"])
+        return [each for listing in lists for each in self._listed(*listing)]
+
+    def _listed(self, *listing: str) -> list[str]:
         label = f"label=com.docker.compose.project={self.name}"
-        lists = (["ps", "--all", "--quiet"], ["volume", "ls", "--quiet"], ["network", "ls", "--quiet"])
-        return [each for listing in lists for each in docker(*listing, "--filter", label).split()]
+        return docker(*listing, "--quiet", "--filter", label).split()
+
+    def inspect_all(self) -> list[Any]:
+        """Each of its containers, whether it runs or not."""
+        return [self.inspect(each) for each in self._listed("ps", "--all")]
+
+    def memory(self) -> dict[str, float]:
+        """Of each container that runs, the share of its limit that it takes, by its name."""
+        running = self._listed("ps")
+        told = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
+        return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, told.splitlines())}
 
     def url(self, port: str) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"
@@ -179,3 +203,10 @@ class Clicks:
 
 def docker(*arguments: str) -> str:
     return subprocess.run(["docker", *arguments], capture_output=True, text=True, check=True).stdout
+
+
+def logs_of(container: str) -> str:
+    """All that it has written."""
+    command = ["docker", "logs", container]
+    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    return told.stdout

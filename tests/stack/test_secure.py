@@ -7,18 +7,23 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 import yaml
-from tests.stack.stack import PORTS, ROOT, UP_SECONDS, Stack, docker, free_ports, wait_until
+from tests.stack.programs import load
+from tests.stack.stack import PORTS, ROOT, UP_SECONDS, Stack, docker, free_ports, logs_of, wait_until
+
+from localkafka.certificates import Authority, Pair
 
 BASE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
 TEXT = (ROOT / "infra/secure/compose.yml").read_text()
 LAID = yaml.safe_load(TEXT)
 OVER: dict[str, Any] = LAID["services"]
+SHOWN = ("/api/fleet", "/api/history", "/api/topics/streamtable-status/records")
 USERS: dict[str, Any] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["users"]
 SERVICES = sorted(OVER.keys() - {"kafka", "topics", "users"})
 # They have a way of their own to Kafka, which the page on security names.
@@ -169,11 +174,40 @@ def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secr
         query = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/alice"
         wait_until("the click is counted", lambda: client.get(query).json().get("count") == 1)
 
-    containers = [each for name in OVER for each in secure.containers(name)]
-    told = [docker("logs", each) + json.dumps(secure.inspect(each)["Config"]) for each in containers]
-    assert len(told) > len(SERVICES) - 5
+        console = secure.url("STACK_CONSOLE_PORT")
+        shown = [client.get(f"{console}{path}").raise_for_status().text for path in SHOWN]
+    containers = secure.inspect_all()
+    logs = [logs_of(each["Id"]) for each in containers]
+    assert len(logs) == len([name for name in OVER if not name.startswith("spark-")])
+    assert all(logs)
+    told = [*shown, *logs, *(json.dumps(each["Config"]) for each in containers)]
     for name, secret in secrets_in(secure.folder).items():
         assert not [text for text in told if secret in text], name
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_callers_without_the_key_are_told_what_is_wrong(secure: SecureStack) -> None:
+    wrong = "the credential is not valid or no longer so"
+    for port, path in (
+        ("STACK_CLICK_QUERY_PORT", "/clicks/alice"),
+        ("STACK_STATUS_QUERY_PORT", "/users/alice"),
+        ("STACK_REACH_QUERY_PORT", "/reach?url=foo.com"),
+        ("STACK_CONSOLE_PORT", "/api/fleet"),
+    ):
+        for key, told in (("", "send a credential: Authorization: Bearer"), ("of-somebody-else", wrong)):
+            headers = {"Authorization": f"Bearer {key}"} if key else {}
+            answer = httpx.get(f"{secure.url(port)}{path}", headers=headers, timeout=20)
+            assert answer.status_code == 401, path
+            assert answer.json()["detail"].startswith(told), path
+
+
+def refused(secure: SecureStack, service: str, *command: str, **settings: str) -> str:
+    """What a service says before it gives up, with other settings than its own."""
+    told = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
+    done = secure.tried("run", "--rm", "--no-deps", *told, service, *command, seconds=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 @pytest.mark.stack
@@ -181,16 +215,70 @@ def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secr
 def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_lacks(
     secure: SecureStack,
 ) -> None:
-    options = ["--rm", "--no-deps", "--env", "CLICK_COUNT_GROUP=of-others"]
-    done = subprocess.run(
-        ["docker", "compose", "run", *options, "click-count-emitter", "view"],
-        cwd=ROOT,
-        env=secure.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1, done.stderr
-    told = "user 'click-count-emitter' lacks the right DESCRIBE (READ and WRITE bring it) on topic 'of-others-table'"
-    assert told in done.stdout + done.stderr
+    said = refused(secure, "click-count-emitter", "view", CLICK_COUNT_GROUP="of-others")
+    lacks = "lacks the right DESCRIBE (READ and WRITE bring it) on topic 'of-others-table'"
+    assert f"user 'click-count-emitter' {lacks}" in said
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_a_service_with_the_password_of_another_is_told_that_it_does_not_get_in(secure: SecureStack) -> None:
+    user = {"STREAMTABLE_KAFKA_SASL_USERNAME": "click-count-query"}
+    said = refused(secure, "click-count-view", "view", "--fail-fast", **user)
+    assert "user 'click-count-query' does not get in" in said
+
+
+def configure_broker(secure: SecureStack, *change: str) -> None:
+    """Alter the running broker as the page on security says, at the listener of the administrator."""
+    (kafka,) = secure.containers("kafka")
+    options = [f"ssl.{store}.type=PEM" for store in ("keystore", "truststore")]
+    options += ["security.protocol=SSL", "ssl.keystore.location=/run/secrets/broker.pem"]
+    file = secure.folder / "client.properties"
+    file.write_text("\n".join([*options, "ssl.truststore.location=/run/secrets/authority.crt"]))
+    lend(secure, file)
+    tool = ["/opt/kafka/bin/kafka-configs.sh", "--bootstrap-server", "kafka:9095"]
+    tool += ["--command-config", "/tmp/client.properties", "--entity-type", "brokers", "--entity-name", "1"]
+    docker("exec", kafka, *tool, "--alter", *change)
+
+
+def lend(secure: SecureStack, file: Path) -> None:
+    """Copy a file into the container of the broker."""
+    (kafka,) = secure.containers("kafka")
+    file.chmod(0o644)
+    docker("cp", str(file), f"{kafka}:/tmp/{file.name}")
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(300)
+def test_a_service_is_told_that_the_broker_s_certificate_has_expired(secure: SecureStack) -> None:
+    pair = Pair(*((secure.folder / f"authority.{part}").read_bytes() for part in ("crt", "key")))
+    hosts = load("infra/secure/keys.py").CERTIFICATES["broker"]
+    expired = Authority.of(pair).issue("broker", hosts, -timedelta(hours=1))
+    lend(secure, expired.write_together(secure.folder / "expired.pem"))
+    setting = "listener.name.inside.ssl.keystore.location"
+    configure_broker(secure, "--add-config", f"{setting}=/tmp/expired.pem")
+    try:
+        said = refused(secure, "click-count-view", "view", "--fail-fast")
+    finally:
+        configure_broker(secure, "--delete-config", setting)
+    assert "the certificate of kafka:9092 has expired: give the broker a new one" in said
+
+
+@pytest.mark.stack
+@pytest.mark.timeout(600)
+def test_a_broker_that_is_restarted_shows_its_renewed_certificate_and_clicks_are_counted_on(
+    secure: SecureStack,
+) -> None:
+    address = ("127.0.0.1", int(secure.ports["STACK_KAFKA_PORT"]))
+    before = ssl.get_server_certificate(address)
+    make(secure.folder, "--renew")
+    secure.compose("restart", "kafka")
+    secure.compose("up", "--detach", "--wait", "--no-recreate", "--no-deps", "kafka")
+    assert ssl.get_server_certificate(address) != before
+    key = (secure.folder / "api.key").read_text()
+    click = {"user_id": "bob", "url": "https://example.org/"}
+    with httpx.Client(timeout=60, headers={"Authorization": f"Bearer {key}"}) as client:
+        emitted = f"{secure.url('STACK_CLICK_EMITTER_PORT')}/clicks"
+        wait_until("a click is taken", lambda: client.post(emitted, json=click).raise_for_status().is_success)
+        query = f"{secure.url('STACK_CLICK_QUERY_PORT')}/clicks/bob"
+        wait_until("it is counted", lambda: client.get(query).raise_for_status().json()["count"] >= 1)
