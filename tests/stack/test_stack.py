@@ -2,17 +2,22 @@
 
 import os
 import random
+import subprocess
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Final
 
 import httpx
 import pytest
-from tests.stack.stack import PORTS, Clicks, Stack, docker, free_ports, wait_until
+from tests.stack.programs import load
+from tests.stack.stack import CALM_SECONDS, ROOT, Clicks, Stack, docker, wait_until
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(900)]
 SEED: Final = int(os.environ.get("STACK_TEST_SEED", "20260"))
-ROUNDS_SECONDS: Final = float(os.environ.get("STACK_TEST_SECONDS", "40"))
+KILLING_SECONDS: Final = float(os.environ.get("STACK_TEST_SECONDS", "120"))
+BREAKING_SECONDS: Final = KILLING_SECONDS / 3
+LOAD_SECONDS: Final = 20
+demo = load("infra/demo.py")
 PROCESSOR: Final = "click-count-processor"
 KILLED: Final = (PROCESSOR, "click-count-view", "click-count-query", "click-count-emitter")
 SERVICES: Final = tuple(
@@ -33,34 +38,39 @@ def healthy(stack: Stack, service: str) -> bool:
     return bool(stack.inspect(container)["State"]["Health"]["Status"] == "healthy")
 
 
-def test_known_clicks_come_out_as_known_counts(stack: Stack) -> None:
-    known = {"alice": 5, "bob": 3, "carol": 2}
-    clicks = [
-        {"user_id": user, "url": "https://example.org/"}
-        for user, count in known.items()
-        for _ in range(count)
-    ]
-    httpx.post(f"{stack.url('STACK_CLICK_EMITTER_PORT')}/clicks", json=clicks, timeout=60).raise_for_status()
-    stack.sent.update(known)
+def test_the_demo_s_answers_come_out_of_the_published_ports(
+    stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "ANSWER_SECONDS", CALM_SECONDS)
+    kafka = f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"
+    asked = {
+        "clicks": "CLICK_EMITTER",
+        "counts": "CLICK_QUERY",
+        "statuses": "STATUS_EMITTER",
+        "users": "STATUS_QUERY",
+        "tweets": "REACH_EMITTER",
+        "reaches": "REACH_QUERY",
+    }
+    at = {name: f"127.0.0.1:{stack.ports[f'STACK_{port}_PORT']}" for name, port in asked.items()}
+    not_asked = {each.name: "" for each in fields(demo.Addresses) if each.name not in at}
+    with httpx.Client(timeout=60) as client:
+        addresses = demo.Addresses(**at, **not_asked)
+        assert demo.walk(client, addresses, [], {"STREAMTABLE_BOOTSTRAP_SERVERS": kafka})
+    stack.sent.update({**demo.KNOWN_CLICKS, "alice": demo.KNOWN_CLICKS["alice"] + 1})
     stack.settle()
 
 
-def test_a_status_is_answered_with_the_clicks_before_it(stack: Stack) -> None:
-    wait_until("clicks are joined", lambda: stack.lag("user-status") == 0)
-    url = f"{stack.url('STACK_STATUS_EMITTER_PORT')}/users/alice/status"
-    httpx.put(url, json={"status": "at work"}, timeout=60).raise_for_status()
-    asked = f"{stack.url('STACK_STATUS_QUERY_PORT')}/users/alice"
-
-    def answered() -> bool:
-        answer = httpx.get(asked, timeout=10).raise_for_status().json()
-        status = answer["status"]
-        return status is not None and (status["text"], status["clicks"], answer["clicks"]) == (
-            "at work",
-            5,
-            5,
-        )
-
-    wait_until("alice's status shows", answered)
+def test_under_the_demo_s_load_each_container_keeps_within_its_memory(stack: Stack) -> None:
+    most: dict[str, float] = {}
+    deadline = time.monotonic() + LOAD_SECONDS
+    with Clicks(stack, seed=SEED + 4, rate=2000, keys=100) as clicks:
+        while time.monotonic() < deadline:
+            most |= {name: max(share, most.get(name, 0)) for name, share in stack.memory().items()}
+        clicks.finish()
+    assert len(most) > len(SERVICES)
+    assert max(most.values()) < 0.95, most
+    assert not [each["Name"] for each in stack.inspect_all() if each["State"]["OOMKilled"]]
+    stack.settle()
 
 
 @pytest.mark.parametrize("service", SERVICES)
@@ -94,7 +104,7 @@ def test_containers_are_killed_at_random_under_load_and_nothing_is_lost_or_count
     scale(stack, 2)
     chance = random.Random(SEED)
     killed = 0
-    deadline = time.monotonic() + ROUNDS_SECONDS
+    deadline = time.monotonic() + KILLING_SECONDS
     with Clicks(stack, seed=SEED + 1, rate=500) as clicks:
         while time.monotonic() < deadline:
             victim = chance.choice([each for name in KILLED for each in stack.containers(name)])
@@ -124,7 +134,7 @@ def test_a_way_to_kafka_that_breaks_again_and_again_loses_and_doubles_nothing(st
     made.compose("--profile", "chaos", "up", "--detach", "--wait", "--no-recreate", *chaotic)
     try:
         with Clicks(stack, seed=SEED + 3, rate=500) as clicks:
-            time.sleep(ROUNDS_SECONDS)
+            time.sleep(BREAKING_SECONDS)
             clicks.finish()
         (proxy,) = stack.containers("chaos")
         assert docker("logs", proxy).count("fault") >= 3
@@ -147,39 +157,13 @@ def test_the_console_shows_every_process_of_the_stack(stack: Stack) -> None:
     wait_until("all processes are on the console", told)
 
 
-def reach_of(stack: Stack, url: str) -> int:
-    asked = f"{stack.url('STACK_REACH_QUERY_PORT')}/reach"
-    answer = httpx.get(asked, params={"url": url}, timeout=10).raise_for_status()
-    return int(answer.json()["reach"])
-
-
-def tweeted(stack: Stack, url: str) -> None:
-    """By ann, whom bob and cy follow."""
-    emitter = stack.url("STACK_REACH_EMITTER_PORT")
-    follows = [{"author": "ann", "follower": follower} for follower in ("bob", "cy")]
-    httpx.post(f"{emitter}/follows", json=follows, timeout=60).raise_for_status()
-    httpx.post(f"{emitter}/tweets", json={"author": "ann", "url": url}, timeout=60).raise_for_status()
-
-
-def test_a_url_reaches_the_followers_of_those_who_tweet_it(stack: Stack) -> None:
-    tweeted(stack, "foo.com")
-    wait_until("the reach of foo.com shows", lambda: reach_of(stack, "foo.com") == 2)
-
-
-def test_rows_of_tweet_reach_are_in_redis_where_that_is_the_store(stack: Stack) -> None:
-    made = replace(stack, settings={"STACK_REACH_STORE": "redis://redis:6379/0"})
-    made.compose("--profile", "stores", "up", "--detach", "--wait", "redis", "tweet-reach-processor")
-    tweeted(stack, "bar.com")
-    wait_until("the reach of bar.com shows", lambda: reach_of(stack, "bar.com") == 2)
-    (redis,) = stack.containers("redis")
-    assert int(docker("exec", redis, "redis-cli", "dbsize")) > 0
-
-
-def test_down_leaves_nothing(images: None) -> None:
-    made = Stack(f"streamtable-test-{os.getpid()}-down", free_ports(PORTS))
-    try:
-        made.compose("up", "--detach", "kafka")
-        assert made.left()
-    finally:
-        made.compose("down", "--volumes", "--remove-orphans", "--timeout", "10")
-    assert made.left() == []
+def test_down_leaves_nothing(stack: Stack) -> None:
+    scale(stack, 2)
+    containers = stack.inspect_all()
+    mounts = [mount for each in containers for mount in each["Mounts"]]
+    held = {mount["Name"] for mount in mounts if mount["Type"] == "volume"}
+    assert len(held) > len(SERVICES) / 2
+    verb = ["make", "down", "VOLUMES=1"]
+    subprocess.run(verb, cwd=ROOT, env=stack.environment, capture_output=True, check=True, timeout=300)
+    assert stack.left() == []
+    assert not held & set(docker("volume", "ls", "--quiet").split())
