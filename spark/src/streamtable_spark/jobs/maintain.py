@@ -1,7 +1,8 @@
 """Keep a lake quick and small: small files are written together, and versions that nobody needs any more are deleted.
 
-No row is changed or deleted by that. It can run beside the ETL, and be killed at any time: tables are as before or as
-after, for every job of this folder and every reader of Delta.
+No row is changed or deleted by that. It can be killed at any time: tables are as before or as after, for every job of this
+folder and every reader of Delta. It can run beside the ETL where the storage lets one of two writers make a file: on S3 and
+on a plain disk Delta keeps the commits of one process apart only.
 """
 
 import argparse
