@@ -257,6 +257,13 @@ def test_a_count_without_a_frame_is_read(spark: SparkSession) -> None:
     assert [row["decoded"] for row in decode(frame, plain('"long"')).collect()] == [42, None, None]
 
 
+def test_null_is_a_value_where_the_schema_has_it(spark: SparkSession) -> None:
+    frame = spark.createDataFrame([(b"\x00",), (b"\x02\x54",), (b"\x09",)], "value binary")
+    found = decode(frame, plain('["null", "long"]')).collect()
+    assert [row["decoded"] for row in found] == [None, 42, None]
+    assert [row["reason"] is None for row in found] == [True, True, False]
+
+
 def test_a_framing_without_writers_is_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
         confluent(V1, {})

@@ -158,10 +158,8 @@ class _Writer:
         self._mine = fn.col("_body").isNotNull() & (fn.col("_prefix") == fn.lit(prefix))
         self._schema, self._reader = schema, reader
         self._tree = _spelled_out(json.loads(schema), {})
-        # Null must be a failure, and not a value.
-        self.sealed = (
-            not _has_one_encoding(self._tree) or isinstance(self._tree, list) or self._tree == "null"
-        )
+        # Without a checksum null is a failure, so it must not be a value.
+        self.sealed = not _has_one_encoding(self._tree) or _can_be_null(self._tree)
         self.differs = json.loads(schema) != json.loads(reader)
 
     def as_written(self) -> Column:
@@ -243,6 +241,13 @@ def _has_one_encoding(tree: Any) -> bool:
     if tree["type"] == "record":
         return all(_has_one_encoding(entry["type"]) for entry in tree["fields"])
     return _has_one_encoding(tree["type"]) if isinstance(tree["type"], list | dict) else True
+
+
+def _can_be_null(tree: Any) -> bool:
+    """Whether null is a value of a schema."""
+    if isinstance(tree, dict):
+        return _can_be_null(tree["type"])
+    return "null" in tree if isinstance(tree, list) else tree == "null"
 
 
 def _valid_texts(value: Column, tree: Any) -> Column | None:
