@@ -28,7 +28,8 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     }
     wanted = {topic: parts for topic, parts in wanted.items() if parts}
     if not wanted:
-        return spark.createDataFrame([], _SCHEMA)
+        # The condition tells Spark that there is nothing, so that it leaves out what would be joined with it.
+        return spark.createDataFrame([], _SCHEMA).where("false")
 
     def offsets(which: str) -> str:
         return json.dumps(

@@ -23,7 +23,8 @@ def letters(records: DataFrame) -> DataFrame:
     Returns:
         `origin_topic`, `origin_partition`, `origin_offset`, `attempt`; each once.
     """
-    return records.select(*_origin(failed=0)).where("origin_topic IS NOT NULL").distinct()
+    origin = [column.alias(name) for name, column in zip(ORIGIN, _origin(failed=0), strict=True)]
+    return records.select(*origin).where("origin_topic IS NOT NULL").distinct()
 
 
 def applied(
@@ -40,20 +41,16 @@ def applied(
     Returns:
         The columns of `records`, with `input`: the topic as which a record counts.
     """
-    plain = records.where(fn.col("topic").isin(*inputs)).select(
-        *RECORD,
-        fn.col("topic").alias("origin_topic"),
-        fn.col("partition").alias("origin_partition"),
-        fn.col("offset").alias("origin_offset"),
-        fn.lit(1).alias("attempt"),
-    )
-    again = (
-        records.where(fn.col("topic").isin(*retries))
-        .select(*RECORD, *_origin(failed=1))
-        # Else the group refuses it: its row would be in another partition's table, or it is no event of the group.
-        .where(fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition")))
-    )
-    left = plain.unionByName(again).join(set_aside, ORIGIN, "left_anti")
+    # One pass: in two, Spark would read all records from Kafka twice.
+    retried = fn.col("topic").isin(*retries)
+    here = (fn.col("topic"), fn.col("partition"), fn.col("offset"), fn.lit(1))
+    origin = [
+        fn.when(retried, first).otherwise(this).alias(name)
+        for name, first, this in zip(ORIGIN, _origin(failed=1), here, strict=True)
+    ]
+    # Else the group refuses a retry: its row would be in another partition's table, or it is no event of the group.
+    fits = fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition"))
+    left = records.select(*RECORD, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
     return left.select(*RECORD, fn.col("origin_topic").alias("input"))
 
 
@@ -66,10 +63,10 @@ def _origin(*, failed: int) -> list[Column]:
     )
     attempt = fn.coalesce(_number("attempt"), fn.lit(1)) + failed
     return [
-        fn.when(whole, _header("origin-topic")).alias("origin_topic"),
-        _number("origin-partition").cast("int").alias("origin_partition"),
-        _number("origin-offset").alias("origin_offset"),
-        attempt.cast("int").alias("attempt"),
+        fn.when(whole, _header("origin-topic")),
+        _number("origin-partition").cast("int"),
+        _number("origin-offset"),
+        attempt.cast("int"),
     ]
 
 
