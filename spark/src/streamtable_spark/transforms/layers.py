@@ -71,11 +71,14 @@ def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     if "id" not in rows.select("event.*").columns:
         return rows.withColumn("repeat", fn.lit(False)).select(*kept)
     rows = rows.withColumn("_id", fn.col("event.id"))
+    hashes = rows.select(fn.xxhash64("_id").alias("_hash"))
     order = Window.partitionBy("_id").orderBy(*PLACE)
     rows = rows.withColumn("repeat", fn.row_number().over(order) > 1)
     if earlier is not None:
-        ids = earlier.select(fn.col("event.id").alias("_id"))
-        seen = ids.join(rows.select("_id"), "_id", "left_semi").distinct().withColumn("_seen", fn.lit(True))
+        ids = earlier.select(fn.col("event.id").alias("_id"), fn.xxhash64("event.id").alias("_hash"))
+        # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
+        near = ids.join(fn.broadcast(hashes), "_hash", "left_semi").select("_id")
+        seen = near.distinct().withColumn("_seen", fn.lit(True))
         rows = rows.join(seen, "_id", "left")
         rows = rows.withColumn("repeat", fn.col("repeat") | fn.coalesce("_seen", fn.lit(False)))
     return rows.select(*kept)
