@@ -134,7 +134,9 @@ def main(argv: Sequence[str]) -> int:
     with watched(found, "reach", STAGES, lake=folder) as progress:
         progress.stage(STAGES[0])
         ways = compare(*of_lake(spark, folder), time.monotonic, progress.stage)
-        progress.done(summary=f"{ways[0].urls} URLs reach {ways[0].reach} people", urls=ways[0].urls)
+        progress.done(
+            summary=f"{ways[0].urls} URLs, whose reaches add up to {ways[0].reach}", urls=ways[0].urls
+        )
     for way in ways:
         print(json.dumps(asdict(way)))  # noqa: T201 - a command line
     return 0
