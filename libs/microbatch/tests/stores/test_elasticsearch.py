@@ -1,5 +1,6 @@
 """Elasticsearch when its index is missing, read-only, frozen, killed, or not there at all."""
 
+import random
 import uuid
 from collections.abc import Callable, Iterator
 from threading import Thread, Timer
@@ -90,6 +91,18 @@ def test_a_read_only_index_fails_the_rows_until_it_is_writable_again(
     timer.start()
     RemoteStore(driver, deadline=30).put_many({b"a": b"1"}, 1)
     timer.join()
+
+
+def test_a_batch_beyond_what_one_request_may_hold_is_written_whole_by_two(
+    driver: ElasticsearchDriver, alias: str, client: Elasticsearch
+) -> None:
+    chance = random.Random(1)
+    rows: dict[bytes, bytes | None] = {b"%d" % at: chance.randbytes(1_000_000) for at in range(24)}
+    store = RemoteStore(driver, deadline=60, attempt=30)
+    store.put_many(rows, 1)
+    assert {key: row.data for key, row in store.get_many(rows).items()} == rows
+    done = client.indices.stats(index=alias, metric="bulk")["_all"]["total"]["bulk"]
+    assert done["total_operations"] == 2
 
 
 def test_a_search_sees_what_was_flushed(
