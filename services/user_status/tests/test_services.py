@@ -16,11 +16,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
+from servicekit.collector import Collector, collecting
 from servicekit.testing import Process
 from user_status.topics import CHANGES, UPDATES, click_counts
 
 PARTITIONS = 4
 CLICKS = click_counts("click-count")
+TRACED = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 COMMANDS = ["emitter", "load", "processor", "view", "query"]
 
 
@@ -39,6 +41,8 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
+        self.collector = Collector()
+        self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
         self._started += 1
@@ -49,6 +53,7 @@ class Cluster:
             "STREAMTABLE_LOG_FORMAT": "json",
             "STREAMTABLE_INSTANCE_ID": f"test-{self._started}",
             "STREAMTABLE_STATE_DIR": str(self._folder / str(self._started)),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": self._traces,
         }
         process = Process("user_status.main", arguments, {**own, **environment})
         self._stack.callback(process.close)
@@ -107,7 +112,7 @@ def test_a_status_goes_from_the_emitter_to_queries_that_ask_with_its_token(clust
     wait_until(lambda: query.get("/users/alice").status_code == 200)
     assert query.get("/users/alice").json()["status"] is None
     for status in ("at work", "at lunch"):
-        written = emitter.put("/users/alice/status", json={"status": status})
+        written = emitter.put("/users/alice/status", json={"status": status}, headers=TRACED)
         assert written.status_code == 200
         asked = {"Streamtable-Token": written.headers["streamtable-token"]}
         answer = query.get("/users/alice", headers=asked)
@@ -134,6 +139,21 @@ def test_a_status_goes_from_the_emitter_to_queries_that_ask_with_its_token(clust
     assert "streamtable_records_in_total" in processor.get("/metrics").text
     assert processes["emitter"].stop() == 0
     assert processes["processor"].stop() == 0
+    check_way_of_a_status(cluster.collector)
+
+
+def check_way_of_a_status(collector: Collector) -> None:
+    """One trace leads from the caller to whoever holds a copy of the table. All processes have ended."""
+    story = {span.span: span for span in collector.spans if span.trace == TRACED["traceparent"].split("-")[1]}
+    steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
+    assert steps >= {
+        ("PUT /users/{user}/status", "send user-status-updates"),
+        ("send user-status-updates", "process user-status"),
+        ("process user-status", "commit user-status"),
+        ("commit user-status", "apply user-status-table"),
+    }
+    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
+    assert told == {"view", "query"}
 
 
 def test_a_status_carries_the_clicks_that_were_counted_before_it(cluster: Cluster) -> None:
