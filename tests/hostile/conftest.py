@@ -5,8 +5,10 @@ from collections.abc import Iterator
 import pytest
 from tests.hostile.rest_world import (
     Service,
+    console_service,
     emitter_service,
     query_service,
+    reaches_service,
     statuses_service,
     tweets_service,
     users_service,
@@ -47,4 +49,18 @@ def statuses(broker: Broker) -> Iterator[Service]:
 def tweets(broker: Broker) -> Iterator[Service]:
     """An emitter service of tweets and followers."""
     with tweets_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def reaches(broker: Broker) -> Iterator[Service]:
+    """A query service of tweet-reach whose table holds the rows of `grpc_world.REACHES`."""
+    with reaches_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def console(broker: Broker) -> Iterator[Service]:
+    """A console with actions on, which asks for a key."""
+    with console_service(broker) as service:
         yield service

@@ -15,7 +15,7 @@ from typing import Final
 
 from localkafka.broker import Broker
 
-OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "TWEET_REACH_", "SERVICEKIT_")
+OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "TWEET_REACH_", "CONSOLE_", "SERVICEKIT_")
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
 
 

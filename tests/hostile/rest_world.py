@@ -3,13 +3,15 @@
 import socket
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 import httpx
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from tests.hostile.grpc_world import REACHES
 from tests.hostile.program import Program, program, wait_until
 
 from click_count import topics as click_topics
@@ -32,13 +34,22 @@ STATUSES: Final = {
     for n, user in enumerate(["alice", "carol", *(f"user-{n:04}" for n in range(1000, 3000))])
 }
 PARTITIONS: Final = 4
+CONSOLE_KEY: Final = "a key of the tests"
 
 
 @dataclass
 class Service(Program):
-    """One running service."""
+    """One running service.
+
+    Attributes:
+        url: where it is.
+        headers: that its callers send.
+        known: names of what there is, by the parameter of a path: for callers who make up all else.
+    """
 
     url: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    known: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -113,6 +124,47 @@ def users_service(broker: Broker) -> Iterator[Service]:
         produce(broker, status_topics.statuses(statuses, clicks).table, STATUSES)
         names = {"USER_STATUS_GROUP": statuses, "USER_STATUS_CLICKS_GROUP": clicks}
         with running(broker, "query", "user_status.main", **names) as service:
+            yield service
+    finally:
+        topics.delete_all()
+
+
+@contextmanager
+def reaches_service(broker: Broker) -> Iterator[Service]:
+    """A query service of tweet-reach with a table of its own, which holds the rows of `REACHES`. It cannot search."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        group = topics.name("reach")
+        topics.create("reach-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        produce(broker, REACHES.table(group), REACHES.rows)
+        with running(broker, "query", REACHES.module, **{REACHES.group_setting: group}) as service:
+            wait_until(lambda: httpx.get(f"{service.url}/reach/top").status_code == 200)
+            yield service
+    finally:
+        topics.delete_all()
+
+
+@contextmanager
+def console_service(broker: Broker) -> Iterator[Service]:
+    """A console in which letters can be sent again, with a table, a group's letters and a topic of runs to look at."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        compact = {"cleanup.policy": "compact"}
+        status, runs = (topics.create(name, partitions=1, config=compact) for name in ("status", "runs"))
+        group = topics.name("count")
+        table = topics.create("count-table", partitions=PARTITIONS, config=compact)
+        for name in ("count-dead-letters", "count-retry"):
+            topics.create(name, partitions=PARTITIONS)
+        produce(broker, click_topics.by_count(group).table, ROWS)
+        settings = {
+            "CONSOLE_ACTIONS": "true",
+            "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(CONSOLE_KEY.encode()).hexdigest()}",
+            "SERVICEKIT_STATUS_TOPIC": status,
+            "SERVICEKIT_RUNS_TOPIC": runs,
+        }
+        with running(broker, "", "console.main", **settings) as service:
+            service.headers = {"Authorization": f"Bearer {CONSOLE_KEY}"}
+            service.known = {"table": table, "topic": table, "group": group}
             yield service
     finally:
         topics.delete_all()

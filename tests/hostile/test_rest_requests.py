@@ -4,29 +4,15 @@ request is served. Over raw sockets, because client libraries would not let most
 
 import gzip
 import json
-import re
 from collections.abc import Iterable
-from http.client import HTTPConnection
 from typing import Any
 
 import pytest
+from tests.hostile.raw_requests import EVIL, HOST, JSON, STATUS_LINE, get, judge, post
 from tests.hostile.rest_world import ROWS, Service
 
-EVIL = b"evil"
-HOST = b"Host: x\r\n"
-CLOSE = b"Connection: close\r\n"
-JSON = b"Content-Type: application/json\r\n"
 CLICK = b'{"user_id": "alice", "url": "https://example.org/"}'
 ALICE = b"GET /clicks/alice HTTP/1.1\r\n" + HOST + b"\r\n"
-
-
-def get(path: bytes, headers: bytes = b"", method: bytes = b"GET") -> bytes:
-    return method + b" " + path + b" HTTP/1.1\r\n" + HOST + headers + CLOSE + b"\r\n"
-
-
-def post(body: bytes, headers: bytes = JSON, path: bytes = b"/clicks") -> bytes:
-    length = f"Content-Length: {len(body)}\r\n".encode()
-    return b"POST " + path + b" HTTP/1.1\r\n" + HOST + headers + length + CLOSE + b"\r\n" + body
 
 
 def chunked(parts: Iterable[bytes], headers: bytes = JSON) -> bytes:
@@ -238,36 +224,6 @@ EMITTER_CASES: dict[str, tuple[bytes, set[int]]] = {
         for name, (headers, status) in FRAMING.items()
     },
 }
-
-STATUS_LINE = re.compile(rb"HTTP/1\.1 (\d{3}) ")
-
-
-def judge(service: Service, request: bytes, statuses: set[int], honest: str) -> list[bytes]:
-    """Send a request and check all that is true of every answer. Returns the answers' heads."""
-    answer = service.raw(request, seconds=1.5)
-    found = [int(status) for status in STATUS_LINE.findall(answer)]
-    assert found, "there was no answer"
-    assert found[0] in statuses, answer[:500]
-    head, _, body = answer.partition(b"\r\n\r\n")
-    lowered = answer.lower()
-    assert EVIL not in lowered
-    assert b"traceback" not in lowered
-    assert b"python" not in lowered
-    assert b"\nserver:" not in lowered
-    if found[0] >= 400 and not request.startswith(b"HEAD"):
-        assert b"content-type: application/problem+json" in head.lower()
-        document, _ = json.JSONDecoder().raw_decode(body.decode())
-        assert document["status"] == found[0]
-    served(service, honest)
-    return STATUS_LINE.findall(answer)
-
-
-def served(service: Service, path: str) -> None:
-    connection = HTTPConnection(*service.address, timeout=10)
-    connection.request("GET", path)
-    assert connection.getresponse().status == 200
-    connection.close()
-    service.check_sound()
 
 
 @pytest.mark.parametrize("case", QUERY_CASES)

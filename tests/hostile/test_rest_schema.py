@@ -4,6 +4,7 @@ All its checks are on: no failures of the service, only statuses, content types 
 valid requests accepted, invalid ones refused. FAULTS_SECONDS sets how long the long form takes for each service.
 """
 
+import json
 import os
 import subprocess
 import sys
@@ -13,10 +14,11 @@ import pytest
 from tests.hostile.rest_world import Service
 
 EXAMPLES = 25
-SERVICES = ["query", "emitter", "users", "statuses", "tweets"]
+SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "console"]
 SEED = os.environ.get("FAULTS_SEED", "1")
 LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")
-ENDLESS = "watch_.*"  # streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for
+# Streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for; and what takes an Elasticsearch.
+LEFT_OUT = "watch_.*|search_.*"
 
 
 def examine(service: Service, folder: Path, *options: str) -> None:
@@ -24,10 +26,16 @@ def examine(service: Service, folder: Path, *options: str) -> None:
     hooks = Path(__file__).with_name("schemathesis_hooks.py")
     program = Path(sys.executable).with_name("schemathesis")
     config = Path(__file__).with_name("schemathesis.toml")
-    common = ["--checks", "all", "--exclude-operation-id-regex", ENDLESS, "--warnings", "off", "--no-color"]
+    common = ["--checks", "all", "--exclude-operation-id-regex", LEFT_OUT, "--warnings", "off", "--no-color"]
+    given = [f"--header={name}: {value}" for name, value in service.headers.items()]
     done = subprocess.run(
-        [program, "--config-file", config, "run", f"{service.url}/openapi.json", *common, *options],
-        env={**os.environ, "PYTHONPATH": str(hooks.parent), "SCHEMATHESIS_HOOKS": hooks.stem},
+        [program, "--config-file", config, "run", f"{service.url}/openapi.json", *common, *given, *options],
+        env={
+            **os.environ,
+            "PYTHONPATH": str(hooks.parent),
+            "SCHEMATHESIS_HOOKS": hooks.stem,
+            "SCHEMATHESIS_KNOWN": json.dumps(service.known),
+        },
         cwd=folder,
         capture_output=True,
         text=True,

@@ -111,8 +111,9 @@ class DeadLetters:
             RetryLater: it may be repeated: what was sent is marked.
         """
         with self.reader.looking() as admin:
-            retry = admin.topics([f"{group}-retry"]).get(f"{group}-retry")
+            # In this order: of a name that no topic can have, Kafka does not say so, but fails.
             places = self.reader.places(admin, f"{group}-dead-letters")
+            retry = admin.topics([f"{group}-retry"]).get(f"{group}-retry")
             if retry is None:
                 raise NoSuchTopic
             outbox = self.kafka.outbox(f"{group}.streamtable-cli-replay")
