@@ -1,8 +1,12 @@
 """A lake from a real Kafka. The tests build on each other: one lake grows from test to test."""
 
+import importlib
 import io
+import re
+import shlex
 import time
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -25,6 +29,8 @@ from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import topics_of
 from streamtable_spark.transforms import clicks
 from streamtable_testing import Tester
+
+PAGE = (Path(__file__).parents[3] / "docs/how-to/run-the-etl.md").read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -123,3 +129,13 @@ def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch
     runs.run()
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
+
+
+@pytest.mark.parametrize("command", re.findall(r"^streamtable-spark ((?:.*\\\n)*.*)", PAGE, re.MULTILINE))
+def test_the_commands_of_the_page_have_arguments_that_the_jobs_know(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, *arguments = shlex.split(command.replace("\\\n", " "))
+    work = importlib.import_module(f"streamtable_spark.jobs.{name}").work
+    assert ended(work, [*arguments, "--memory", "none"]) == 2
+    assert "memory 'none'" in capsys.readouterr().err
