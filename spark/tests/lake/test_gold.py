@@ -1,0 +1,104 @@
+"""Results from silver as the ETL leaves it, batch by batch; from Kafka they are tested in `test_etl`."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from streamtable_spark.jobs import gold
+from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.topics import CLICKS, FOLLOWS, TWEETS
+from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
+
+PLACE = "partition int, offset long, timestamp timestamp, key string"
+KEPT = "repeat boolean, day date, batch long"
+EVENTS = {
+    CLICKS: "id string, user_id string, url string, at long",
+    TWEETS: "id string, author string, url string, text string, at long",
+    FOLLOWS: "id string, author string, follower string, follows boolean, at long",
+}
+DAY_MS = 86_400_000
+
+
+class Silver:
+    """A lake into which a test puts events as if they were decoded."""
+
+    def __init__(self, spark: SparkSession, tables: DeltaTables | ParquetTables) -> None:
+        self._spark, self.tables, self._offset = spark, tables, 0
+
+    def append(self, topic: str, batch: int, events: list[tuple[Any, ...]]) -> None:
+        """The second field of an event is its key."""
+        schema = f"{PLACE}, event struct<{EVENTS[topic]}>, {KEPT}"
+        rows = []
+        for event in events:
+            self._offset += 1
+            rows.append((0, self._offset, None, event[1], event, False, None, batch))
+        frame = self._spark.createDataFrame(rows, schema).coalesce(1)
+        self.tables.append(f"silver/{topic}", frame, batch)
+
+    def refresh(self, *topics: str) -> list[str]:
+        return gold.refresh(self.tables, topics)
+
+    def reaches(self) -> dict[str, int]:
+        rows = self.tables.read("gold/reach").collect()
+        assert len(rows) == len({row["url"] for row in rows})
+        for row in rows:
+            assert row["hll"] == row["theta"] == row["reach"], "sketches of so few are exact"
+        return {row["url"]: row["reach"] for row in rows}
+
+    def clicks(self) -> list[tuple[str, int, int]]:
+        rows = self.tables.read("gold/clicks_per_day").collect()
+        return sorted((row["user_id"], row["day"].day, row["clicks"]) for row in rows)
+
+
+@pytest.fixture
+def delta(spark: SparkSession, tmp_path: Path) -> Silver:
+    return Silver(spark, DeltaTables(spark, str(tmp_path), "one"))
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def silver(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Silver:
+    if request.param == "parquet":
+        return Silver(spark, ParquetTables(spark, str(tmp_path)))
+    return Silver(spark, DeltaTables(spark, str(tmp_path), "one"))
+
+
+def test_the_reach_of_each_url_follows_tweets_and_follows_and_goes_when_its_tweets_are_deleted(
+    silver: Silver,
+) -> None:
+    tweets = [
+        (f"{url}-{author}", author, url, "", 1) for url, authors in TWEETED_BY.items() for author in authors
+    ]
+    follows = [
+        (f"{author}-{follower}", author, follower, True, 1)
+        for author, followers in FOLLOWED_BY.items()
+        for follower in followers
+    ]
+    silver.append(TWEETS, 0, tweets)
+    assert silver.refresh(TWEETS, FOLLOWS) == [], "nobody follows anybody yet"
+    silver.append(FOLLOWS, 1, follows)
+    assert silver.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert silver.reaches() == {url: REACHES[url] for url in TWEETED_BY}
+    assert silver.refresh(TWEETS, FOLLOWS) == [], "nothing has come since"
+    url = "engineering.twitter.com/blog/5"
+    silver.append(TWEETS, 2, [(f"{url}-{author}", author, None, "", 2) for author in TWEETED_BY[url]])
+    assert silver.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert silver.reaches() == {left: REACHES[left] for left in TWEETED_BY if left != url}
+
+
+def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes_nothing(
+    delta: Silver,
+) -> None:
+    delta.append(CLICKS, 0, [("1", "ann", "/", 0), ("2", "bob", "/", 0), ("3", "ann", "/", DAY_MS)])
+    assert delta.refresh(CLICKS) == ["clicks_per_day"]
+    delta.append(CLICKS, 1, [("4", "ann", "/", 0), ("5", "cid", "/", 0)])
+    assert delta.refresh(CLICKS) == ["clicks_per_day"]
+    right = [("ann", 1, 2), ("ann", 2, 1), ("bob", 1, 1), ("cid", 1, 1)]
+    assert delta.clicks() == right
+    rows = delta.tables.read("gold/clicks_per_day")
+    assert {row["user_id"]: row["batch"] for row in rows.collect()} == {"ann": 1, "bob": 0, "cid": 1}
+    assert isinstance(delta.tables, DeltaTables)
+    delta.tables.upsert("gold/clicks_per_day", rows, gold.RESULTS["clicks_per_day"].keys)
+    assert delta.clicks() == right
+    assert delta.refresh(CLICKS) == []
