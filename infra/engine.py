@@ -43,10 +43,14 @@ def why_not() -> str | None:
     for what, command in checks.items():
         if why := fails(command):
             return f"{what}: {why}"
-    for image in needed():
-        absent = fails(["docker", "image", "inspect", image])
-        if absent and (why := fails(["docker", "pull", "--quiet", image], PULL_SECONDS)):
-            return f"the image {image} is not here and cannot be pulled: {why}"
+    return next((why for image in needed() if (why := no_image(image))), None)
+
+
+def no_image(image: str) -> str | None:
+    """Why an image cannot be had, in one line; None if it is here now."""
+    absent = fails(["docker", "image", "inspect", image])
+    if absent and (why := fails(["docker", "pull", "--quiet", image], PULL_SECONDS)):
+        return f"the image {image} is not here and cannot be pulled: {why}"
     return None
 
 
