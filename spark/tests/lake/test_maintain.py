@@ -189,6 +189,23 @@ def test_a_dry_run_names_the_files_and_changes_none(delta: Small, compacted: Sma
     assert old.files() == before
 
 
+def test_versions_are_kept_for_the_days_that_were_asked_for_and_not_longer(
+    compacted: Small, tmp_path: Path
+) -> None:
+    old = aged(compacted, tmp_path / "old", days=10)
+    assert old.maintain(keep_days=11) == {}
+    earlier = old.spark.read.format("delta").option("versionAsOf", 1).load(f"{old.folder}/{BRONZE}")
+    assert earlier.count() == 2 * ROWS
+    old.append(BATCHES)
+    young = set(old.tables.sizes(BRONZE))
+    assert old.maintain(keep_days=9)[BRONZE]["expired"] == BATCHES
+    assert young < {name for name in old.files() if name.endswith(".parquet")}, "what is replaced today stays"
+    assert old.ids() == [*range((BATCHES + 1) * ROWS)]
+    properties = old.spark.sql(f"SHOW TBLPROPERTIES delta.`{old.folder}/{BRONZE}`").collect()
+    kept = {row["key"]: row["value"] for row in properties}
+    assert kept["delta.logRetentionDuration"] == "interval 9 days"
+
+
 @pytest.mark.parametrize("step", maintain.STEPS[:-1])
 def test_after_a_crash_at_any_step_every_row_of_a_plain_table_is_there_once(parquet: Copy, step: str) -> None:
     lake = parquet("lake")
