@@ -1,4 +1,4 @@
-"""Compaction and expiry of small lakes without Kafka; beside the ETL they are tested in `test_etl` and `test_parquet`."""
+"""Compaction and expiry of small lakes without Kafka."""
 
 import io
 import os
