@@ -31,6 +31,7 @@ class Job:
         instance: names a processor among its group's.
         standby: 1: a processor keeps warm copies of what is at work elsewhere.
         rate: records a second.
+        warm_up: how many of the records come before what is measured.
         keys: number of different keys.
         grpc: address of a server.
         rest: address of another.
@@ -56,6 +57,7 @@ class Job:
     instance: str = "bench"
     standby: int = 0
     rate: int = 0
+    warm_up: int = 0
     keys: int = 0
     grpc: str = ""
     rest: str = ""

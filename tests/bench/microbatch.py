@@ -22,6 +22,7 @@ from streamtable.partitioner import partition_for
 
 RATE = 10_000
 WAIT_MS = 1000
+_WARM_UP_SECONDS = 10  # a broker that was just started compiles its code meanwhile, with half of the machine
 _CLICKS_OF_A_USER = 3
 _CHUNK = 10_000
 _STORE_SECONDS = 10.0
@@ -50,13 +51,14 @@ def steady(site: Site) -> list[Figure]:
             site.broker,
             names[0],
             group,
-            int(RATE * site.sizes.live_seconds),
+            int(RATE * (_WARM_UP_SECONDS + site.sizes.live_seconds)),
             second=names[1],
             table=names[2],
             store=server.url,
             commit_ms=WAIT_MS,
             until="signal",
             rate=RATE,
+            warm_up=int(RATE * _WARM_UP_SECONDS),
         )
         with site.start("micro_batch", job, "microbatch_memory") as processor:
             with site.start("batch_latency", job, "microbatch_latency") as program:

@@ -5,20 +5,21 @@ import threading
 import time
 
 from confluent_kafka import Consumer, TopicPartition
-from tests.bench.clicks import UPDATE, click
+from tests.bench.clicks import UPDATE, click, filler, put
 from tests.bench.figures import percentile
 from tests.bench.job import Job
 from tests.bench.programs.marks import mark, tell
 from tests.bench.programs.micro_batch import updates
 from tests.bench.programs.processor import clicks
 
-from contracts.records import UserClick, UserStatusUpdate
-from streamtable import Emitter, Kafka
+from contracts.records import USER_CLICK, USER_STATUS_UPDATE
+from streamtable import Avro, Emitter, Kafka
+from streamtable.memory import fewer_collections
 
 _QUIET_SECONDS = 30.0
-_TICK_SECONDS = 0.01
+_TICK_SECONDS = 0.05
 _MOST = 10_000
-_WARM_UP = "warm-up"
+_FIRST = "first"
 
 
 class Reader:
@@ -54,43 +55,53 @@ class Reader:
 
 def main() -> None:
     job = Job.from_environment(os.environ)
-    kafka = Kafka(job.broker)
     reader = Reader(job)
-    emitted: dict[str, float] = {}
-    milliseconds: list[float] = []
-    with Emitter(clicks(job.topic), kafka) as ours, Emitter(updates(job.second), kafka) as others:
-        ours.emit_now(_WARM_UP, click(_WARM_UP))
-        others.emit_now(_WARM_UP, UPDATE)
-        while _WARM_UP not in reader.next_keys():
+    emitted: list[float] = []  # by number
+    read, milliseconds = 0, []
+    with fewer_collections():
+        _send_first(job)
+        while _FIRST not in reader.next_keys():
             pass
-        sender = threading.Thread(target=_send, args=(job, ours, others, emitted))
+        sender = threading.Thread(target=_send, args=(job, emitted))
         sender.start()
-        while len(milliseconds) < job.records:
+        while read < job.records:
             keys, now = reader.next_keys(), time.perf_counter()
-            milliseconds += [(now - emitted[key]) * 1000 for key in keys if key != _WARM_UP]
+            numbers = [int(key) for key in keys if key != _FIRST]
+            milliseconds += [(now - emitted[number]) * 1000 for number in numbers if number >= job.warm_up]
+            read += len(numbers)
         sender.join()
     reader.close()
     tell({"p50": percentile(milliseconds, 50), "p99": percentile(milliseconds, 99)})
 
 
-def _send(
-    job: Job, ours: Emitter[str, UserClick], others: Emitter[str, UserStatusUpdate], emitted: dict[str, float]
-) -> None:
-    """By turns a click and an update. Each has a key of its own, by which it is found again."""
-    began, sent = time.monotonic(), 0
+def _send_first(job: Job) -> None:
+    kafka = Kafka(job.broker)
+    with Emitter(clicks(job.topic), kafka) as ours, Emitter(updates(job.second), kafka) as others:
+        ours.emit_now(_FIRST, click(_FIRST))
+        others.emit_now(_FIRST, UPDATE)
+
+
+def _send(job: Job, emitted: list[float]) -> None:
+    """By turns a click and an update. Each has a key of its own, its number, by which it is found again.
+
+    By the bare client, which leaves the machine to those that are measured: an emitter has a future for each record.
+    """
+    client = filler(job.broker, {"linger.ms": "5"})
+    kinds = [
+        (job.topic, Avro(USER_CLICK).encode(click(_FIRST))),
+        (job.second, Avro(USER_STATUS_UPDATE).encode(UPDATE)),
+    ]
+    began = time.monotonic()
     mark("first")
-    while sent < job.records:
+    while len(emitted) < job.records:
         wanted = min(int((time.monotonic() - began) * job.rate), job.records)
-        for number in range(sent, wanted):
-            user = f"user-{number}"
-            emitted[user] = time.perf_counter()
-            if number % 2:
-                others.emit(user, UPDATE)
-            else:
-                ours.emit(user, click(user))
-        sent = wanted
+        for number in range(len(emitted), wanted):
+            topic, value = kinds[number % 2]
+            emitted.append(time.perf_counter())
+            put(client, topic, b"%d" % number, value)
         time.sleep(_TICK_SECONDS)
     mark("last")
+    client.flush()
 
 
 if __name__ == "__main__":
