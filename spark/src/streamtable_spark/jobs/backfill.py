@@ -24,6 +24,7 @@ from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended, kafka_argument
 from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.turn import turn
 from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
@@ -114,7 +115,7 @@ def work(argv: Sequence[str]) -> int:
     folder, topics = lake_folder(found.lake), topics_of(found.topic)
     days = Days(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
-    with watched(found, "backfill", STAGES, lake=folder) as progress:
+    with turn(folder), watched(found, "backfill", STAGES, lake=folder) as progress:
         counts = backfill(Lake(spark, folder), topics, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

@@ -38,6 +38,7 @@ from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended, kafka_argument
 from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.turn import turn
 from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
@@ -309,7 +310,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         allow_missing=found.allow_missing,
     )
     local = Local(cores=found.cores, memory=found.memory, progress=False)
-    with watched(found, "etl", STAGES, lake=settings.lake) as progress:
+    with turn(settings.lake), watched(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

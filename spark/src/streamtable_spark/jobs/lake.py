@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.errors import ConfigurationError, OtherLake
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
+from streamtable_spark.jobs.turn import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
 BRONZE: Final = "bronze"
@@ -64,7 +65,7 @@ class Lake:
         path = f"{self.folder}/origin.json"
         if not self._files.exists(path):
             # A run that was killed while it declared the lake leaves the file that was to become the origin.
-            if set(self._files.names(self.folder)) - {"origin.json.new"}:
+            if set(self._files.names(self.folder)) - {"origin.json.new", WRITING}:
                 raise OtherLake(f"{self.folder} is not empty and no lake: name an empty or a new folder")
             return None
         try:

@@ -1,8 +1,8 @@
 """Keep a lake quick and small: small files are written together, and versions that nobody needs any more are deleted.
 
 No row is changed or deleted by that. It can be killed at any time: tables are as before or as after, for every job of this
-folder and every reader of Delta. It can run beside the ETL where the storage lets one of two writers make a file: on S3 and
-on a plain disk Delta keeps the commits of one process apart only.
+folder and every reader of Delta. It can run beside the ETL where the storage lets one of two writers make a file, which S3
+does not; on a disk the jobs take turns.
 """
 
 import argparse
@@ -12,6 +12,7 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol
@@ -23,6 +24,7 @@ from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, 
 from streamtable_spark.jobs.lake import Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.turn import turn
 from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import Local, connect
 
@@ -257,7 +259,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     found = parser.parse_args(argv)
     folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", Local(cores=found.cores, memory=found.memory))
-    with watched(found, "maintain", STAGES, lake=folder) as progress:
+    writing = nullcontext() if settings.dry_run else turn(folder)
+    with writing, watched(found, "maintain", STAGES, lake=folder) as progress:
         changes = maintain(Lake(spark, folder), settings, progress, reached=reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0
