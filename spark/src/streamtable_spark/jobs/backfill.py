@@ -1,7 +1,8 @@
 """Silver of some days, and all results, made anew from bronze: after a schema was added or a fault in a transform mended.
 
 Kafka is not needed. Run again after a crash it does the same again; readers see each table before or after, never between.
-Only batches are touched that all tables have, so the ETL may be at work on the next one.
+Only batches are touched that all tables have, so the ETL may be at work on the next one where the storage keeps two writers
+apart; on a disk they take turns, see `turn`.
 """
 
 import argparse
