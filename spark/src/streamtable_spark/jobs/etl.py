@@ -1,7 +1,8 @@
 """Topics to the lake: everything that came since the last run, then stop. Each record exactly once, whatever is killed.
 
 Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
-after a crash. Each table takes a batch once, so it does not matter how many of them had it. What another job does to the
+after a crash. Each table takes a batch once, so it does not matter how many of them had it. Kafka is read once, to bronze;
+silver is made from that. What another job does to the
 tables meanwhile, compaction say, makes a step fail at worst, and it is done again.
 """
 
@@ -14,7 +15,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from functools import reduce
-from typing import NamedTuple
 
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
@@ -47,6 +47,7 @@ STAGES = ("check Kafka and the lake", "read topics", "compute results")
 STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
 """After which of its steps a run can be told to a test; the first four once in each batch."""
 REPEATS_DAYS = 7
+_ANY = 1_000_000
 DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
 
 
@@ -218,31 +219,24 @@ class Etl:
     def _take(self, tables: DeltaTables | ParquetTables, records: DataFrame, batch: int) -> None:
         """Write one batch into all tables; called again with the same records after a crash."""
         self._reached("planned")
-        raw = layers.bronze(records, batch).persist()
-        held, wrong, counts = [raw], [], Counter({"batches": 1})
-        try:
-            have = {row["topic"] for row in raw.select("topic").distinct().collect()}
-            if have:
-                tables.append(BRONZE, raw, batch)
-            self._reached("bronze written")
-            for topic in self._settings.topics:
-                if topic.kafka not in have:
-                    continue
-                rows = layers.read(raw.where(fn.col("topic") == topic.kafka), topic.framing()).persist()
-                held.append(rows)
-                count = _counted(rows)
-                if count.right:
-                    self._to_silver(tables, f"silver/{topic.name}", rows, batch, count.first_day)
-                if count.wrong:
-                    wrong.append(layers.quarantine(rows))
-                counts[topic.name] += count.right
-                counts[f"{topic.name} quarantined"] += count.wrong
-            self._reached("silver written")
-            if wrong:
-                tables.append(QUARANTINE, reduce(DataFrame.unionByName, wrong), batch)
-        finally:
-            for frame in held:
-                frame.unpersist()
+        tables.append(BRONZE, layers.bronze(records, batch), batch)
+        self._reached("bronze written")
+        wrong, counts = [], Counter({"batches": 1})
+        raw = _of_batch(tables, BRONZE, batch)
+        have = {row["topic"]: row for row in _by_topic(raw).collect()}
+        for topic in self._settings.topics:
+            if topic.kafka not in have:
+                continue
+            came, first_day = have[topic.kafka]["records"], have[topic.kafka]["day"]
+            rows = layers.read(raw.where(fn.col("topic") == topic.kafka), topic.framing())
+            right = self._to_silver(tables, f"silver/{topic.name}", rows, batch, first_day)
+            if right < came:
+                wrong.append(layers.quarantine(rows))
+            counts[topic.name] += right
+            counts[f"{topic.name} quarantined"] += came - right
+        self._reached("silver written")
+        if wrong:
+            tables.append(QUARANTINE, reduce(DataFrame.unionByName, wrong), batch)
         self._counts.update(counts)
         self._reached("batch written")
         self._progress.stage(STAGES[1], part=self._part(), records=self._records(), **self._counts)
@@ -258,28 +252,27 @@ class Etl:
 
     def _to_silver(
         self, tables: DeltaTables | ParquetTables, name: str, rows: DataFrame, batch: int, first_day: date
-    ) -> None:
+    ) -> int:
+        """Returns how many of the rows could be read."""
         earlier = None
         if tables.exists(name):
             since = first_day - timedelta(REPEATS_DAYS)
             earlier = tables.read(name).where((fn.col("batch") < batch) & (fn.col("day") >= since))
         tables.append(name, layers.silver(rows, earlier), batch)
+        return _of_batch(tables, name, batch).count()
 
 
-class _Count(NamedTuple):
-    """How many records of a topic a batch has, decoded or not, and the day of the oldest."""
+def _of_batch(tables: DeltaTables | ParquetTables, name: str, batch: int) -> DataFrame:
+    """The rows of a batch."""
+    rows = tables.read(name).where(fn.col("batch") == batch)
+    # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
+    # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
+    return rows.coalesce(_ANY)
 
-    right: int
-    wrong: int
-    first_day: date
 
-
-def _counted(rows: DataFrame) -> _Count:
-    found = rows.agg(
-        fn.count("*").alias("all"), fn.count("reason").alias("wrong"), fn.min("day").alias("day")
-    ).first()
-    assert found is not None
-    return _Count(found["all"] - found["wrong"], found["wrong"], found["day"])
+def _by_topic(raw: DataFrame) -> DataFrame:
+    """Of each topic: `topic`, `records`, `day`, that of the oldest."""
+    return raw.groupBy("topic").agg(fn.count("*").alias("records"), fn.min("day").alias("day"))
 
 
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:

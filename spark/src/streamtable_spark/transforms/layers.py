@@ -70,18 +70,24 @@ def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
     kept = ["partition", "offset", "timestamp", "key", "event", "repeat", "day", "batch"]
     if "id" not in rows.select("event.*").columns:
         return rows.withColumn("repeat", fn.lit(False)).select(*kept)
-    rows = rows.withColumn("_id", fn.col("event.id"))
-    hashes = rows.select(fn.xxhash64("_id").alias("_hash"))
+    # Only the ids are sorted and moved, and joined with the records by their places: there are few repetitions.
+    repeated = fn.broadcast(_repeated(rows.select(fn.col("event.id").alias("_id"), *PLACE), earlier))
+    marked = rows.join(repeated, ["partition", "offset"], "left")
+    return marked.withColumn("repeat", fn.coalesce("repeat", fn.lit(False))).select(*kept)
+
+
+def _repeated(ids: DataFrame, earlier: DataFrame | None) -> DataFrame:
+    """The places of those that have come before: `partition`, `offset`, `repeat`, which is true."""
     order = Window.partitionBy("_id").orderBy(*PLACE)
-    rows = rows.withColumn("repeat", fn.row_number().over(order) > 1)
+    found = ids.withColumn("repeat", fn.row_number().over(order) > 1)
     if earlier is not None:
-        ids = earlier.select(fn.col("event.id").alias("_id"), fn.xxhash64("event.id").alias("_hash"))
+        known = earlier.select(fn.col("event.id").alias("_id"), fn.xxhash64("event.id").alias("_hash"))
+        hashes = ids.select(fn.xxhash64("_id").alias("_hash"))
         # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
-        near = ids.join(fn.broadcast(hashes), "_hash", "left_semi").select("_id")
+        near = known.join(fn.broadcast(hashes), "_hash", "left_semi").select("_id")
         seen = near.distinct().withColumn("_seen", fn.lit(True))
-        rows = rows.join(seen, "_id", "left")
-        rows = rows.withColumn("repeat", fn.col("repeat") | fn.coalesce("_seen", fn.lit(False)))
-    return rows.select(*kept)
+        found = found.join(seen, "_id", "left").withColumn("repeat", fn.expr("repeat OR _seen IS NOT NULL"))
+    return found.where("repeat").select("partition", "offset", "repeat")
 
 
 def quarantine(decoded: DataFrame) -> DataFrame:
