@@ -18,6 +18,7 @@ from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.topics import Topic, topics_of
+from tweet_reach.known import REACHES, TWEETED_BY
 
 
 class Crashed(Exception):
@@ -130,6 +131,16 @@ def assert_gold_is_what_kafka_says(runs: Runs) -> None:
     found = {(row["user_id"], row["at"], row["id"], row["status"]): row["until"] for row in lasted}
     assert found == until
     assert len(lasted) == len(until)
+
+
+def assert_reach_is_known(runs: Runs) -> None:
+    """Of a lake that has the topics of `social`; sketches of so few followers are exact."""
+    rows = runs.rows("gold/reach", "url", "reach", "hll", "theta", "hll_error")
+    assert {row["url"]: row["reach"] for row in rows} == {url: REACHES[url] for url in TWEETED_BY}
+    assert len(rows) == len(TWEETED_BY)
+    for row in rows:
+        assert row["hll"] == row["theta"] == row["reach"]
+        assert not row["hll_error"]
 
 
 def _bytes(value: bytearray | None) -> bytes | None:

@@ -264,6 +264,12 @@ def test_null_is_a_value_where_the_schema_has_it(spark: SparkSession) -> None:
     assert [row["reason"] is None for row in found] == [True, True, False]
 
 
+def test_a_filter_on_the_reason_does_not_decode_a_value_a_second_time(spark: SparkSession) -> None:
+    frame = decode(spark.createDataFrame([Row(value=b"")]), released(records.USER_CLICK))
+    plan = frame.where("reason IS NULL")._jdf.queryExecution().executedPlan()
+    assert plan.toString().count("from_avro(") == 1
+
+
 def test_a_framing_without_writers_is_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
         confluent(V1, {})

@@ -4,9 +4,12 @@ import importlib
 import io
 import re
 import shlex
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -112,6 +115,27 @@ def test_results_that_are_computed_a_second_time_are_the_same(runs: Runs) -> Non
 
 
 @pytest.mark.broker
+@pytest.mark.faults_long  # a minute: a batch after another, and maintenance beside them
+def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(runs: Runs) -> None:
+    runs.stage.send(120)
+    amid = threading.Event()
+
+    def reached(step: str) -> None:
+        if step == "batch written":
+            amid.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        job = pool.submit(runs.run, batch=60, reached=reached)
+        while not amid.wait(0.05):
+            assert not job.done()
+        done = runs.maintain()
+    assert done["bronze"]["compacted"] > 1
+    assert job.result()["batches"] > 1
+    assert_the_lake_is_what_kafka_has(runs)
+    assert_gold_is_what_kafka_says(runs)
+
+
+@pytest.mark.broker
 def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch(runs: Runs) -> None:
     columns = ("partition", "offset", "key", "event", "repeat")
     runs.stage.send(80)
@@ -129,6 +153,17 @@ def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch
     runs.run()
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
+
+
+@pytest.mark.broker
+def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {"spark": runs.spark}
+    for snippet in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
+        # A second `connect` would set the session of all tests anew.
+        exec(snippet.replace('connect("look")', "spark").replace("build/lake", str(runs.folder)), names)
+    assert names["silver"].count() == runs.table("silver/user-clicks").count()
+    assert names["before"].count() < names["silver"].count()
+    assert "the key is not UTF-8" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", re.findall(r"^streamtable-spark ((?:.*\\\n)*.*)", PAGE, re.MULTILINE))

@@ -1,14 +1,17 @@
 """The ETL as a process that is killed with all that it has started, so that nobody tidies up behind it."""
 
+import time
 from pathlib import Path
+from random import Random
 
 import pytest
 from pyspark.sql import SparkSession
-from spark.tests.lake.processes import dies
+from spark.tests.lake.processes import dies, kill, started
 from spark.tests.lake.runs import Runs, assert_gold_is_what_kafka_says, assert_the_lake_is_what_kafka_has
 from spark.tests.lake.stage import Stage
 
 pytestmark = [pytest.mark.faults_long, pytest.mark.timeout(3600)]  # each kill takes a start of Spark
+KILLS = 10
 
 
 def arguments(runs: Runs, batch: int, *more: str) -> list[str]:
@@ -28,3 +31,29 @@ def test_a_driver_that_is_killed_between_data_and_checkpoint_or_between_two_tabl
     runs.run()
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
+
+
+def test_a_driver_that_is_killed_at_random_points_repeats_nothing_and_loses_nothing(
+    spark: SparkSession, stage: Stage, tmp_path: Path
+) -> None:
+    runs = Runs(spark, stage, tmp_path / "lake")
+    killed: list[str] = []
+    for seed in range(3 * KILLS):
+        random = Random(seed)
+        stage.send(160)
+        stages, pause = random.randrange(1, 6), random.uniform(0, 1.5)
+        with started("-m", "streamtable_spark.jobs.etl", *arguments(runs, 50)) as (child, lines):
+            while sum('"stage"' in line for line in lines) < stages and child.poll() is None:
+                time.sleep(0.005)
+            time.sleep(pause)
+            if child.poll() is None:
+                kill(child)
+                killed.append(f"seed {seed}, {pause:.2f} s after {lines[-1].strip()}")
+                print(killed[-1])  # noqa: T201 - so that it can be repeated
+        if len(killed) == KILLS:
+            break
+    assert len(killed) == KILLS
+    counts = runs.run()
+    assert_the_lake_is_what_kafka_has(runs)
+    assert_gold_is_what_kafka_says(runs)
+    print(f"{runs.table('bronze').count()} records in the lake, {counts} of them by the last run")  # noqa: T201 - the same

@@ -20,6 +20,10 @@ def click(number: int) -> bytes:
     return CLICKS.encode({"id": f"id-{number}", "user_id": "u", "url": "/", "at": number})
 
 
+def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+    return layers.silver(decoded, layers.repeated(layers.ids(decoded), earlier))
+
+
 def records(spark: SparkSession, *rows: tuple[bytes | None, bytes | None]) -> DataFrame:
     """Records of one partition, from offset 0."""
     return spark.createDataFrame(
@@ -48,7 +52,7 @@ def test_each_record_is_either_in_silver_or_in_quarantine(spark: SparkSession) -
         0,
     )
     found = layers.read(raw, released(USER_CLICK)).persist()
-    good = layers.silver(found).select("offset", "key", "event.id", "repeat")
+    good = silver(found).select("offset", "key", "event.id", "repeat")
     assertDataFrameEqual(
         good,
         spark.createDataFrame(
@@ -74,13 +78,13 @@ def test_each_record_is_either_in_silver_or_in_quarantine(spark: SparkSession) -
 
 def test_an_event_that_comes_again_is_marked_in_its_batch_and_across_batches(spark: SparkSession) -> None:
     framing = released(USER_CLICK)
-    first = layers.silver(
+    first = silver(
         layers.read(
             layers.bronze(records(spark, (b"u", click(1)), (b"u", click(1)), (b"u", click(2))), 0), framing
         )
     ).persist()
     assert {row["offset"]: row["repeat"] for row in first.collect()} == {0: False, 1: True, 2: False}
-    second = layers.silver(
+    second = silver(
         layers.read(layers.bronze(records(spark, (b"u", click(2)), (b"u", click(3))), 1), framing), first
     )
     assert {row["offset"]: row["repeat"] for row in second.collect()} == {0: True, 1: False}

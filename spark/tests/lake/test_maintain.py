@@ -1,4 +1,4 @@
-"""Compaction and expiry of small lakes without Kafka."""
+"""Compaction and expiry of small lakes without Kafka; beside the ETL they are tested in `test_etl` and `test_parquet`."""
 
 import io
 import os
@@ -13,6 +13,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as fn
+from spark.tests.lake.processes import dies, kill, started
 from spark.tests.lake.runs import Crashed, crash_at
 
 from streamtable_spark.errors import ConfigurationError, RetryLater
@@ -314,3 +315,51 @@ def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_no
     with pytest.raises(PySparkException, match="DIVIDE"):
         undisturbed(broken, waited.append)
     assert len(waited) == 8
+
+
+def job(lake: Small) -> tuple[str, ...]:
+    return ("--lake", str(lake.folder), "--cores", "1")
+
+
+@pytest.mark.faults_long  # five starts of Spark
+@pytest.mark.timeout(1200)
+def test_a_plain_table_survives_a_power_cut_after_every_step_of_its_compaction(parquet: Copy) -> None:
+    lake = parquet("lake")
+    rows = lake.ids()
+    for number, step in enumerate(maintain.STEPS[:-1], BATCHES):
+        dies("maintain", f"{step}:1", *job(lake))
+        rows += range(number * ROWS, number * ROWS + ROWS)
+        lake.append(number)
+        lake.finish(number)
+        assert lake.ids() == rows, step
+    lake.maintain()
+    anybody = lake.spark.read.parquet(str(lake.folder / BRONZE)).select("id").collect()
+    assert sorted(row["id"] for row in anybody) == rows
+
+
+@pytest.mark.faults_long  # three starts of Spark
+@pytest.mark.timeout(1200)
+def test_a_delta_table_survives_a_power_cut_while_it_is_compacted_and_expired(
+    delta: Small, tmp_path: Path
+) -> None:
+    rows, table = delta.ids(), delta.folder / BRONZE
+    before = set(table.rglob("*.parquet"))
+    with started("-m", "streamtable_spark.jobs.maintain", *job(delta)) as (child, lines):
+        while not set(table.rglob("*.parquet")) - before:
+            assert child.poll() is None, lines
+            time.sleep(0.002)
+        kill(child)
+    assert delta.ids() == rows, "while it writes"
+    dies("maintain", "compacted:1", *job(delta))
+    assert delta.ids() == rows
+    old = aged(delta, tmp_path / "old", days=10)
+    names = old.maintain(dry_run=True)[BRONZE]["expire"]
+    with started("-m", "streamtable_spark.jobs.maintain", *job(old)) as (child, lines):
+        while all((old.folder / BRONZE / name).exists() for name in names):
+            assert child.poll() is None, lines
+            time.sleep(0.002)
+        kill(child)
+    assert old.ids() == rows, "while it deletes"
+    old.maintain()
+    assert not [name for name in names if (old.folder / BRONZE / name).exists()]
+    assert old.ids() == rows

@@ -1,7 +1,9 @@
 """Jobs on a broker that asks who comes, over TLS, and allows nobody what was not allowed."""
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +20,28 @@ from confluent_kafka.admin import (
 )
 from pyspark.sql import SparkSession
 
+import streamtable
+from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
 from localkafka.certificates import Authority
 from localkafka.security import Security
+from streamtable import Avro
+from streamtable_cli.declared import load
+from streamtable_cli.rights import rights_of
 from streamtable_spark.errors import ConfigurationError, RetryLater
+from streamtable_spark.jobs import etl, rebuild, reconcile
 from streamtable_spark.jobs.checkpoint import topic_ids
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.kafka import Kafka, kafka_of
 from streamtable_spark.jobs.positions import Span
+from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.writer import ChangelogWriter
 
 PASSWORD = 'right "and" \\ odd'
 TOPIC = "clicks"
+JOBS = ("spark-etl", "spark-reconcile", "spark-rebuild")
+ROOT = Path(__file__).resolve().parents[3]
 
 Let = Callable[..., Kafka]
 
@@ -40,7 +51,9 @@ def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
     """How the user `jobs` comes in; arguments are settings that are otherwise, by the ends of their names."""
     folder = tmp_path_factory.mktemp("secure")
     with ExitStack() as stack:
-        broker = Broker(folder, brief=True, security=Security({"admin": "a", "jobs": PASSWORD}))
+        broker = Broker(
+            folder, brief=True, security=Security({"admin": "a", **dict.fromkeys(("jobs", *JOBS), PASSWORD)})
+        )
         stack.callback(broker.close)
         stack.callback(broker.kill)
         broker.start()
@@ -67,8 +80,8 @@ def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
             producer.produce(TOPIC, f"value {number}", "key", 0)
         assert producer.flush(30) == 0
 
-        def settings(**changed: str | None) -> Kafka:
-            told = {name.upper().replace(".", "_"): value for name, value in broker.client("jobs").items()}
+        def settings(user: str = "jobs", **changed: str | None) -> Kafka:
+            told = {name.upper().replace(".", "_"): value for name, value in broker.client(user).items()}
             named = {f"STREAMTABLE_KAFKA_{name}": value for name, value in {**told, **changed}.items()}
             servers = broker.bootstrap_servers
             return kafka_of(servers, {name: value for name, value in named.items() if value is not None})
@@ -132,3 +145,62 @@ def test_a_job_that_speaks_in_the_clear_hears_why_nobody_answers(let: Let) -> No
         Cluster(plain, timeout_s=6) as cluster,
     ):
         cluster.partitions([TOPIC])
+
+
+@pytest.mark.faults_long  # a minute: four jobs
+@pytest.mark.timeout(900)
+def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
+    let: Let,
+    spark: SparkSession,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    declared = load(ROOT / "infra/topics.yaml")
+    kafka = let("admin")
+    ours = ("bootstrap.servers", "log_level")
+    options = {name: value for name, value in kafka.client().items() if name not in ours}
+    admin = streamtable.Kafka(str(kafka), options).admin()
+    topics = {**declared.descriptions(), **load(ROOT / "infra/rebuilt.yaml").descriptions()}
+    admin.create_topics([replace(topic, partitions=2) for topic in topics.values()])
+    admin.grant(right for right in rights_of(declared) if right.user in JOBS)
+    admin.close()
+    wait_led(AdminClient(kafka.client()), topics)
+    producer = Producer(let("admin").client())
+    for number in range(20):
+        click = UserClick(id=str(number), user_id="alice", url="https://example.org/", at=number)
+        producer.produce("user-clicks", Avro(USER_CLICK).encode(click), "alice")
+    assert producer.flush(30) == 0
+
+    def run(user: str, work: Callable[[Sequence[str]], int], *arguments: str) -> int:
+        kafka = let(user)
+        monkeypatch.setattr("streamtable_spark.jobs.running.kafka_of", lambda *_: kafka)
+        monkeypatch.setattr(f"{work.__module__}.connect", lambda *_: spark)
+        told = ["--bootstrap-servers", str(kafka), "--runs-topic", "streamtable-runs"]
+        return ended(work, [*told, *arguments])
+
+    def run_rebuild(user: str, group: str) -> int:
+        manifest = str(tmp_path / f"{user}.{group}")
+        return run(user, rebuild.main, "--group", "click-count", "--as", group, "--manifest", manifest)
+
+    # A table and offsets, as a processor leaves them, for the audit.
+    assert run_rebuild("admin", "click-count") == 0
+    audit = ("--group", "click-count", "--report", str(tmp_path / "audit"))
+    assert run("spark-reconcile", reconcile.main, *audit) == 0
+    assert run_rebuild("spark-rebuild", "click-count-v2") == 0
+    assert run("spark-etl", etl.work, "--lake", str(tmp_path / "lake"), "--topic", "user-clicks") == 0
+    assert "note: this run is not told" not in capfd.readouterr().err
+    assert run_rebuild("spark-etl", "user-status-v2") == 2
+    assert "give the job's user the right" in capfd.readouterr().err
+
+
+def wait_led(client: AdminClient, topics: Collection[str]) -> None:
+    """Until the broker leads all partitions of these topics."""
+    deadline = time.monotonic() + 60
+    while True:
+        known = client.list_topics(timeout=30).topics
+        found = [known[name].partitions for name in topics if name in known]
+        if len(found) == len(topics) and all(each.leader >= 0 for parts in found for each in parts.values()):
+            return
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -87,7 +87,8 @@ def _topic(tables: DeltaTables, topic: Topic, days: Days, where: str) -> dict[st
         if tables.exists(name):
             before = (fn.col("day") < days.start) & (fn.col("day") >= days.start - timedelta(REPEATS_DAYS))
             earlier = tables.read(name).where(before)
-        tables.replace(name, layers.silver(decoded, earlier), where)
+        repeated = layers.repeated(layers.ids(decoded), earlier)
+        tables.replace(name, layers.silver(decoded, repeated), where)
         wrong = layers.quarantine(decoded)
         if tables.exists(QUARANTINE):
             tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")

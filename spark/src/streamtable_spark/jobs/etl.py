@@ -2,8 +2,8 @@
 
 Spark plans a batch (from which offset to which, in the checkpoint) before it reads it, and plans the same one again
 after a crash. Each table takes a batch once, so it does not matter how many of them had it. Kafka is read once, to bronze;
-silver is made from that. What another job does to the
-tables meanwhile, compaction say, makes a step fail at worst, and it is done again.
+silver is made from that. What another job does to the tables meanwhile, compaction say, makes a step fail at worst, and it
+is done again.
 """
 
 import argparse
@@ -47,7 +47,8 @@ STAGES = ("check Kafka and the lake", "read topics", "compute results")
 STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
 """After which of its steps a run can be told to a test; the first four once in each batch."""
 REPEATS_DAYS = 7
-_ANY = 1_000_000
+PARTITIONS_MAX = 1_000_000
+"""More than any table has."""
 DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
 
 
@@ -69,7 +70,7 @@ class Settings:
     lake: str
     topics: tuple[Topic, ...]
     format: str = "delta"
-    records_max: int = 1_000_000
+    records_max: int = 2_000_000
     allow_missing: bool = False
     isolation: str = "read_committed"
 
@@ -222,7 +223,9 @@ class Etl:
         tables.append(BRONZE, layers.bronze(records, batch), batch)
         self._reached("bronze written")
         wrong, counts = [], Counter({"batches": 1})
-        raw = _of_batch(tables, BRONZE, batch)
+        # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
+        # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
+        raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
         have = {row["topic"]: row for row in _by_topic(raw).collect()}
         for topic in self._settings.topics:
             if topic.kafka not in have:
@@ -258,16 +261,14 @@ class Etl:
         if tables.exists(name):
             since = first_day - timedelta(REPEATS_DAYS)
             earlier = tables.read(name).where((fn.col("batch") < batch) & (fn.col("day") >= since))
-        tables.append(name, layers.silver(rows, earlier), batch)
-        return _of_batch(tables, name, batch).count()
-
-
-def _of_batch(tables: DeltaTables | ParquetTables, name: str, batch: int) -> DataFrame:
-    """The rows of a batch."""
-    rows = tables.read(name).where(fn.col("batch") == batch)
-    # Spark writes the number into the program that it generates. A program ends at `coalesce`, which here merges nothing:
-    # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
-    return rows.coalesce(_ANY)
+        ids = layers.ids(rows).persist()
+        try:
+            right = ids.count()
+            if right:
+                tables.append(name, layers.silver(rows, layers.repeated(ids, earlier)), batch)
+        finally:
+            ids.unpersist()
+        return right
 
 
 def _by_topic(raw: DataFrame) -> DataFrame:
@@ -287,7 +288,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser.add_argument(
         "--format", choices=("delta", "parquet"), default="delta", help="of a new lake (delta)"
     )
-    parser.add_argument("--batch", type=int, default=1_000_000, help="offsets that a batch takes (1000000)")
+    parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch takes (2000000)")
     parser.add_argument(
         "--allow-missing", action="store_true", help="go on though records were deleted before they were read"
     )

@@ -54,40 +54,66 @@ def read(raw: DataFrame, framing: Framing) -> DataFrame:
     )
 
 
-def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+def ids(decoded: DataFrame) -> DataFrame:
+    """Which events could be read: their ids, and where they stand.
+
+    Args:
+        decoded: what `read` returns. Its event is a struct; only one that has an `id` can be a repetition.
+
+    Returns:
+        `id` (null where events have none), `hash` of it, `timestamp`, `partition`, `offset`.
+    """
+    known = "id" in decoded.select("event.*").columns
+    found = fn.col("event.id") if known else fn.lit(None).cast("string")
+    named = decoded.where(fn.col("reason").isNull()).withColumn("id", found)
+    return named.select("id", fn.xxhash64("id").alias("hash"), *PLACE)
+
+
+def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
+    """The places of events that have come before.
+
+    Args:
+        ids: of a batch, each offset once.
+        earlier: silver so far, as far back as repetitions are looked for; None: there is nothing.
+
+    Returns:
+        `partition`, `offset`, `repeat`, which is true.
+    """
+    order = Window.partitionBy("id").orderBy(*PLACE)
+    found = ids.where("id IS NOT NULL").withColumn("repeat", fn.row_number().over(order) > 1)
+    if earlier is not None and "id" in earlier.select("event.*").columns:
+        known = earlier.select(fn.col("event.id").alias("id"), fn.xxhash64("event.id").alias("hash"))
+        # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
+        near = known.join(fn.broadcast(ids.select("hash")), "hash", "left_semi").select("id")
+        seen = near.distinct().withColumn("seen", fn.lit(True))
+        found = found.join(seen, "id", "left").withColumn("repeat", fn.expr("repeat OR seen IS NOT NULL"))
+    return found.where("repeat").select("partition", "offset", "repeat")
+
+
+def silver(decoded: DataFrame, repeated: DataFrame) -> DataFrame:
     """What could be read, each record once, and whether it repeats an event.
 
     Args:
-        decoded: what `read` returns, each offset once. Its event is a struct; only one that has an `id` can be a
-            repetition.
-        earlier: silver so far, as far back as repetitions are looked for; None: there is nothing.
+        decoded: what `read` returns, each offset once.
+        repeated: the places of repetitions.
 
     Returns:
         `partition`, `offset`, `timestamp`, `key` (text), `event`, `repeat` (an earlier record has the same event id),
         `day`, `batch`.
     """
-    rows = decoded.where(fn.col("reason").isNull()).withColumn("key", fn.col("key").cast("string"))
-    kept = ["partition", "offset", "timestamp", "key", "event", "repeat", "day", "batch"]
-    if "id" not in rows.select("event.*").columns:
-        return rows.withColumn("repeat", fn.lit(False)).select(*kept)
-    # Only the ids are sorted and moved, and joined with the records by their places: there are few repetitions.
-    repeated = fn.broadcast(_repeated(rows.select(fn.col("event.id").alias("_id"), *PLACE), earlier))
-    marked = rows.join(repeated, ["partition", "offset"], "left")
-    return marked.withColumn("repeat", fn.coalesce("repeat", fn.lit(False))).select(*kept)
-
-
-def _repeated(ids: DataFrame, earlier: DataFrame | None) -> DataFrame:
-    """The places of those that have come before: `partition`, `offset`, `repeat`, which is true."""
-    order = Window.partitionBy("_id").orderBy(*PLACE)
-    found = ids.withColumn("repeat", fn.row_number().over(order) > 1)
-    if earlier is not None:
-        known = earlier.select(fn.col("event.id").alias("_id"), fn.xxhash64("event.id").alias("_hash"))
-        hashes = ids.select(fn.xxhash64("_id").alias("_hash"))
-        # All earlier ids are looked at, so they stay where they are: the batch's hashes are small enough to come to them.
-        near = known.join(fn.broadcast(hashes), "_hash", "left_semi").select("_id")
-        seen = near.distinct().withColumn("_seen", fn.lit(True))
-        found = found.join(seen, "_id", "left").withColumn("repeat", fn.expr("repeat OR _seen IS NOT NULL"))
-    return found.where("repeat").select("partition", "offset", "repeat")
+    rows = decoded.where(fn.col("reason").isNull()).join(
+        fn.broadcast(repeated), ["partition", "offset"], "left"
+    )
+    return rows.select(
+        "partition",
+        "offset",
+        "timestamp",
+        fn.col("key").cast("string").alias("key"),
+        "event",
+        fn.coalesce("repeat", fn.lit(False)).alias("repeat"),
+        "day",
+        "batch",
+    )
 
 
 def quarantine(decoded: DataFrame) -> DataFrame:
