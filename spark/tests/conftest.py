@@ -21,5 +21,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Give every test that asks for Spark the time that it takes to start, and let its bridge to Java leave sockets open."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
-            item.add_marker(pytest.mark.timeout(600))
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(600))
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))
