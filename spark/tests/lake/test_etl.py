@@ -158,9 +158,17 @@ def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch
 @pytest.mark.broker
 def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"spark": runs.spark}
-    for snippet in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        # A second `connect` would set the session of all tests anew.
-        exec(snippet.replace('connect("look")', "spark").replace("build/lake", str(runs.folder)), names)
+    # A second `connect` would set the session of all tests anew, and this lake is young.
+    page = PAGE
+    for shown, here in (
+        ('connect("look")', "spark"),
+        ("build/lake", str(runs.folder)),
+        ('"versionAsOf", 3', '"versionAsOf", 0'),
+    ):
+        assert shown in page
+        page = page.replace(shown, here)
+    for snippet in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(snippet, names)
     assert names["silver"].count() == runs.table("silver/user-clicks").count()
     assert names["before"].count() < names["silver"].count()
     assert "the key is not UTF-8" in capsys.readouterr().out
