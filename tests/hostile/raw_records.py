@@ -44,15 +44,17 @@ class RawProducer:
         leader = known.brokers[known.topics[topic].partitions[partition].leader]
         self._connection = socket.create_connection((str(leader.host), leader.port), timeout=10)
 
-    def send(self, record: RawRecord) -> None:
-        """Raises `AssertionError` if the broker refuses it."""
+    def send(self, record: RawRecord) -> int:
+        """Append the record and return its offset. Raises `AssertionError` if the broker refuses it."""
         deadline = time.monotonic() + 10
-        while (error := self._ask(record)) in _NOT_YET:
-            assert time.monotonic() < deadline, f"the partition has no leader: error {error}"
+        while (answer := self._ask(record))[0] in _NOT_YET:
+            assert time.monotonic() < deadline, f"the partition has no leader: error {answer[0]}"
             time.sleep(0.02)
+        error, offset = answer
         assert error == 0, f"the broker refuses the record: error {error}"
+        return offset
 
-    def _ask(self, record: RawRecord) -> int:
+    def _ask(self, record: RawRecord) -> tuple[int, int]:
         batch = _batch(record)
         body = b"".join(
             (
@@ -68,8 +70,8 @@ class RawProducer:
         place = (
             4 + 4 + 2 + len(self._topic.encode()) + 4 + 4
         )  # behind the number of partitions and the partition
-        (error,) = struct.unpack_from(">h", answer, place)
-        return int(error)
+        error, offset = struct.unpack_from(">hq", answer, place)
+        return int(error), int(offset)
 
     def close(self) -> None:
         self._connection.close()
@@ -117,10 +119,17 @@ def _batch(record: RawRecord) -> bytes:
     return struct.pack(">qii", 0, 4 + len(magic_and_sum) + len(body), -1) + magic_and_sum + body
 
 
+def _crc_of_byte(byte: int) -> int:
+    for _ in range(8):
+        byte = (byte >> 1) ^ (_POLYNOMIAL if byte & 1 else 0)
+    return byte
+
+
+_CRC_OF_BYTES = [_crc_of_byte(byte) for byte in range(256)]
+
+
 def _crc32c(data: bytes) -> int:
     rest = 0xFFFFFFFF
     for byte in data:
-        rest ^= byte
-        for _ in range(8):
-            rest = (rest >> 1) ^ (_POLYNOMIAL if rest & 1 else 0)
+        rest = (rest >> 8) ^ _CRC_OF_BYTES[(rest ^ byte) & 0xFF]
     return rest ^ 0xFFFFFFFF
