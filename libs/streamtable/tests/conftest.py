@@ -131,6 +131,7 @@ class OutboxDouble:
         headers: Headers = (),
         timestamp_ms: int = 0,
         tracked: bool = False,
+        refused: Any = None,
     ) -> None:
         self.steps(f"produce {topic}")
         place = TopicPartition(topic, partition)

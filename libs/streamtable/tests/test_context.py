@@ -24,7 +24,7 @@ class Emitted(list[Any]):
 
 
 def reach(emitted: Emitted) -> Reach:
-    return Reach(emitted, lambda *_: None)
+    return Reach(emitted, lambda *_: False)
 
 
 @pytest.fixture

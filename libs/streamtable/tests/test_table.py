@@ -163,24 +163,6 @@ def test_a_row_that_its_codec_refuses_is_unencodable_at_the_commit(make: Make) -
         table.changes(BYTES_MAX)
 
 
-def test_within_a_check_a_row_too_large_is_found_at_the_end_of_the_block(make: Make) -> None:
-    table = make(Json())
-    table.put(b"before", "x" * 500)  # not of this block: found elsewhere
-    with table.checked(100):
-        table.put(b"a", "small")
-    with pytest.raises(Unencodable, match="a row of the table has"), table.checked(100):
-        table.put(b"b", "x" * 100)
-
-
-def test_a_check_loses_no_change_that_was_made_before_or_in_it(make: Make) -> None:
-    table = make()
-    table.put(b"a", 1)
-    with table.checked(100):
-        table.put(b"b", 2)
-        table.delete(b"c")
-    assert dict(table.changes(BYTES_MAX)) == {b"a": Long().encode(1), b"b": Long().encode(2), b"c": None}
-
-
 def test_a_row_that_cannot_be_decoded_stops_the_process_instead_of_loading_the_table_for_ever(
     make: Make, store: MemoryStore
 ) -> None:

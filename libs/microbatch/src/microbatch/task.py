@@ -131,8 +131,14 @@ class BatchTask(BaseTask):
         """Where each input goes on, after the last batch; what waits for the next one is not handled yet."""
         return self.committed_offsets
 
-    def process(self, records: RecordBatch, since: float | None = None) -> None:
+    def process(
+        self,
+        records: RecordBatch,
+        since: float | None = None,
+        room: int = 0,  # noqa: ARG002 - nothing can be deferred here
+    ) -> int:
         self._buffer.add(records, self._around.clock.monotonic() if since is None else since)
+        return len(records)
 
     @property
     def dirty(self) -> bool:

@@ -36,6 +36,15 @@ class Rows(Protocol):
     def get(self, key: bytes) -> Any: ...
 
 
+class TableRows(Protocol[V]):
+    """The rows of the group's table by encoded key. `table.PartitionTable` is one."""
+
+    def get(self, key: bytes) -> V | None: ...
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
+    def put(self, key: bytes, value: V) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+
+
 class Whole(Protocol):
     """A whole table by decoded key. `view.View` is one."""
 
@@ -43,7 +52,7 @@ class Whole(Protocol):
 
 
 class Defer(Protocol):
-    """Take note of work to be finished before the commit."""
+    """Take note of work to be finished before the commit. True: no more before a commit."""
 
     def __call__(
         self,
@@ -53,7 +62,7 @@ class Defer(Protocol):
         index: int,
         raw_key: bytes,
         key: Any,
-    ) -> None: ...
+    ) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -96,10 +105,14 @@ class _Scope(Generic[K, V]):
     """What a context and a batch have in common: where they stand, and what they reach."""
 
     def __init__(self, table: PartitionTable[V] | None, reach: Reach) -> None:
-        self._rows = cast("PartitionTable[V]", _NoTable()) if table is None else table
+        self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
         self._reach = reach
         self._emit = reach.emit
         self._records: RecordBatch
+
+    def work_on(self, rows: "TableRows[V]") -> None:
+        """Read and write these rows from now on."""
+        self._rows = rows
 
     @property
     def topic(self) -> str:
@@ -190,6 +203,7 @@ class Context(_Scope[K, V]):
         super().__init__(table, reach)
         self._index = 0
         self._raw_key = b""
+        self._full = False  # no more may be deferred before a commit
 
     @property
     def offset(self) -> int:
@@ -248,7 +262,7 @@ class Context(_Scope[K, V]):
             then: called with the context, standing at this record again, and the result. It may do all that a handler
                 may, but not defer.
         """
-        self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
+        self._full = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
@@ -267,14 +281,22 @@ class Context(_Scope[K, V]):
         keys: Sequence[K],
         events: Sequence[E],
         handler: Callable[["Context[K, V]", E], None],
-    ) -> None:
-        """Call the handler for record after record. After an exception, `index` tells which one it was."""
+    ) -> int:
+        """Call the handler for record after record. After an exception, `index` tells which one it was.
+
+        Returns:
+            How many were handled: fewer if so much was deferred that a commit must come first.
+        """
         self._records = records
+        self._full = False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
             self._index = index
             self._raw_key = raw  # type: ignore[assignment] # records without a key never come here
             self.key = key
             handler(self, event)
+            if self._full:
+                return index + 1
+        return len(records)
 
     @property
     def index(self) -> int:

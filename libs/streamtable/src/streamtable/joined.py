@@ -4,7 +4,7 @@ A joined table is an input like the others: its records come through the group's
 the group has committed their offsets. So what a handler has seen of it is repeated exactly after an aborted commit.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, Generic, TypeVar
 
@@ -19,6 +19,13 @@ log = structlog.get_logger()
 
 # What a dict entry, a bytes key and a decoded row cost in CPython beside the payload itself.
 _ROW_OVERHEAD_BYTES = 250
+
+
+class Missing:
+    """Nothing came for a key."""
+
+
+MISSING = Missing()
 
 
 class JoinedTable(Generic[J]):
@@ -84,6 +91,23 @@ class JoinedTable(Generic[J]):
         self._new[key] = data
         self._rows[key] = row
         self.time_ms = max(self.time_ms, timestamp_ms)
+
+    def decode_again(self, keys: Iterable[bytes]) -> None:
+        """Drop the decoded rows of these keys: a handler that was undone may have changed them in place."""
+        for key in keys:
+            self._rows.pop(key, None)
+
+    def take_back(self, key: bytes, before: bytes | Missing | None) -> None:
+        """Undo a `put`. `before` is what `uncommitted` returned for the key then."""
+        if isinstance(before, Missing):
+            self._new.pop(key, None)
+        else:
+            self._new[key] = before
+        self._rows.pop(key, None)
+
+    def uncommitted(self, key: bytes) -> "bytes | Missing | None":
+        """What came for the key since the last commit; `MISSING` if nothing did."""
+        return self._new.get(key, MISSING)
 
     @property
     def changed_bytes(self) -> int:

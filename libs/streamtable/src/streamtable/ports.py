@@ -149,6 +149,9 @@ class TopicInfo:
         topic_id: changes when the topic is deleted and created again.
         delete_retention_ms: how long a tombstone stays in a compacted topic.
         max_message_bytes: the largest record batch that the topic accepts.
+        keeps_timestamps: records keep the timestamps that their producers give them.
+        timestamp_before_max_ms: how far behind the broker's clock such a timestamp may be.
+        timestamp_after_max_ms: how far ahead of it.
     """
 
     name: str
@@ -157,6 +160,9 @@ class TopicInfo:
     compacted: bool
     delete_retention_ms: int
     max_message_bytes: int
+    keeps_timestamps: bool = True
+    timestamp_before_max_ms: int = (1 << 63) - 1
+    timestamp_after_max_ms: int = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +281,7 @@ class Outbox(Protocol):
         headers: Headers = (),
         timestamp_ms: int = 0,
         tracked: bool = False,
+        refused: Callable[[StreamtableError], None] | None = None,
     ) -> None:
         """Queue a record; waits while the queue is full.
 
@@ -283,6 +290,7 @@ class Outbox(Protocol):
             timestamp_ms: 0: now.
             tracked: remember the offset it gets, for `flush`. Without a transactional id every record's report is
                 looked at, tracked or not.
+            refused: called if the broker refuses this very record for good, before `flush` or `commit` raises.
 
         Raises:
             Unencodable: larger than the client's or the topic's limit, or a header's name is no UTF-8.
@@ -307,6 +315,7 @@ class Outbox(Protocol):
 
         Raises:
             RewindNeeded: a record failed, or a tracked one has no known offset: the work must be repeated.
+            Unencodable: the broker refuses a record for good.
         """
         ...
 

@@ -4,8 +4,7 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Generic, TypeVar
 
@@ -70,8 +69,14 @@ class PartitionTable(Generic[V]):
         """About how many bytes the next commit will write."""
         return int(len(self._changed) * self._row_bytes)
 
-    def changes(self, bytes_max: int) -> list[tuple[bytes, bytes | None]]:
+    def changes(
+        self, bytes_max: int, encoded: Mapping[bytes, bytes | None] | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
         """The changed rows in the order of their keys, encoded; None for a deleted one.
+
+        Args:
+            bytes_max: The most that an encoded row and its key may have.
+            encoded: Rows that are encoded already.
 
         Raises:
             Unencodable: a row does not fit its schema, or has more bytes than `bytes_max`.
@@ -80,8 +85,11 @@ class PartitionTable(Generic[V]):
             return []
         encode = self._codec.encode
         keys = sorted(self._changed)  # what comes in order costs RocksDB half the time
-        values = [None if row is None else encode(row) for row in map(self._rows.__getitem__, keys)]
-        encoded = list(zip(keys, values, strict=True))
+        if encoded:
+            values = [encoded[key] if key in encoded else self.encoded(key) for key in keys]
+        else:
+            values = [None if row is None else encode(row) for row in map(self._rows.__getitem__, keys)]
+        changes = list(zip(keys, values, strict=True))
         key_sizes, value_sizes = (
             list(map(len, keys)),
             [0 if value is None else len(value) for value in values],
@@ -92,7 +100,7 @@ class PartitionTable(Generic[V]):
             )
         mean = (sum(key_sizes) + sum(value_sizes)) / len(keys)
         self._row_bytes = 0.5 * self._row_bytes + 0.5 * mean
-        return encoded
+        return changes
 
     def keys_after(self, after: bytes | None, limit: int) -> tuple[list[bytes], bytes, bool]:
         """The next rows in the order of their keys, those not yet committed among them.
@@ -115,24 +123,29 @@ class PartitionTable(Generic[V]):
         last = keys[-1:] if done else stored[-1:]
         return keys, last[0] if last else after or b"", done
 
-    def encoded_size(self, key: bytes) -> int:
-        """Bytes of one changed row as Kafka will carry it. Raises `Unencodable`."""
+    def is_changed(self, key: bytes) -> bool:
+        """Whether the row was changed since the last commit."""
+        return key in self._changed
+
+    def encoded(self, key: bytes) -> bytes | None:
+        """A changed row as the commit writes it. Raises `Unencodable`."""
         row = self._rows.get(key)
-        return len(key) + (0 if row is None else len(self._codec.encode(row)))
+        return None if row is None else self._codec.encode(row)
 
-    @contextmanager
-    def checked(self, bytes_max: int) -> Iterator[None]:
-        """Within, each changed row is encoded at once: the record that makes it too large is found by its error.
+    def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
+        """Put a row back as it was before a record; its value may have been changed in place.
 
-        Raises:
-            Unencodable: at the end of the block; the table must then be told to forget.
+        Args:
+            key: The row's encoded key.
+            data: The encoded row; None if it was deleted. Not looked at if it was not changed.
+            changed: Whether it had been changed since the last commit; else the store has it.
         """
-        before, self._changed = self._changed, set()
-        yield
-        for key in self._changed:
-            refuse_if_larger(self.encoded_size(key), bytes_max, "a row of the table")
-        before |= self._changed
-        self._changed = before
+        if changed:
+            self._rows[key] = None if data is None else self._codec.decode(data)
+            self._changed.add(key)
+        else:
+            self._rows.pop(key, None)
+            self._changed.discard(key)
 
     def committed(self) -> None:
         """The changes are in the store now. Drops the oldest rows that memory has no room for."""

@@ -6,7 +6,7 @@ import pytest
 from streamtable.codec.plain import Long, String
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
-from streamtable.engine.checkpoint import Checkpoint
+from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.engine.task import Task
@@ -139,7 +139,8 @@ class Elsewhere(BaseTask):
     def dirty(self) -> bool:
         return True
 
-    def process(self, records: RecordBatch, since: float | None = None) -> None: ...
+    def process(self, records: RecordBatch, since: float | None = None, room: int = 0) -> int:
+        return len(records)
 
     def work(self) -> Work:
         return Work(self, [OutputRecord("out", b"a", b"late")], [], self.next_offsets, 0)
@@ -298,5 +299,6 @@ def test_a_record_that_the_client_refuses_after_all_is_an_error_of_its_own(
     make: Make, worked: list[Task], steps: Any
 ) -> None:
     steps.fail("produce out", Unencodable("too large for the client"))
-    with pytest.raises(Unencodable):
+    with pytest.raises(OutputRefused) as caught:
         make().commit(worked)
+    assert isinstance(caught.value.reason, Unencodable)

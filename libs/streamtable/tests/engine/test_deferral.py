@@ -224,8 +224,12 @@ def test_what_fails_with_stop_ends_the_process_with_the_place_of_the_record(
 ) -> None:
     rig = make_rig()
     rig.deliver("1a", bad)
+    rig.turn()
+    rig.turn(commit=False)
+    rig.deliver("1a", bad)
     with pytest.raises(HandlerFailed, match=r"\(events\[0\]@1\)"):
         rig.turn()
+    assert rig.rows == {"a": 1}
     rig.member.abandon()
 
 
@@ -324,6 +328,41 @@ def test_a_thousand_that_wait_force_a_commit(make_rig: MakeRig) -> None:
     rig.deliver("1a", first=DEFERRED_MAX - 1)
     rig.turn(commit=False)
     assert rig.rows == {"a": DEFERRED_MAX}
+
+
+def test_no_more_than_a_thousand_wait_within_one_batch(make_rig: MakeRig) -> None:
+    rig = make_rig()
+    waiting: list[int] = []
+
+    async def note(event: str) -> str:
+        waiting.append(rig.member.assignment.tasks[0]._handling.deferrals.taken)
+        return event
+
+    rig.work = note
+    rig.deliver(*["1a"] * 3 * DEFERRED_MAX, "1b")
+    rig.turn(commit=False)
+    assert (max(waiting), rig.rows) == (DEFERRED_MAX, {"a": 3 * DEFERRED_MAX})
+    rig.turn()
+    assert rig.rows["b"] == 1
+
+
+def test_many_results_whose_handling_fails_are_found_in_few_replays(make_rig: MakeRig) -> None:
+    rig = make_rig(OnError.DEAD_LETTER)
+
+    def refuse_some(ctx: Context[str, int], event: str) -> None:
+        if event.startswith("bad"):
+            ctx.fail("not this")
+        rig.count(ctx, event)
+
+    rig.then = refuse_some
+    events = [f"bad{number % 10}" if number % 3 else f"ok{number % 10}" for number in range(300)]
+    while len(rig.emitted) < 100:
+        rig.deliver(*events)
+        rig.turn()
+        rig.turn(commit=False)
+        assert len(rig.handled) < 20 * len(events), "it goes round in circles"
+    assert len(rig.letters) == 200
+    assert sum(rig.rows.values()) == 100
 
 
 def test_a_store_that_is_found_damaged_by_a_result_is_loaded_again(make_rig: MakeRig) -> None:

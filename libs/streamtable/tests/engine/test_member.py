@@ -147,9 +147,9 @@ class Timetable:
         self.since: list[float | None] = []
         handle = Task.process
 
-        def process(task: Task, records: RecordBatch, since: float | None = None) -> None:
+        def process(task: Task, records: RecordBatch, since: float | None = None, room: int = 1) -> int:
             self.since.append(since)
-            handle(task, records, since)
+            return handle(task, records, since)
 
         monkeypatch.setattr(Task, "process", process)
         monkeypatch.setattr(Task, "due_at", property(lambda task: self.due[task.partition]))
@@ -502,8 +502,11 @@ def test_a_handler_whose_input_says_stop_ends_the_turn_with_the_place(
     stop = Input(GROUP.inputs[0].stream, count)
     monkeypatch.setitem(routes._routes, "events", routes._route_of(stop))
     rig.deliver([(b"a", b"x"), (b"a", b"bad")])
+    rig.turn()
+    rig.deliver([(b"a", b"x"), (b"a", b"bad")])
     with pytest.raises(HandlerFailed, match=r"events\[0\]@1"):
         rig.turn()
+    assert rig.rows == {b"a": 1}, "what is good before it is committed"
 
 
 def test_a_batch_of_another_partition_than_ours_is_dropped(

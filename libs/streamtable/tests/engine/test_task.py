@@ -196,9 +196,16 @@ def test_a_batch_of_poison_alone_moves_the_offsets_on(
 
 def test_a_failing_handler_stops_with_the_place_and_the_cause(make_task: MakeTask, batch: Make) -> None:
     task = make_task(group_of("per record"))
-    with pytest.raises(HandlerFailed, match=r"ValueError: bad event \(events\[0\]@6\)") as caught:
-        task.process(batch("events", [(b"a", b"x"), (b"b", b"bad")], first=5))
+    records = batch("events", [(b"a", b"x"), (b"b", b"bad")], first=5)
+    with pytest.raises(RewindNeeded):
+        task.process(records)
+    task.rewind()
+    with pytest.raises(HandlerFailed, match=r"ValueError: bad event.*\(events\[0\]@6\)") as caught:
+        task.process(records)
     assert isinstance(caught.value.__cause__, ValueError)
+    assert "'streamtable group skip g events 0 6'" in str(caught.value)
+    commit(task)
+    assert (rows_of(task), task.committed_offsets["events"]) == ({"a": 1}, 6)
 
 
 @KINDS
@@ -220,8 +227,9 @@ def test_what_is_remembered_of_failures_is_forgotten_with_their_commit(
 ) -> None:
     task = make_task(group_of(kind, OnError.SKIP))
     work_through(task, batch("events", [(b"a", b"bad"), (b"a", b"x")] * 50), range(100))
-    assert {key: found for key, found in task._handling._condemned.items() if found} == {}
-    assert task._handling._careful_until == {}
+    mode = task._handling._mode
+    assert {key: found for key, found in mode._condemned.items() if found} == {}
+    assert (mode._condemned_rows, mode._commit_at) == ({}, {})
 
 
 def test_values_changed_in_place_are_as_before_after_a_rewind(make_task: MakeTask, batch: Make) -> None:
@@ -366,8 +374,9 @@ def test_one_that_is_fine_is_not_blamed_for_a_row_that_a_record_before_it_made_t
     task = make_task(group, topics=topic_infos(group, max_message_bytes=1_000))
     large, fine = batch("events", [(b"a", b"5000")]), retried(record, b"10", ORIGIN)
     task.process(large)
+    task.process(fine)
     with pytest.raises(RewindNeeded):
-        task.process(fine)
+        task.work()
     task.rewind()
     letters = [*work_through(task, large, []), *work_through(task, fine, [])]
     assert [(letter.value, dict(letter.headers)["streamtable-error"]) for letter in letters] == [
@@ -489,7 +498,7 @@ def test_any_cut_into_batches_gives_the_table_and_the_dead_letters_of_the_whole_
         for name in ("events", "g-retry", "g-dead-letters", "g-table", "out")
     }
     store = MemoryStores().open("g-table", 0)
-    clock: Any = type("Clock", (), {"now": lambda self: 0.0})()
+    clock: Any = type("Clock", (), {"now": lambda self: 0.0, "monotonic": lambda self: 0.0})()
     task = Task(
         group_of(kind, OnError.DEAD_LETTER), topics, 0, stores={"g-table": store}, changelog_position=0,
         next_offsets={"events": 0, "g-retry": 0}, uncommitted=False,  # type: ignore[dict-item] # a NewType of int

@@ -36,6 +36,7 @@ class _Queued(NamedTuple):
     headers: Headers
     timestamp_ms: int
     tracked: bool
+    refused: Callable[[StreamtableError], None] | None
 
 
 class _Delivered(NamedTuple):
@@ -106,12 +107,13 @@ class VirtualOutbox:
         headers: Headers = (),
         timestamp_ms: int = 0,
         tracked: bool = False,
+        refused: Callable[[StreamtableError], None] | None = None,
     ) -> None:
         self._raise_dead()
         if size_of(key, value, headers) > _CLIENT_BYTES_MAX:
             raise Unencodable("a record is larger than the client accepts", topic=topic)
         at = timestamp_ms or round(self._clock.now() * 1000)
-        self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked))
+        self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked, refused))
 
     def produce_rows(
         self,
@@ -205,7 +207,9 @@ class VirtualOutbox:
             raise
         self._tracked.update(delivered.tracked)
         for record, why in delivered.refused:
-            if record.tracked or self._id is None:
+            if record.refused is not None and isinstance(why, Unencodable):
+                record.refused(why)
+            if record.tracked or record.refused is not None or self._id is None:
                 self._failed = self._failed or why
             self._doomed = why
             self._damaged = self._id is not None

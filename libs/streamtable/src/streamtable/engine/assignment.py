@@ -13,6 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.context import Whole
 from streamtable.engine.basetask import BaseTask, Tasks
+from streamtable.engine.careful import CarefulMode
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
@@ -53,6 +54,9 @@ class TableTasks:
         self._settings = settings
         self._clock = clock
         self._lookups = lookups
+        self._modes: defaultdict[int, CarefulMode] = defaultdict(
+            CarefulMode
+        )  # by partition; outlive the tasks
 
     def recover(
         self, partition: int, committed: Mapping[str, Committed | None]
@@ -78,6 +82,7 @@ class TableTasks:
             lookups=self._lookups,
             around=self._settings.around,
             tracer=self._settings.tracer,
+            mode=self._modes[recovered.partition],
         )
 
     def close(self) -> None:

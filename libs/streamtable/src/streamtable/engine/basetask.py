@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.deferral import Deferral
-from streamtable.errors import StoreCorrupted
+from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import Group
 from streamtable.ports import Store
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
@@ -27,6 +27,9 @@ class Work:
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
     dead_letters: int  # among the outputs
+    traced: bool = (
+        False  # the task knows which record has made which output: find out which ones Kafka refuses
+    )
 
 
 @dataclass(frozen=True)
@@ -88,12 +91,20 @@ class BaseTask(ABC):
         """Where each input goes on, after what was handled."""
 
     @abstractmethod
-    def process(self, records: RecordBatch, since: float | None = None) -> None:
-        """Take records of one topic. Raises `RewindNeeded` or `RetryLater`: rewind, and read them again.
+    def process(self, records: RecordBatch, since: float | None = None, room: int = DEFERRED_MAX) -> int:
+        """Take records of one topic.
 
         Args:
             records: of one topic.
             since: monotonic time; they have waited since then at the longest. None: they come right now.
+            room: how many calls may be deferred before a commit.
+
+        Returns:
+            How many were taken. The others must be handed over again after a commit.
+
+        Raises:
+            RewindNeeded: Rewind, and read them again. `RetryLater`: the same after a pause.
+            HandlerFailed: The process is to stop, after a commit of what was handled.
         """
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
@@ -115,6 +126,11 @@ class BaseTask(ABC):
     def due_at(self) -> float:
         """Monotonic time from which on a dirty task may be committed by itself; a rebalance or a stop does not wait."""
         return AT_ONCE
+
+    @property
+    def must_commit(self) -> bool:
+        """A commit must come before the next record."""
+        return False
 
     @property
     def alone(self) -> bool:
@@ -164,6 +180,18 @@ class BaseTask(ABC):
     @abstractmethod
     def committed(self, work: Work, changelog_position: int) -> None:
         """Kafka has committed the work. What fails now is noted as `failure` or `must_recover`; the commit stands."""
+
+    def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:  # noqa: ARG002 - of those who can
+        """Kafka has refused records of its last work; it will be rewound.
+
+        Args:
+            outputs: Their indexes in `Work.outputs`, as far as they are known.
+            error: What Kafka has said.
+
+        Returns:
+            False if trying again would end as it did.
+        """
+        return False
 
     @abstractmethod
     def rewind(self) -> Mapping[str, NextOffset]:

@@ -10,6 +10,7 @@ Tasks over other stores write them before all this (`BaseTask.write_ahead`), and
 At least once: the same without a transaction; every record's delivery is looked at before the offsets are committed.
 """
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import islice
 
@@ -17,7 +18,7 @@ from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee
-from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError
+from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
 from streamtable.ports import GroupConsumer, Outbox
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
 from streamtable.types import Committed, Headers, TopicPartition
@@ -25,6 +26,20 @@ from streamtable.types import Committed, Headers, TopicPartition
 # Flush and commit must end well before the broker gives a transaction up (transaction.timeout.ms, 10 s).
 _STEP_SECONDS_MAX = 4.0
 _COMMIT_TRIES = 5
+
+
+class OutputRefused(StreamtableError):
+    """Kafka refuses records of a commit for good, which therefore certainly did not happen.
+
+    Args:
+        reason: What Kafka has said.
+        outputs: By partition of the group: the indexes of those in `Work.outputs`, as far as they are known.
+    """
+
+    def __init__(self, reason: StreamtableError, outputs: Mapping[int, Sequence[int]]) -> None:
+        super().__init__(reason.message, topic=reason.topic, partition=reason.partition)
+        self.reason = reason
+        self.outputs = outputs
 
 
 class Checkpoint:
@@ -52,6 +67,9 @@ class Checkpoint:
         self._reached = failpoint
         self._tracer = tracer
         self._open = False  # a transaction has begun and not ended
+        self._refused: defaultdict[int, list[int]] = defaultdict(
+            list
+        )  # outputs of the commit that is being made
 
     def commit(self, tasks: Sequence[BaseTask]) -> Sequence[Work]:
         """Commit everything that these tasks have done. Returns what that was.
@@ -60,7 +78,8 @@ class Checkpoint:
             RewindNeeded: certainly not committed. The transaction, if any, must be aborted.
             Migrated: the same, because the group has moved on.
             OutcomeUnknown: only the broker knows.
-            Unencodable: a record is larger than the client or its topic accepts, though it was measured before.
+            OutputRefused: the broker or the client refuses a record, though it was checked before. The transaction,
+                if any, must be aborted.
             StateLost: a changelog ends before what it held at the last commit.
             Fatal: as it says.
         """
@@ -68,8 +87,12 @@ class Checkpoint:
         for task in tasks:
             task.traced.clear()
         with self._tracer.commit(tasks[0].group.name, sources[:CONTEXTS_MAX]) as span:
+            self._refused.clear()
             try:
                 works = self._commit(tasks, span.headers)
+            except Unencodable as error:
+                span.note(outcome="undone")
+                raise OutputRefused(error, dict(self._refused)) from error
             except StreamtableError as error:
                 span.note(outcome="unknown" if isinstance(error, OutcomeUnknown) else "undone")
                 raise
@@ -133,9 +156,31 @@ class Checkpoint:
             sent = carrying(headers, context) if context else headers
             produce(topic, key, value, partition=partition, headers=sent, timestamp_ms=timestamp_ms)
 
+    def _send_traced(self, work: Work, context: Headers) -> None:
+        """The same, with a note of each record that is refused."""
+        refused = self._refused[work.task.partition]
+        for index, record in enumerate(work.outputs):
+            topic, key, value, headers, timestamp_ms, partition = record
+            try:
+                self._outbox.produce(
+                    topic,
+                    key,
+                    value,
+                    partition=partition,
+                    headers=carrying(headers, context) if context else headers,
+                    timestamp_ms=timestamp_ms,
+                    refused=lambda _, index=index: refused.append(index),  # type: ignore[misc] # bound now
+                )
+            except Unencodable:
+                refused.append(index)
+                raise
+
     def _produce(self, works: Sequence[Work], context: Headers) -> None:
         for work in works:
-            self._send(work.outputs, context)
+            if work.traced:
+                self._send_traced(work, context)
+            else:
+                self._send(work.outputs, context)
         self._reached("outputs-produced")
         for work in works:
             if work.changes:

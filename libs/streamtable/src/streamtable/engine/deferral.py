@@ -35,10 +35,14 @@ class Deferrals:
     Attributes:
         on_error: of the edge whose handler is running.
         finishing: results are being handled: nothing more may be deferred.
+        room: as many may wait before a commit.
+        taken: as many were handed out last.
     """
 
     def __init__(self) -> None:
         self.waiting: list[Deferral] = []
+        self.room = DEFERRED_MAX
+        self.taken = 0
         self.on_error = OnError.STOP
         self.finishing = False
 
@@ -50,17 +54,30 @@ class Deferrals:
         index: int,
         raw_key: bytes,
         key: Any,
-    ) -> None:
+    ) -> bool:
         """As `context.Defer`."""
         deferral = Deferral(work, then, records, index, raw_key, key, self.on_error)
         if self.finishing:
             _close(deferral)
             raise GraphError("a deferred result may not defer again: await both in one coroutine")
         self.waiting.append(deferral)
+        return self.full
+
+    @property
+    def full(self) -> bool:
+        """No more may be deferred before a commit."""
+        return bool(self.waiting) and len(self.waiting) >= self.room
+
+    def back_to(self, count: int) -> None:
+        """Drop all but the first: what has deferred the others is undone."""
+        for deferral in self.waiting[count:]:
+            _close(deferral)
+        del self.waiting[count:]
 
     def take(self) -> list[Deferral]:
         """All of them, and forget them."""
         taken, self.waiting = self.waiting, []
+        self.taken = len(taken)
         return taken
 
     def forget(self) -> None:

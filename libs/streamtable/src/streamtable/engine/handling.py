@@ -1,9 +1,7 @@
 """Records to handlers: decode, leave out what is unfit, call user code, and find the record that made it fail."""
 
-import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,16 +10,15 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.context import Batch, Context, Reach, RowChange, Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
-from streamtable.engine.deferral import Deferral, Deferrals
+from streamtable.engine.calls import HandlerCalls
+from streamtable.engine.careful import CarefulMode
+from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
-    Fatal,
-    GraphError,
     HandlerFailed,
     PoisonRecord,
-    RetryLater,
     RewindNeeded,
-    StoreCorrupted,
     StreamtableError,
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
@@ -37,10 +34,8 @@ Handler = Callable[[Any, Any], None]
 Around = Callable[[Handler], Handler]
 """Makes a handler of a handler, for tracing and the like; asked in each partition for each handler of the graph."""
 
-Route = Callable[[RecordBatch, bool], None]
-"""Handles records of one topic; true: each for itself, with a look at what it made."""
-
-_NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
+Route = Callable[[RecordBatch], int]
+"""Handles records of one topic, and returns how many: fewer if a commit must come first, or the process is to stop."""
 
 
 class Handling:
@@ -56,12 +51,12 @@ class Handling:
         clock: for the time in dead letters.
         around: goes around each handler.
         next_offsets: where each topic goes on.
+        mode: how carefully it is handled, and what has failed.
 
     Attributes:
         next_offsets: after what was handled.
         outgoing: outputs and dead letters.
         deferrals: what handlers have put off.
-        records: handled since the last commit.
     """
 
     def __init__(
@@ -76,11 +71,12 @@ class Handling:
         clock: Clock,
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
+        mode: CarefulMode,
     ) -> None:
         self.next_offsets = dict(next_offsets)
+        self._committed = dict(next_offsets)
         self.outgoing = Outgoing(group, topics, clock)
         self.deferrals = Deferrals()
-        self.records = 0
         self._group = group
         self._partition = partition
         self._topics = topics
@@ -91,12 +87,28 @@ class Handling:
         reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups)
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
+        self._mode = mode
+        self._undo = RecordUndo(
+            RowJournal(table, self._table_bytes_max) if table is not None else None,
+            self.outgoing,
+            self.deferrals,
+            joins,
+        )
+        self._calls = HandlerCalls(
+            group.name, mode, self._undo, self._context, self.outgoing, self.deferrals, clock
+        )
+        self._choose_rows()
         self._routes = self._make_routes()
-        # Offsets that made their handler raise, by topic: the replay leaves them out.
-        self._condemned: dict[str, dict[int, HandlerFailed]] = {}
-        # Up to here, by topic, records are handled one at a time, to find the one that a batch failed on.
-        self._careful_until: dict[str, int] = {}
-        self._unchecked = False  # a record since the last commit was handled without looking at what it made
+
+    @property
+    def records(self) -> int:
+        """Handled since the last commit."""
+        return self._calls.records
+
+    @property
+    def careful(self) -> bool:
+        """Each record can be undone alone, and the source of each output is known."""
+        return self._calls.careful
 
     def _make_routes(self) -> dict[str, Route]:
         routes: dict[str, Route] = {name: partial(self._follow, name) for name in self._joins}
@@ -121,89 +133,146 @@ class Handling:
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
-    def handle(self, records: RecordBatch) -> None:
+    def handle(self, records: RecordBatch, room: int = DEFERRED_MAX) -> int:
         """Handle records of one topic. Those below the next offset have been handled before: dropped.
 
+        Args:
+            records: Consecutive records of one topic.
+            room: How many calls may be deferred before a commit.
+
+        Returns:
+            How many of them are done. The others are to be handed over again after a commit.
+
         Raises:
-            HandlerFailed: a handler raised and its edge says stop.
-            RewindNeeded: a handler raised and its edge says go on without the record: rewind, and read again.
-            RetryLater: something outside (a schema registry) does not answer: rewind, wait, and read again.
+            HandlerFailed: A handler raised and its edge says stop. What was handled before it can be committed.
+            RewindNeeded: A handler raised: rewind, and read again; it is then handled carefully.
+            RetryLater: Something outside (a schema registry) does not answer: rewind, wait, and read again.
         """
         topic, expected = records.topic, self.next_offsets[records.topic]
-        if records.first_offset < expected:
-            records = records.part(bisect_left(records.offsets, expected), len(records))
-            if not records:
-                return
-        self.records += len(records)
-        route = self._routes[topic]
-        if records.first_offset < self._careful_until.get(topic, 0):
-            self._one_by_one(route, records, True)
-        else:
-            route(records, False)
-        self.next_offsets[topic] = NextOffset(records.last_offset + 1)
+        dropped = bisect_left(records.offsets, expected) if records.first_offset < expected else 0
+        if dropped:
+            records = records.part(dropped, len(records))
+        until = self._mode.before_commit(records) if records else 0
+        if not until:
+            return dropped
+        if until < len(records):
+            records = records.part(0, until)
+        self.deferrals.room = min(room, self._mode.deferrals_max)
+        taken = self._routes[topic](records)
+        self._calls.records += taken
+        self._mode.handled(taken)
+        if taken:
+            self.next_offsets[topic] = NextOffset(records.offsets[taken - 1] + 1)
+        if self._calls.stopped is not None:
+            self.next_offsets[topic] = NextOffset(records.offsets[taken])
+            raise self._calls.stopped
+        return dropped + taken
 
-    def _one_by_one(self, route: Route, records: RecordBatch, _: bool) -> None:  # noqa: FBT001 - a Route
+    @property
+    def must_commit(self) -> bool:
+        """A commit must come before the next record."""
+        return self.deferrals.full or self._mode.commit_reached_by(self.next_offsets)
+
+    def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
-            route(records.part(index, index + 1), True)
+            if not route(records.part(index, index + 1)):
+                return index
+            if self.deferrals.full:
+                return index + 1
+        return len(records)
 
-    def _run(
+    def _run(self, edge: Input[Any, Any, Any], handler: Handler | None, records: RecordBatch) -> int:
+        keys = edge.stream.key.decode_many(records.keys)
+        events = edge.stream.value.decode_many(records.values)
+        bad = self._unfit(records, keys, events)
+        if not bad:
+            return self._call(edge, handler, records, keys.values, events.values)
+        end = self._stop_at(edge.on_error, bad)
+        taken = len(records) if end is None else end
+        good = [index for index in range(taken) if index not in bad]
+        if good:
+            chosen = set(good)
+            done = self._call(
+                edge,
+                handler,
+                records.only([index in chosen for index in range(len(records))]),
+                [keys.values[index] for index in good],
+                [events.values[index] for index in good],
+            )
+            taken = taken if done == len(good) else good[done]
+        for index in sorted(bad):
+            if index < taken or (index == taken == end):
+                self._calls.leave_out(edge.on_error, records, index, bad[index])
+        return taken
+
+    def _call(
         self,
         edge: Input[Any, Any, Any],
         handler: Handler | None,
         records: RecordBatch,
-        careful: bool,  # noqa: FBT001 - a Route
+        keys: Sequence[Any],
+        events: Sequence[Any],
+    ) -> int:
+        calls = self._calls
+        if handler is not None:
+            if calls.careful:
+                return calls.each(edge.on_error, records, keys, events, handler)
+            each = partial(self._context.each, records, keys, events, handler)
+            return int(calls.fast(edge.on_error, records, each, singly=True))
+        if calls.careful:
+            return calls.chunks(edge.on_error, records, partial(self._call_decoded, edge))
+        whole = partial(self._call_batch, edge, records, keys, events)
+        calls.fast(edge.on_error, records, whole, singly=False)
+        return len(records)
+
+    def _call_decoded(self, edge: Input[Any, Any, Any], records: RecordBatch) -> None:
+        """The same of records that a failed call may have changed: they are decoded again."""
+        keys = edge.stream.key.decode_many(records.keys).values
+        self._call_batch(edge, records, keys, edge.stream.value.decode_many(records.values).values)
+
+    def _call_batch(
+        self, edge: Input[Any, Any, Any], records: RecordBatch, keys: Sequence[Any], events: Sequence[Any]
     ) -> None:
-        keys = edge.stream.key.decode_many(records.keys)
-        events = edge.stream.value.decode_many(records.values)
-        bad = self._unfit(records, keys, events)
-        if bad:
-            self._leave_out(edge.on_error, records, bad)
-            keep = [index not in bad for index in range(len(records))]
-            if not any(keep):
-                return
-            records = records.only(keep)
-            keys = Decoded([k for k, good in zip(keys.values, keep, strict=True) if good], {})
-            events = Decoded([e for e, good in zip(events.values, keep, strict=True) if good], {})
+        if edge.batch is not None:
+            self._batch.whole(records, keys, events, edge.batch)
+        elif edge.aggregate is not None and self._table is not None:
+            rows = self._undo.rows if self._calls.careful and self._undo.rows is not None else self._table
+            edge.aggregate.fold(rows, records.keys, events)  # type: ignore[arg-type] # no key is None here
 
-        def call() -> None:
-            if handler is not None:
-                self._context.each(records, keys.values, events.values, handler)
-            elif edge.batch is not None:
-                self._batch.whole(records, keys.values, events.values, edge.batch)
-            elif edge.aggregate is not None and self._table is not None:
-                edge.aggregate.fold(self._table, records.keys, events.values)  # type: ignore[arg-type] # no key is None here
+    def _stop_at(self, on_error: OnError, bad: Mapping[int, StreamtableError]) -> int | None:
+        """The first condemned record at which the process is to stop."""
+        if on_error is not OnError.STOP:
+            return None
+        return min((i for i, error in bad.items() if isinstance(error, HandlerFailed)), default=None)
 
-        self._guarded(edge.on_error, records, call, careful=careful, singly=handler is not None)
-
-    def _follow(self, table: str, records: RecordBatch, _: bool) -> None:  # noqa: FBT001 - a Route
+    def _follow(self, table: str, records: RecordBatch) -> int:
         self._joins[table].apply(records)
+        return len(records)
 
-    def _change(
-        self,
-        edge: Changes[Any, Any, Any],
-        handler: Handler,
-        records: RecordBatch,
-        careful: bool,  # noqa: FBT001 - a Route
-    ) -> None:
+    def _change(self, edge: Changes[Any, Any, Any], handler: Handler, records: RecordBatch) -> int:
         table = self._joins[edge.table.name]
         keys = edge.table.key.decode_many(records.keys)
         rows = edge.table.value.decode_many(records.values)
         bad = self._unfit(records, keys, rows, deletions=True)
-        self._leave_out(edge.on_error, records, bad)
-
-        def call() -> None:
-            for index, (raw, data) in enumerate(zip(records.keys, records.values, strict=True)):
-                error, row = bad.get(index), rows.values[index]
-                if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
-                    continue
-                old = self._old_row(edge, raw) if error is None else None
-                # Also of a record that its handler refuses: it is the table's row none the less.
-                table.put(raw, data, row, records.timestamp(index))
-                if error is None:
-                    self._context.stand(records, index, keys.values[index])
-                    handler(self._context, RowChange(old, row))
-
-        self._guarded(edge.on_error, records, call, careful=careful, singly=True)
+        for index, (raw, data) in enumerate(zip(records.keys, records.values, strict=True)):
+            error, row = bad.get(index), rows.values[index]
+            if error is not None and not self._calls.leave_out(edge.on_error, records, index, error):
+                return index
+            if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
+                continue
+            old = self._old_row(edge, raw) if error is None else None
+            before = table.uncommitted(raw)
+            # Also of a record that its handler refuses: it is the table's row none the less.
+            table.put(raw, data, row, records.timestamp(index))
+            if error is None:
+                self._context.stand(records, index, keys.values[index])
+                call = partial(handler, self._context, RowChange(old, row))
+                if not self._calls.attempt(edge.on_error, records, index, call):
+                    table.take_back(raw, before)  # it will come again
+                    return index
+                if self.deferrals.full:
+                    return index + 1
+        return len(records)
 
     def _old_row(self, edge: Changes[Any, Any, Any], key: bytes) -> Any:
         try:
@@ -212,7 +281,7 @@ class Handling:
             log.warning("old row of a joined table is left out", group=self._group.name, error=str(error))
             return None
 
-    def _retry(self, again: Mapping[str, Route], record: RecordBatch, careful: bool) -> None:  # noqa: FBT001 - a Route
+    def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
         """A dead letter sent again: handled as if it came from its origin."""
         origin = Origin.read(record.headers(0))
         route = again.get(origin.topic) if origin else None
@@ -224,35 +293,20 @@ class Handling:
             else:
                 reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
             self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
-        else:
-            route(record, careful)
+            return 1
+        return route(record)
 
-    def _change_again(
-        self,
-        edge: Changes[Any, Any, Any],
-        handler: Handler,
-        record: RecordBatch,
-        careful: bool,  # noqa: FBT001 - a Route
-    ) -> None:
+    def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
         """A change that was refused, sent again: the row has been taken over then, so its old value is not known."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
         if bad := self._unfit(record, keys, rows, deletions=True):
-            self._leave_out(edge.on_error, record, bad)
-            return
+            return int(self._calls.leave_out(edge.on_error, record, 0, bad[0]))
+        self._context.stand(record, 0, keys.values[0])
+        call = partial(handler, self._context, RowChange(None, rows.values[0]))
+        return int(self._calls.attempt(edge.on_error, record, 0, call))
 
-        def call() -> None:
-            self._context.stand(record, 0, keys.values[0])
-            handler(self._context, RowChange(None, rows.values[0]))
-
-        self._guarded(edge.on_error, record, call, careful=careful, singly=True)
-
-    def _visit(
-        self,
-        visits: Mapping[str, tuple[Visit[Any, Any], Handler]],
-        record: RecordBatch,
-        careful: bool,  # noqa: FBT001 - a Route
-    ) -> None:
+    def _visit(self, visits: Mapping[str, tuple[Visit[Any, Any], Handler]], record: RecordBatch) -> int:
         progress = VisitProgress.decode(record.values[0])
         visit, handler = visits.get((record.keys[0] or b"").decode(errors="replace"), (None, None))
         if progress is None or visit is None or handler is None:
@@ -260,51 +314,71 @@ class Handling:
             self._refuse(
                 record, f"it asks for no visit that group {self._group.name!r} knows ({known}), or is none"
             )
-            return
+            return 1
         if progress.done:
-            return
-        if condemned := self._condemned.get(record.topic, {}).get(record.first_offset):
-            self._leave_out(visit.on_error, record, {0: condemned})
-            return
-        table, decode = self._table, self._group.key.decode
+            return 1
+        if failed := self._mode.failure_of(record.topic, record.first_offset):
+            return int(self._calls.leave_out(visit.on_error, record, 0, failed))
+        table = self._table
         assert table is not None, "the graph has refused visits without a table"
         after = bytes.fromhex(progress.cursor) if progress.visited else None
-        keys, cursor, done = table.keys_after(
-            after, ROWS_AT_ONCE
-        )  # here: `checked` hides rows changed before
+        keys, cursor, done = table.keys_after(after, ROWS_AT_ONCE)
+        call = partial(self._visit_rows, visit, handler, record, progress, keys, cursor, done=done)
+        if self._calls.careful and visit.on_error is OnError.SKIP:
+            call()
+            return 1
+        return int(self._calls.attempt(visit.on_error, record, 0, call, keys))
 
-        def call() -> None:
-            self._context.stand(record, 0, visit.name)
-            for key in keys:
-                self._context.stand_at_row(key, decode(key))
-                handler(self._context, progress.argument)
-            next_ = progress.went_on(cursor, len(keys), done=done)
-            self.outgoing.add(
-                OutputRecord(
-                    self._group.visits_topic, record.keys[0], next_.encode(), partition=self._partition
-                )
-            )
-
-        self._guarded(visit.on_error, record, call, careful=careful, singly=True)
+    def _visit_rows(
+        self,
+        visit: Visit[Any, Any],
+        handler: Handler,
+        record: RecordBatch,
+        progress: VisitProgress,
+        keys: Sequence[bytes],
+        cursor: bytes,
+        *,
+        done: bool,
+    ) -> None:
+        """Visit these rows, and write how far the visit has come."""
+        left_out = self._mode.rows_left_out(record.topic, record.first_offset)
+        row_by_row = self._calls.careful and visit.on_error is OnError.SKIP
+        visited = len(keys)
+        self._context.stand(record, 0, visit.name)
+        for count, raw in enumerate(keys, 1):
+            if raw not in left_out:
+                key = self._group.key.decode(raw)
+                self._context.stand_at_row(raw, key)
+                call = partial(handler, self._context, progress.argument)
+                if row_by_row:
+                    self._calls.row(visit.on_error, record, raw, call)
+                else:
+                    call()
+            if self.deferrals.full and count < len(keys):
+                visited, cursor, done = count, raw, False  # the others come with the next record
+                break
+        next_ = progress.went_on(cursor, visited, done=done)
+        self.outgoing.add(
+            OutputRecord(self._group.visits_topic, record.keys[0], next_.encode(), partition=self._partition)
+        )
 
     def finish(self, deferral: Deferral, result: Any) -> None:
         """Hand over what a deferred awaitable has come to. Raises as `handle`."""
-
-        def call() -> None:
-            self._context.stand(deferral.records, deferral.index, deferral.key)
-            self._context.stand_at_row(deferral.raw_key, deferral.key)
-            if isinstance(result, asyncio.CancelledError):
-                raise HandlerFailed("what it has deferred was cancelled") from result
-            if isinstance(result, BaseException):
-                raise result
-            deferral.then(self._context, result)
-
-        self.deferrals.finishing = True
         try:
-            # Checked, though the record itself was not: a row that is too large must be found to be this one's.
-            self._guarded(deferral.on_error, deferral.records, call, careful=True, singly=True)
-        finally:
-            self.deferrals.finishing = False
+            self._calls.finish(deferral, result)
+        except RewindNeeded:
+            self._commit_where_it_stands()
+            raise
+
+    def refused(self, outputs: Iterable[int], error: StreamtableError) -> bool:
+        """As `HandlerCalls.refused`."""
+        self._commit_where_it_stands()
+        return self._calls.refused(outputs, error)
+
+    def _commit_where_it_stands(self) -> None:
+        for topic, offset in self.next_offsets.items():
+            if offset > self._committed[topic]:
+                self._mode.commit_at(topic, offset)
 
     # ---- what is wrong with records --------------------------------------------------------------------------------
 
@@ -326,74 +400,11 @@ class Handling:
         if keys.poison or events.poison:
             bad.update(events.poison)
             bad.update(keys.poison)
-        if condemned := self._condemned.get(records.topic):
-            bad.update(
-                (i, condemned[offset]) for i, offset in enumerate(records.offsets) if offset in condemned
-            )
+        bad.update(self._mode.condemned(records))
         return bad
-
-    def _leave_out(
-        self, on_error: OnError, records: RecordBatch, bad: Mapping[int, StreamtableError]
-    ) -> None:
-        for index, error in sorted(bad.items()):
-            if isinstance(error, HandlerFailed) and on_error is OnError.SKIP:
-                log.warning("record is skipped", group=self._group.name, error=str(error))
-            else:
-                self.outgoing.set_aside(records, index, error)
 
     def _refuse(self, record: RecordBatch, reason: str) -> None:
         self.outgoing.set_aside(record, 0, PoisonRecord(reason))
-
-    # ---- user code -------------------------------------------------------------------------------------------------
-
-    def _guarded(
-        self,
-        on_error: OnError,
-        records: RecordBatch,
-        call: Callable[[], None],
-        *,
-        careful: bool,
-        singly: bool,
-    ) -> None:
-        """Run what calls handlers. `singly`: the context tells which record failed. `careful`: what they make is
-        looked at before the next.
-        """
-        if careful and self._unchecked:
-            self.changes()  # a row that a record before has made too large would be laid at this one's door
-        self._unchecked = not careful
-        self.deferrals.on_error = on_error
-        checked = self._table.checked(self._table_bytes_max) if careful and self._table else nullcontext()
-        try:
-            with checked:
-                call()
-        except _NOT_THE_RECORDS_FAULT:
-            raise
-        except Exception as error:  # noqa: BLE001 - user code may raise anything; it is reported with its place
-            index = self._context.index if singly else None if len(records) > 1 else 0
-            self._failed(on_error, records, index, error)
-
-    def _failed(self, on_error: OnError, records: RecordBatch, index: int | None, error: Exception) -> None:
-        offset = None if index is None else records.offsets[index]
-        failed = HandlerFailed(
-            f"the handler of group {self._group.name!r} raised {type(error).__name__}: {error}",
-            topic=records.topic,
-            partition=records.partition,
-            offset=offset,
-        )
-        failed.__cause__ = error
-        if on_error is OnError.STOP:
-            raise failed from error
-        log.warning(
-            "handler failed, its batch is undone and read again",
-            error=str(failed), then=on_error.value, exc_info=error,
-        )  # fmt: skip
-        if offset is None:
-            self._careful_until[records.topic] = records.last_offset + 1
-        else:
-            self._condemned.setdefault(records.topic, {})[offset] = failed
-        raise RewindNeeded(
-            "a handler failed", topic=records.topic, partition=records.partition, offset=offset
-        )
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
@@ -407,30 +418,37 @@ class Handling:
         if self._table is None:
             return []
         try:
-            return self._table.changes(self._table_bytes_max)
+            return self._table.changes(self._table_bytes_max, self._undo.encoded)
         except StreamtableError as error:
-            self._careful_until.update(self.next_offsets)
+            self._mode.begin(self.records)
             raise RewindNeeded(error.message, topic=error.topic, partition=self._partition) from error
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is done with, up to here."""
         self._forget()
+        self._committed = dict(offsets)
         for topic, offset in offsets.items():
-            if offset >= self._careful_until.get(topic, offset):
-                self._careful_until.pop(topic, None)
-            if condemned := self._condemned.get(topic):
-                self._condemned[topic] = {o: error for o, error in condemned.items() if o >= offset}
+            self._mode.committed(topic, offset)
+        self._calls.committed()
+        self._choose_rows()
 
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is undone: it goes on here."""
         self._forget()
         self.next_offsets = dict(offsets)
+        self._calls.rewind()
+        self._choose_rows()
 
     def _forget(self) -> None:
-        self.records = 0
-        self._unchecked = False
         self.outgoing.forget()
         self.deferrals.forget()
+
+    def _choose_rows(self) -> None:
+        """Handlers work on the table, or on the journal in front of it if each record may have to be undone."""
+        rows = self._undo.rows if self._calls.careful else self._table
+        if rows is not None:
+            self._context.work_on(rows)
+            self._batch.work_on(rows)
 
     @property
     def _table_bytes_max(self) -> int:

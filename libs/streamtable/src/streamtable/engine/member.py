@@ -4,10 +4,8 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
-import asyncio
-import weakref
 from collections.abc import Awaitable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from typing import Any
 
 import structlog
@@ -16,8 +14,9 @@ from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment, Lookups
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
-from streamtable.engine.checkpoint import Checkpoint
+from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX, results, together
+from streamtable.engine.eventloop import event_loop_of
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
@@ -27,6 +26,7 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.standby import Standby, copied_tables
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import (
+    HandlerFailed,
     Migrated,
     OutcomeUnknown,
     RetryLater,
@@ -99,8 +99,7 @@ class Member:
         self.undone = 0  # how often all tasks have gone back
         self._failures = 0  # commits that failed in a row
         # One event loop for a whole life: clients that handlers share keep their connections in it.
-        self._loop = asyncio.Runner(loop_factory=asyncio.new_event_loop)
-        weakref.finalize(self, _close_loop, self._loop)
+        self._loop = event_loop_of(self)
         self._committed_at = self._saved_at = self._polled_at = clock.monotonic()
         self._outbox = self._new_outbox()
         try:
@@ -178,6 +177,8 @@ class Member:
                 works = self._checkpoint.commit(tasks) if ready else None
             except (RewindNeeded, Migrated, RetryLater) as error:
                 self._undo(error)
+            except OutputRefused as error:
+                self._find_refused(tasks, error)
             except OutcomeUnknown as error:
                 self._renew_later(error)
             else:
@@ -210,23 +211,37 @@ class Member:
             if task is None or polled.partition in gone_back:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
                 continue
-            try:
-                records = self._holding.let_wait(task, polled)
-                if records:
-                    task.process(records, since)
-                    self._vitals.handled(records)
-            except (RewindNeeded, RetryLater) as error:
-                gone_back.add(polled.partition)
-                self._seek(task)
-                if isinstance(error, RetryLater):
-                    log.warning("handling waits", reason=str(error))
-                    self._back_off()
-            except StoreCorrupted as error:
-                task.failure = error
-                self._rebuild([task])
-            self._commit_what_is_due()
-            if self._rewound or self._renew_needed:
-                return
+            records = self._holding.let_wait(task, polled)
+            while records:
+                records = self._process(task, records, since, gone_back)
+                self._commit_what_is_due()
+                if self._rewound or self._renew_needed:
+                    return
+
+    def _process(
+        self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]
+    ) -> RecordBatch:
+        """Let a task handle records. Returns those that must come after a commit; none if the task goes back."""
+        others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
+        try:
+            taken = task.process(records, since, max(1, DEFERRED_MAX - others))
+        except (RewindNeeded, RetryLater) as error:
+            gone_back.add(task.partition)
+            self._seek(task)
+            if isinstance(error, RetryLater):
+                log.warning("handling waits", reason=str(error))
+                self._back_off()
+            return records.part(0, 0)
+        except StoreCorrupted as error:
+            task.failure = error
+            self._rebuild([task])
+            gone_back.add(task.partition)
+            return records.part(0, 0)
+        except HandlerFailed:
+            self.commit()  # what is good before it: the group stands at this record
+            raise
+        self._vitals.handled(records if taken == len(records) else records.part(0, taken))
+        return records.part(taken, len(records))
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
         """Await all that handlers have deferred, together, and hand over the results in the order of the records.
@@ -239,12 +254,10 @@ class Member:
             return True
         found = self._loop.run(results([deferral for _, deferral in waiting], self.settings.defer_timeout))
         done = [(task, deferral, result) for (task, deferral), result in zip(waiting, found, strict=True)]
-        # What has failed comes first: all of that is found at once, not one by one after as many replays.
+        # All that fails is found at once, not one by one after as many replays: what was awaited first.
         done.sort(key=lambda each: not isinstance(each[2], BaseException))
         gone_back = False
         for task, deferral, result in done:
-            if gone_back and not isinstance(result, BaseException):
-                break
             try:
                 task.finish(deferral, result)
             except RewindNeeded:
@@ -319,6 +332,7 @@ class Member:
             now - self._committed_at >= self.settings.commit_interval
             or sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
+            or any(task.must_commit for task in tasks)
         ):
             return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
         return []
@@ -398,6 +412,13 @@ class Member:
         self._go_back()
         self._back_off()
 
+    def _find_refused(self, tasks: Sequence[BaseTask], error: OutputRefused) -> None:
+        """Let the tasks find out which records have made the outputs that Kafka refuses. Raises it, if none can."""
+        found = [task.refused(error.outputs.get(task.partition, ()), error.reason) for task in tasks]
+        if not any(found):
+            raise error.reason
+        self._undo(error)
+
     def _go_back(self) -> None:
         for task in self.assignment.tasks.values():
             task.rewind()
@@ -463,17 +484,6 @@ class Member:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
         return self._log.outbox(transactional_id, self._batch_bytes)
-
-
-def _close_loop(runner: asyncio.Runner) -> None:
-    """Of a member that nobody has closed, when Python finds it to be garbage: that may be while another's loop runs."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        runner.close()
-    else:
-        with suppress(RuntimeError):  # it was closed
-            runner.get_loop().close()  # nothing of it can run here any more
 
 
 def _mildness(error: BaseException) -> int:

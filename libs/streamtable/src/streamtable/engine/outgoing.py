@@ -1,14 +1,17 @@
 """What a task has to write beside its rows: outputs and dead letters since the last commit, encoded."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord, dead_letter
+from streamtable.deadletter import Origin, OutputRecord, dead_letter
+from streamtable.engine.acceptance import Acceptance
+from streamtable.engine.limitedlog import LimitedLog
 from streamtable.errors import GraphError, StreamtableError
-from streamtable.graph import Group
+from streamtable.graph import Group, OnError
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
 from streamtable.table import refuse_if_larger
@@ -18,6 +21,15 @@ from streamtable.types import Headers, RecordBatch
 log = structlog.get_logger()
 
 
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The input record that has made an output."""
+
+    records: RecordBatch
+    index: int
+    on_error: OnError
+
+
 class Outgoing:
     """The records that go out with the next commit.
 
@@ -25,27 +37,32 @@ class Outgoing:
         group: whose handlers make them.
         topics: all topics of the group as the broker describes them.
         clock: for the time in dead letters.
+
+    Attributes:
+        sources: What has made each of the first records, as far as it is known (None: the engine itself).
     """
 
     def __init__(self, group: Group[Any, Any], topics: Mapping[str, TopicInfo], clock: Clock) -> None:
         self.records: list[OutputRecord] = []
         self.bytes = 0
         self.dead_letters = 0  # among the records
+        self.sources: list[Source | None] = []
         self._group = group
         self._topics = topics
         self._clock = clock
+        self._said = LimitedLog(log, clock)
         declared = [edge.stream.name for edge in group.outputs]
         if group.loop is not None:
             declared.append(group.loop.stream.name)
-        self._bytes_max = {name: topics[name].max_message_bytes - RECORD_OVERHEAD_BYTES for name in declared}
+        self._accepted = {name: Acceptance(topics[name], clock) for name in declared}
 
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
         """As `context.Emit`."""
         name = stream.name
-        bytes_max = self._bytes_max.get(name)
-        if bytes_max is None:
+        accepted = self._accepted.get(name)
+        if accepted is None:
             raise GraphError(
                 f"group {self._group.name!r} emits to {name!r}, which is not declared: add Output(...) to its graph"
             )
@@ -54,12 +71,34 @@ class Outgoing:
         if stream.partitioner != "murmur2" and raw_key is not None:  # the client knows one partitioner only
             partition = partition_for(raw_key, self._topics[name].partitions, stream.partitioner)
         data = None if value is None else stream.value.encode(value)
+        if headers or timestamp_ms or raw_key is None:  # asked here, as a call costs each record
+            accepted.check(raw_key, headers, timestamp_ms)
         record = OutputRecord(name, raw_key, data, headers, timestamp_ms, partition)
         size = record.size if headers else len(raw_key or b"") + len(data or b"")
-        if size > bytes_max:  # asked here, as making the text would cost each record
-            refuse_if_larger(size, bytes_max, f"the record for {name!r}")
+        if size > accepted.bytes_max:  # asked here, as making the text would cost each record
+            refuse_if_larger(size, accepted.bytes_max, f"the record for {name!r}")
         self.records.append(record)
         self.bytes += size
+
+    # ---- undo ------------------------------------------------------------------------------------------------------
+
+    def mark(self) -> tuple[int, int, int]:
+        """Where it stands, for `back_to`."""
+        self.made_by(None)
+        return len(self.records), self.bytes, self.dead_letters
+
+    def made_by(self, source: Source | None) -> None:
+        """Say what has made the records that came since the last call."""
+        if new := len(self.records) - len(self.sources):
+            self.sources.extend([source] * new)
+
+    def back_to(self, mark: tuple[int, int, int]) -> None:
+        """Drop what came since the mark."""
+        count, self.bytes, self.dead_letters = mark
+        del self.records[count:]
+        del self.sources[count:]
+
+    # ---- the engine's own --------------------------------------------------------------------------------------------
 
     def add(self, record: OutputRecord) -> None:
         """Of the engine's own; nothing is checked."""
@@ -83,11 +122,12 @@ class Outgoing:
             now=self._clock.now(),
             bytes_max=topic.max_message_bytes,
         )
-        log.warning("record goes to the dead letters", group=self._group.name, error=str(error))
+        self._said.warning("record goes to the dead letters", group=self._group.name, error=str(error))
         self.dead_letters += 1
         self.add(letter)
 
     def forget(self) -> None:
         """They are committed, or undone."""
         self.records = []
+        self.sources = []
         self.bytes = self.dead_letters = 0

@@ -1,11 +1,11 @@
 """A task: one partition of a group at work. Records go in; changed rows, outputs and offsets come out for a commit.
 
-A task does no I/O but reading its store. What it did since the last commit can be dropped as a whole (`rewind`), and
-only as a whole: handlers may have changed values in place.
+A task does no I/O but reading its store. What it did since the last commit can be dropped as a whole (`rewind`); after a
+failure its records are handled carefully, so that each can be undone alone (`engine.careful`).
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -13,10 +13,11 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.context import Whole
 from streamtable.engine.basetask import BaseTask, Work
-from streamtable.engine.deferral import Deferral
+from streamtable.engine.careful import CarefulMode
+from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.handling import Around, Handling
 from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.errors import StoreCorrupted
+from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import Group
 from streamtable.joined import JoinedTable
 from streamtable.ports import Store, TopicInfo
@@ -44,6 +45,7 @@ class Task(BaseTask):
         lookups: whole tables, by name.
         around: goes around each handler.
         tracer: told of each batch of records.
+        mode: how carefully its records are handled, and which have failed; it outlives the task.
     """
 
     def __init__(
@@ -62,6 +64,7 @@ class Task(BaseTask):
         lookups: Mapping[str, Whole] | None = None,
         around: Around | None = None,
         tracer: Tracer = UNTRACED,
+        mode: CarefulMode | None = None,
     ) -> None:
         super().__init__(
             group,
@@ -102,6 +105,7 @@ class Task(BaseTask):
             clock=clock,
             around=around,
             next_offsets=next_offsets,
+            mode=mode or CarefulMode(),
         )
         self.cache(cache_bytes)
 
@@ -123,12 +127,18 @@ class Task(BaseTask):
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
-    def process(self, records: RecordBatch, since: float | None = None) -> None:  # noqa: ARG002 - of those who wait
+    def process(
+        self,
+        records: RecordBatch,
+        since: float | None = None,  # noqa: ARG002 - of those who wait
+        room: int = DEFERRED_MAX,
+    ) -> int:
         """Handle records of one input partition; see `Handling.handle`."""
         with self._tracer.process(self.group.name, [records]) as span:
-            self._handling.handle(records)
+            taken = self._handling.handle(records, room)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
             self.traced.append(span.headers)
+        return taken
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
@@ -164,6 +174,15 @@ class Task(BaseTask):
         self._handling.finish(deferral, result)
 
     @property
+    def must_commit(self) -> bool:
+        """A commit must come before the next record."""
+        return self._handling.must_commit
+
+    def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:
+        """As `BaseTask.refused`."""
+        return self._handling.refused(outputs, error)
+
+    @property
     def dirty(self) -> bool:
         """Has something to commit."""
         return self.uncommitted or self.next_offsets != self.committed_offsets
@@ -188,6 +207,7 @@ class Task(BaseTask):
             handling.changes(),
             dict(handling.next_offsets),
             handling.outgoing.dead_letters,
+            traced=handling.careful,
         )
 
     def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:

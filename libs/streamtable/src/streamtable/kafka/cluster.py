@@ -38,6 +38,7 @@ _EVENTS = 1_000
 _METADATA_SECONDS = 1.0
 # A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
 _OFFSETS_SECONDS = 0.5
+_ANY_TIME = (1 << 63) - 1
 
 
 class KafkaCluster:
@@ -78,6 +79,10 @@ class KafkaCluster:
                 compacted="compact" in topic.config["cleanup.policy"],
                 delete_retention_ms=int(topic.config["delete.retention.ms"]),
                 max_message_bytes=int(topic.config["max.message.bytes"]),
+                keeps_timestamps=topic.config.get("message.timestamp.type") != "LogAppendTime",
+                # Brokers before 3.6 do not have these two.
+                timestamp_before_max_ms=int(topic.config.get("message.timestamp.before.max.ms", _ANY_TIME)),
+                timestamp_after_max_ms=int(topic.config.get("message.timestamp.after.max.ms", _ANY_TIME)),
             )
             for name, topic in self.describe(names).items()
         }

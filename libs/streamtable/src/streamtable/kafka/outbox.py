@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -118,9 +119,12 @@ class KafkaOutbox:
         headers: Headers = (),
         timestamp_ms: int = 0,
         tracked: bool = False,
+        refused: Callable[[StreamtableError], None] | None = None,
     ) -> None:
         report: Callable[[KafkaError | None, Message], None] | None
         report = self._report_tracked if tracked else None if self._transactional else self._report
+        if refused is not None and not tracked:
+            report = partial(self._report_refused, refused)
         deadline = 0.0
         while True:
             try:
@@ -291,9 +295,18 @@ class KafkaOutbox:
         return RewindNeeded(f"the transaction cannot be committed ({describe(error)})", topic=topic)
 
     def _report(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None and self._failed is None:
+        # A refused record fails the others of its batch too, and they may be reported first.
+        if error is not None and (self._failed is None or error.code() in REFUSED):
             self._failed = self._failure(error, message.topic())
             self._failed.at(message.topic() or "", message.partition() or 0)
+
+    def _report_refused(
+        self, told: Callable[[StreamtableError], None], error: KafkaError | None, message: Message
+    ) -> None:
+        if error is not None:
+            self._report(error, message)
+            if error.code() in REFUSED and self._failed is not None:
+                told(self._failed)
 
     def _report_tracked(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()

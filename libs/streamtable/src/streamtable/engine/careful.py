@@ -1,0 +1,123 @@
+"""How carefully the records of a partition are handled, and which of them have failed: what outlives a rewind.
+
+Handlers run over whole batches, and nothing is noted of what a single record does: that is fast, and a failure cannot be
+undone alone. So the first failure rewinds to the last commit, and the partition is handled carefully from there: record by
+record, each with a note of what it found (`engine.undo`). A failure then undoes one record. After enough records without
+a failure the partition is handled fast again.
+"""
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from streamtable.errors import HandlerFailed
+from streamtable.types import RecordBatch
+
+CAREFUL_RECORDS = 50_000
+"""So many records after the last failure are handled carefully: rare failures must not rewind again and again."""
+
+BATCH_RECORDS = 32
+"""So many records are given to a batch handler or an aggregate at once; if that fails, one by one."""
+
+_UNBOUNDED = 1 << 62
+
+
+@dataclass
+class CarefulMode:
+    """The state of one partition in this process.
+
+    Attributes:
+        records_left: to be handled carefully.
+        batch_records: to be given to a batch handler at once.
+        deferrals_max: how many calls may be deferred before a commit.
+    """
+
+    records_left: int = 0
+    batch_records: int = BATCH_RECORDS
+    deferrals_max: int = _UNBOUNDED
+    _condemned: dict[str, dict[int, HandlerFailed]] = field(default_factory=dict)
+    _condemned_rows: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
+    _commit_at: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def active(self) -> bool:
+        return self.records_left > 0
+
+    def begin(self, undone: int, *, singly: bool = False) -> None:
+        """A failure was seen: the records since the last commit, and many behind them, are handled carefully.
+
+        Args:
+            undone: how many records were handled since the last commit.
+            singly: batch handlers get one record at a time, so that an output can be traced to its record.
+        """
+        self.records_left = max(self.records_left, undone + CAREFUL_RECORDS)
+        if singly:
+            self.batch_records = 1
+
+    def handled(self, records: int) -> None:
+        """So many records were handled."""
+        self.records_left = max(0, self.records_left - records)
+        if not self.records_left:
+            self.batch_records = BATCH_RECORDS
+
+    # ---- records that failed after their handler had returned --------------------------------------------------------
+
+    def condemn(self, topic: str, offset: int, failed: HandlerFailed) -> None:
+        """The record cannot be undone alone any more: after the rewind it is left out."""
+        self._condemned.setdefault(topic, {})[offset] = failed
+
+    def condemn_row(self, topic: str, offset: int, key: bytes) -> None:
+        """The same of one row of a visit."""
+        self._condemned_rows.setdefault((topic, offset), set()).add(key)
+
+    def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:
+        """The error of a condemned record."""
+        found = self._condemned.get(topic)
+        return found.get(offset) if found else None
+
+    def condemned(self, records: RecordBatch) -> dict[int, HandlerFailed]:
+        """The condemned ones of these records, by index."""
+        found = self._condemned.get(records.topic)
+        if not found:
+            return {}
+        return {index: found[offset] for index, offset in enumerate(records.offsets) if offset in found}
+
+    def rows_left_out(self, topic: str, offset: int) -> set[bytes]:
+        """The condemned rows of a record of a visit."""
+        return self._condemned_rows.get((topic, offset), set())
+
+    # ---- progress between two rewinds --------------------------------------------------------------------------------
+
+    def commit_at(self, topic: str, offset: int) -> None:
+        """Commit as soon as the topic is handled up to here: what is good is not handled a third time."""
+        self._commit_at[topic] = min(offset, self._commit_at.get(topic, offset))
+
+    def before_commit(self, records: RecordBatch) -> int:
+        """How many of the records come before the commit that is to be made."""
+        until = self._commit_at.get(records.topic)
+        if until is None or records.last_offset < until:
+            return len(records)
+        if records.first_offset >= until:  # the records before are gone, or no commit was possible
+            del self._commit_at[records.topic]
+            return len(records)
+        return bisect_left(records.offsets, until)
+
+    def commit_reached(self, topic: str, next_offset: int) -> bool:
+        """The topic has come to where a commit is to be made."""
+        until = self._commit_at.get(topic)
+        return until is not None and next_offset >= until
+
+    def commit_reached_by(self, next_offsets: Mapping[str, int]) -> bool:
+        """The same of any of these topics."""
+        return bool(self._commit_at) and any(map(self.commit_reached, next_offsets, next_offsets.values()))
+
+    def committed(self, topic: str, next_offset: int) -> None:
+        """Everything before the offset is done with."""
+        if self.commit_reached(topic, next_offset):
+            del self._commit_at[topic]
+        if found := self._condemned.get(topic):
+            self._condemned[topic] = {o: error for o, error in found.items() if o >= next_offset}
+        for place in [
+            place for place in self._condemned_rows if place[0] == topic and place[1] < next_offset
+        ]:
+            del self._condemned_rows[place]

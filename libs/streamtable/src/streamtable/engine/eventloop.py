@@ -1,0 +1,23 @@
+"""The event loop of a member: made with it, and closed with it at the latest."""
+
+import asyncio
+import weakref
+from contextlib import suppress
+
+
+def event_loop_of(owner: object) -> asyncio.Runner:
+    """Make an event loop that does not outlive its owner."""
+    runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
+    weakref.finalize(owner, _close_loop, runner)
+    return runner
+
+
+def _close_loop(runner: asyncio.Runner) -> None:
+    """Of a member that nobody has closed, when Python finds it to be garbage: that may be while another's loop runs."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        runner.close()
+    else:
+        with suppress(RuntimeError):  # it was closed
+            runner.get_loop().close()  # nothing of it can run here any more

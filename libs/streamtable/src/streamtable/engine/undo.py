@@ -1,0 +1,153 @@
+"""What one record does, so that it can be undone alone: its rows, its outputs and dead letters, what it has deferred.
+
+A handler may change a row in place, so what it found is kept encoded. Most rows cost nothing: one that is as it was at the
+last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Generic, TypeVar
+
+from streamtable.engine.deferral import Deferrals
+from streamtable.engine.outgoing import Outgoing, Source
+from streamtable.joined import Joined
+from streamtable.table import PartitionTable, refuse_if_larger
+
+V = TypeVar("V")
+
+
+class RowJournal(Generic[V]):
+    """Stands in front of a table and notes each row that a record reads or writes.
+
+    Args:
+        table: whose rows.
+        bytes_max: the most that an encoded row and its key may have.
+
+    Attributes:
+        encoded: the rows changed since the last commit, as the commit is to write them.
+    """
+
+    def __init__(self, table: PartitionTable[V], bytes_max: int) -> None:
+        self.encoded: dict[bytes, bytes | None] = {}
+        self._table = table
+        self._bytes_max = bytes_max
+        self._found: dict[bytes, tuple[bool, bytes | None]] = {}  # whether it had been changed, and to what
+        self._written: set[bytes] = set()
+
+    # ---- as of a table -------------------------------------------------------------------------------------------------
+
+    def get(self, key: bytes) -> V | None:
+        self._note(key)
+        return self._table.get(key)
+
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
+        keys = list(keys)
+        for key in keys:
+            self._note(key)
+        return self._table.get_many(keys)
+
+    def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
+        keys = set(keys)
+        for key in keys:
+            self._note(key)
+        self._written |= keys
+        return self._table.changing(keys)
+
+    def put(self, key: bytes, value: V) -> None:
+        self._note(key)
+        self._written.add(key)
+        self._table.put(key, value)
+
+    def delete(self, key: bytes) -> None:
+        self._note(key)
+        self._written.add(key)
+        self._table.delete(key)
+
+    # ---- around a record -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A record comes; what the one before did stays."""
+        self._found = {}
+        self._written = set()
+
+    def keep(self) -> None:
+        """Encode what the record has written. Raises `Unencodable`: a row does not fit its schema or its topic."""
+        encoded = {key: self._table.encoded(key) for key in self._written}
+        for key, data in encoded.items():
+            refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
+        self.encoded.update(encoded)
+
+    def undo(self) -> None:
+        """Put the rows back as the record found them."""
+        for key, (changed, data) in self._found.items():
+            self._table.restore(key, data, changed=changed)
+
+    def forget(self) -> None:
+        """The rows are committed, or dropped."""
+        self.begin()
+        self.encoded = {}
+
+    def _note(self, key: bytes) -> None:
+        if key not in self._found:
+            if not self._table.is_changed(key):
+                self._found[key] = False, None
+            elif key in self.encoded:
+                self._found[key] = True, self.encoded[key]
+            else:
+                self._found[key] = True, self._table.encoded(key)
+
+
+class RecordUndo:
+    """Takes back what the handler of one record, or of a few consecutive ones, has done.
+
+    Args:
+        rows: of the group's table; None if it keeps none.
+        outgoing: where outputs go.
+        deferrals: where deferred calls go.
+        joins: handlers may have changed their rows in place.
+    """
+
+    def __init__(
+        self, rows: RowJournal[Any] | None, outgoing: Outgoing, deferrals: Deferrals, joins: Joined
+    ) -> None:
+        self.rows = rows
+        self._outgoing = outgoing
+        self._deferrals = deferrals
+        self._joins = joins
+        self._outputs = (0, 0, 0)
+        self._waiting = 0
+
+    @property
+    def encoded(self) -> Mapping[bytes, bytes | None]:
+        """Changed rows that are encoded already."""
+        return self.rows.encoded if self.rows is not None else {}
+
+    def begin(self) -> None:
+        """Note where everything stands."""
+        self._outputs = self._outgoing.mark()
+        self._waiting = len(self._deferrals.waiting)
+        if self.rows is not None:
+            self.rows.begin()
+
+    def keep(self, source: Source) -> None:
+        """What was done since `begin` stands. Raises `Unencodable`: it does not, and is to be undone."""
+        if self.rows is not None:
+            self.rows.keep()
+        self._outgoing.made_by(source)
+
+    def undo(self, keys: Iterable[bytes]) -> None:
+        """Take back everything since `begin`.
+
+        Args:
+            keys: those whose joined rows the handler could reach.
+        """
+        if self.rows is not None:
+            self.rows.undo()
+        self._outgoing.back_to(self._outputs)
+        self._deferrals.back_to(self._waiting)
+        for joined in self._joins.values():
+            joined.decode_again(keys)
+
+    def forget(self) -> None:
+        """Everything is committed, or dropped."""
+        if self.rows is not None:
+            self.rows.forget()
