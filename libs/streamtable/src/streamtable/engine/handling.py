@@ -2,7 +2,7 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from streamtable.errors import (
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.joined import Joined
+from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import Decoded, TopicInfo
 from streamtable.table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch
@@ -88,7 +89,8 @@ class Handling:
         self._joins = joins
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
-        reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups)
+        self._own_keys = _own_keys_of(group, topics, partition)
+        reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._routes = self._make_routes()
@@ -170,8 +172,9 @@ class Handling:
                 self._context.each(records, keys.values, events.values, handler)
             elif edge.batch is not None:
                 self._batch.whole(records, keys.values, events.values, edge.batch)
-            elif edge.aggregate is not None and self._table is not None:
-                edge.aggregate.fold(self._table, records.keys, events.values)  # type: ignore[arg-type] # no key is None here
+            elif edge.aggregate is not None and self._table is not None and self._own_keys is not None:
+                raw_keys: Sequence[bytes] = records.keys  # type: ignore[assignment] # no key is None here
+                edge.aggregate.fold(OwnRows(self._table, raw_keys, self._own_keys), raw_keys, events.values)
 
         self._guarded(edge.on_error, records, call, careful=careful, singly=handler is not None)
 
@@ -435,3 +438,10 @@ class Handling:
     @property
     def _table_bytes_max(self) -> int:
         return self._topics[self._group.table.name].max_message_bytes - RECORD_OVERHEAD_BYTES
+
+
+def _own_keys_of(group: Group[Any, Any], topics: Mapping[str, TopicInfo], partition: int) -> OwnKeys | None:
+    if group.persist is None:
+        return None
+    table = group.table
+    return OwnKeys(group.name, table.name, partition, topics[table.name].partitions, table.partitioner)
