@@ -271,7 +271,7 @@ class Handling:
             return
         table, decode = self._table, self._group.key.decode
         assert table is not None, "the graph has refused visits without a table"
-        after = bytes.fromhex(progress.cursor) if progress.visited else None
+        after = progress.cursor if progress.visited else None
         keys, cursor, done = table.keys_after(
             after, ROWS_AT_ONCE
         )  # here: `checked` hides rows changed before
