@@ -8,7 +8,7 @@ import yaml
 
 from click_count.topics import by_count
 from messaging.groups import GROUPS
-from streamtable import Group
+from streamtable import Avro, Group, Stream, Table
 from tweet_reach.stages import authors_stage, urls_stage
 from user_status.topics import statuses
 
@@ -37,3 +37,13 @@ def test_a_group_is_declared_with_the_topics_that_it_uses(group: Group[Any, Any]
     assert declared.get("lookups", []) == [edge.table.name for edge in group.lookups]
     assert declared.get("outputs", []) == [edge.stream.name for edge in group.outputs]
     assert declared.get("table", True) == (group.persist is not None)
+
+
+@pytest.mark.parametrize("group", OURS, ids=lambda group: group.name)
+def test_every_value_that_a_group_reads_or_writes_is_avro(group: Group[Any, Any]) -> None:
+    used: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
+    used += [edge.stream for edge in group.outputs]
+    used += [edge.table for edge in group.joins]
+    used += [edge.table for edge in group.lookups]
+    used += [group.table] if group.persist else []
+    assert [each.name for each in used if not isinstance(each.value, Avro)] == []

@@ -5,7 +5,8 @@ import pytest
 
 from streamtable.codec.plain import Json, String
 from streamtable.context import Batch, Context, Reach, Rejected
-from streamtable.errors import GraphError
+from streamtable.errors import GraphError, WrongPartition
+from streamtable.own_keys import OwnKeys
 from streamtable.store.memory import MemoryStores
 from streamtable.table import PartitionTable
 from streamtable.topics import Stream
@@ -14,6 +15,7 @@ from streamtable.types import Headers, RecordBatch
 Make = Callable[..., RecordBatch]
 BYTES_MAX = 1_000_000
 OUT = Stream("out", String(), String())
+OWN_KEYS = OwnKeys("g", "g-table", 0, 1_000, "murmur2")
 
 
 class Emitted(list[Any]):
@@ -141,6 +143,22 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: PartitionTable[Any
         {"a": None, "b": 5},
     ]
     assert dict(table.changes(BYTES_MAX)) == {b"a": Json().encode(1), b"b": None}
+
+
+def test_a_key_that_its_producer_encodes_in_another_way_belongs_to_the_partition_of_its_record(
+    table: PartitionTable[Any], batch: Make
+) -> None:
+    rows = Batch[Any, str, int](table, Json(), Reach(Emitted(), lambda *_: None, own_keys=OWN_KEYS))
+    rows.whole(batch("in", [(b" 1.50 ", b"x")]), [1.5], ["x"], lambda made: made.put_many({1.5: 1}))
+    assert dict(table.changes(BYTES_MAX)) == {b"1.5": b"1"}
+
+
+def test_a_key_that_equals_one_of_the_batch_only_in_python_is_checked(
+    table: PartitionTable[Any], batch: Make
+) -> None:
+    rows = Batch[Any, str, int](table, Json(), Reach(Emitted(), lambda *_: None, own_keys=OWN_KEYS))
+    with pytest.raises(WrongPartition, match="key b'true'"):
+        rows.whole(batch("in", [(b"1", b"x")]), [1], ["x"], lambda made: made.put_many({True: 1}))
 
 
 def test_a_batch_has_the_headers_of_each_record(table: PartitionTable[Any], record: Any) -> None:

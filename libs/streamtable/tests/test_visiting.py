@@ -1,8 +1,12 @@
+import io
+
+import fastavro
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.visiting import VisitProgress
+from streamtable.codec import Avro
+from streamtable.visiting import VISIT_PROGRESS_SCHEMA, VisitProgress
 
 
 @given(
@@ -15,7 +19,7 @@ from streamtable.visiting import VisitProgress
 def test_progress_is_what_was_written(
     run: str, argument: str, cursor: bytes, visited: int, *, done: bool
 ) -> None:
-    progress = VisitProgress(run, argument, cursor.hex(), visited, done)
+    progress = VisitProgress(run, argument, cursor, visited, done)
     assert VisitProgress.decode(progress.encode()) == progress
 
 
@@ -28,21 +32,31 @@ def test_any_bytes_are_progress_or_none_and_never_an_error(value: bytes | None) 
 @pytest.mark.parametrize(
     "value",
     [
-        b"[]",
-        b"1",
-        b"{}",
-        b'{"run":"r"}',
-        b'{"run":1,"argument":"","cursor":"","visited":0,"done":false}',
-        b'{"run":"r","argument":"","cursor":"xy","visited":0,"done":false}',
-        b'{"run":"r","argument":"","cursor":"","visited":0.5,"done":false}',
-        b'{"run":"r","argument":"","cursor":"","visited":0,"done":0}',
+        b"",
+        b'{"run":"r","argument":"","cursor":"","visited":0,"done":false}',
+        Avro("string").encode("r"),
+        VisitProgress("r").encode() + b"\0",
+        VisitProgress("r").encode()[:-1],
+        VisitProgress("r", visited=-1).encode(),
     ],
 )
 def test_what_is_malformed_is_none(value: bytes) -> None:
     assert VisitProgress.decode(value) is None
 
 
+def test_progress_is_avro_in_single_object_encoding() -> None:
+    value = VisitProgress("run", "arg", b"\x00k", 3, done=True).encode()
+    assert value[:2] == b"\xc3\x01"
+    assert fastavro.schemaless_reader(io.BytesIO(value[10:]), VISIT_PROGRESS_SCHEMA, None) == {
+        "run": "run",
+        "argument": "arg",
+        "cursor": b"\x00k",
+        "visited": 3,
+        "done": True,
+    }
+
+
 def test_going_on_keeps_run_and_argument_and_adds_up() -> None:
     begun = VisitProgress("r", "a").went_on(b"\x01k", 3, done=False)
-    assert begun == VisitProgress("r", "a", "016b", 3)
-    assert begun.went_on(b"z", 2, done=True) == VisitProgress("r", "a", "7a", 5, done=True)
+    assert begun == VisitProgress("r", "a", b"\x01k", 3)
+    assert begun.went_on(b"z", 2, done=True) == VisitProgress("r", "a", b"z", 5, done=True)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streamtable import Avro, Bytes, Confluent, Group, Input, Json, Long, Output, Persist, Stream, String
 from streamtable.deadletter import ORIGIN_TOPIC
 from streamtable.errors import ConfigurationError
+from streamtable.visiting import VisitProgress
 from streamtable_cli.decode import Decoder, KeyType, decoder_of, guess, key_bytes
 from streamtable_cli.errors import Refused
 
@@ -72,6 +73,12 @@ def test_primitives_in_single_object_encoding_need_no_schema() -> None:
     assert str(decoder_of().value("t", Avro("string").encode("x"))) == 'string "x"'
     assert str(decoder_of().value("t", Avro("bytes").encode(b"\1"))) == 'bytes "01"'
     assert str(decoder_of().value("t", Avro("double").encode(float("nan")))) == 'double "nan"'
+
+
+def test_the_progress_of_a_visit_needs_no_schema() -> None:
+    shown = decoder_of().value("g-visits", VisitProgress("run-1", "10", b"alice", 7).encode())
+    assert shown.kind == "streamtable.VisitProgress"
+    assert shown.value["cursor"] == b"alice".hex()
 
 
 def test_schemas_of_a_folder_decode_what_was_written_with_any_version(tmp_path: Path) -> None:

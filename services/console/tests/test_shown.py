@@ -8,6 +8,7 @@ from contracts import records
 from contracts.records import USER_CLICK
 from contracts.schema import RecordSchema
 from streamtable import Avro
+from streamtable.visiting import VisitProgress
 
 
 @pytest.fixture(scope="module")
@@ -27,6 +28,12 @@ def test_every_released_version_of_a_schema_is_known(decoder: Decoder) -> None:
     assert known
     for text in [text for found in known for text in found.history]:
         assert Avro(json.loads(text)).schema.fingerprint in decoder.schemas
+
+
+def test_the_progress_of_a_visit_is_decoded(decoder: Decoder) -> None:
+    shown = decoder.show(VisitProgress("run-1", "10", b"alice", 7).encode())
+    expected = {"run": "run-1", "argument": "10", "cursor": b"alice".hex(), "visited": 7, "done": False}
+    assert (shown["type"], shown["value"]) == ("VisitProgress", expected)
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,11 @@ class Rows(Protocol[V]):
     """What an aggregate sees of its table: rows by encoded key. `table.PartitionTable` is one."""
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
-        """The rows of these keys among others, None where there is none; what is put there for these is written."""
+        """The rows of these keys among others, None where there is none; what is put there for these is written.
+
+        Raises:
+            WrongPartition: A key belongs to another partition than the records.
+        """
         ...
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
+from streamtable.own_keys import OwnKeys
 from streamtable.ports import Codec
 from streamtable.table import PartitionTable
 from streamtable.topics import Stream, Table
@@ -67,13 +68,18 @@ class Defer(Protocol):
 
 @dataclass(frozen=True)
 class Reach:
-    """What handlers can reach beside the row of their record's key."""
+    """What handlers can reach beside the row of their record's key.
+
+    Attributes:
+        own_keys: Refuses rows of other partitions; None: the group keeps no table.
+    """
 
     emit: Emit
     defer: Defer
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, Rows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
+    own_keys: OwnKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +324,7 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
     def __init__(self, table: PartitionTable[V] | None, key_codec: Codec[K], reach: Reach) -> None:
         super().__init__(table, reach)
         self._key_codec = key_codec
+        self._batch_keys: frozenset[bytes] | None = None  # the records' encoded keys, made when first needed
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -334,18 +341,48 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
         return self._records.headers(index)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
-        """Rows by key, None where there is none. Keys must belong to this partition, as those of the batch do."""
+        """Read rows of this partition by their keys, None where there is none.
+
+        Args:
+            keys: Keys of the records of this batch, or others that belong to the same partition.
+
+        Raises:
+            WrongPartition: A key belongs to another partition: send an event to it with `loopback`.
+        """
+        own = keys is self.keys
         keys = list(dict.fromkeys(keys))
-        return dict(zip(keys, self._rows.get_many(map(self._key_codec.encode, keys)), strict=True))
+        encoded = list(map(self._key_codec.encode, keys))
+        if not own:
+            self._refuse_other_partitions(encoded)
+        return dict(zip(keys, self._rows.get_many(encoded), strict=True))
 
     def put_many(self, rows: Mapping[K, V | None]) -> None:
-        """Write rows; None deletes. Keys must belong to this partition."""
-        table, encode = self._rows, self._key_codec.encode
-        for key, row in rows.items():
+        """Write rows of this partition; None deletes a row.
+
+        Args:
+            rows: Rows by key: of the records of this batch, or others that belong to the same partition.
+
+        Raises:
+            WrongPartition: A key belongs to another partition: send an event to it with `loopback`. No row is written.
+        """
+        table = self._rows
+        encoded = list(map(self._key_codec.encode, rows))
+        self._refuse_other_partitions(encoded)
+        for key, row in zip(encoded, rows.values(), strict=True):
             if row is None:
-                table.delete(encode(key))
+                table.delete(key)
             else:
-                table.put(encode(key), row)
+                table.put(key, row)
+
+    def _refuse_other_partitions(self, encoded: Sequence[bytes]) -> None:
+        """Raise `WrongPartition` unless all these keys belong here: those of this batch's records do, as they came."""
+        if self._batch_keys is None:
+            self._batch_keys = frozenset(cast("Sequence[bytes]", self._records.keys))
+        if self._batch_keys.issuperset(encoded) or (own_keys := self._reach.own_keys) is None:
+            return
+        # A key that another program has encoded in its own way is the same key: it came here with its record.
+        again = map(self._key_codec.encode, self.keys)
+        own_keys.refuse_others(encoded, self._batch_keys.union(again))
 
     def join(self, table: Table[K, J]) -> list[J | None]:
         """The row that a joined table has for the key of each record. Raises as `Context.join`."""
@@ -361,4 +398,5 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
     ) -> None:
         """Call the handler once for all the records."""
         self._records, self.keys, self.events = records, keys, events
+        self._batch_keys = None
         handler(self)

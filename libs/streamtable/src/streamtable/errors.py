@@ -3,6 +3,7 @@
     StreamtableError
     ├── ConfigurationError      correct the settings; nothing was started
     │   ├── GraphError          correct the group graph
+    │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
     │   └── TopicMismatch       create or alter the topic, or correct the graph
     ├── PoisonRecord            this record can never be processed: dead-letter it
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
@@ -75,6 +76,28 @@ class ConfigurationError(StreamtableError):
 
 class GraphError(ConfigurationError):
     """A group graph is contradictory; the message names both sides."""
+
+
+class WrongPartition(GraphError):
+    """A handler asks for the row of a key that belongs to another partition of the group's table.
+
+    Args:
+        key: The encoded key.
+        key_partition: The partition of the table that the key belongs to.
+        group: The group.
+        topic: The group's table.
+        partition: The partition of the task that was asked.
+    """
+
+    def __init__(self, key: bytes, key_partition: int, *, group: str, topic: str, partition: int) -> None:
+        self.key, self.key_partition = key, key_partition
+        super().__init__(
+            f"a handler of group {group!r} asks for the row of key {key[:100]!r}, which belongs to partition "
+            f"{key_partition} of the table, in the task of partition {partition}: no view would find it here. Send an "
+            "event to that key with loopback(); the Loop's handler changes the row where it belongs",
+            topic=topic,
+            partition=partition,
+        )
 
 
 class TopicMismatch(ConfigurationError):

@@ -6,10 +6,35 @@ was after any crash, and the records behind one another are its progress.
 """
 
 from dataclasses import asdict, dataclass
+from functools import cache
+from typing import Any, Final
 
-import orjson
+from streamtable.codec import Avro
+from streamtable.errors import PoisonRecord
+from streamtable.ports import Codec
 
 ROWS_AT_ONCE = 1_000
+
+VISIT_PROGRESS_SCHEMA: Final[dict[str, Any]] = {
+    "type": "record",
+    "name": "VisitProgress",
+    "namespace": "streamtable",
+    "doc": "A visit that was asked for, or how far it has come in a partition. The key of the record is its name.",
+    "fields": [
+        {"name": "run", "type": "string", "doc": "Tells apart two runs of the same visit."},
+        {"name": "argument", "type": "string", "doc": "What the handler is given."},
+        {"name": "cursor", "type": "bytes", "doc": "Encoded key of the last row that was visited."},
+        {"name": "visited", "type": "long", "doc": "Rows of this partition, so far."},
+        {"name": "done", "type": "boolean", "doc": "No row of this partition is left."},
+    ],
+}
+"""The schema of the values in `<group>-visits`. The library's own, so that it depends on no contracts."""
+
+
+@cache
+def visit_progress_codec() -> Codec[dict[str, Any]]:
+    """The codec of the values in `<group>-visits`; made when it is first needed, as few groups have visits."""
+    return Avro(VISIT_PROGRESS_SCHEMA)
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,39 +42,34 @@ class VisitProgress:
     """The value of a record in `<group>-visits`; its key is the visit's name.
 
     Attributes:
-        run: tells apart two runs of the same visit.
-        argument: handed to the handler.
-        cursor: the encoded key of the row visited last, in hexadecimal; "" before the first.
-        visited: rows of this partition, so far.
-        done: there are no more.
+        run: Tells apart two runs of the same visit.
+        argument: What the handler is given.
+        cursor: The encoded key of the last row that was visited; empty before the first.
+        visited: The number of rows of this partition, so far.
+        done: No row of this partition is left.
     """
 
     run: str
     argument: str = ""
-    cursor: str = ""
+    cursor: bytes = b""
     visited: int = 0
     done: bool = False
 
     def encode(self) -> bytes:
-        return orjson.dumps(asdict(self))
+        """Return the value of the record. Raises `Unencodable` for a text that is not Unicode."""
+        return visit_progress_codec().encode(asdict(self))
 
     @staticmethod
     def decode(value: bytes | None) -> "VisitProgress | None":
-        """None for anything but what `encode` made."""
-        try:
-            match orjson.loads(value or b""):
-                case {
-                    "run": str(run),
-                    "argument": str(argument),
-                    "cursor": str(cursor),
-                    "visited": int(visited),
-                    "done": bool(done),
-                }:
-                    return VisitProgress(run, argument, bytes.fromhex(cursor).hex(), visited, done)
-        except ValueError:  # orjson's errors are ValueErrors
+        """Return the progress that a record holds; None if it holds none."""
+        if value is None:
             return None
-        return None
+        try:
+            progress = VisitProgress(**visit_progress_codec().decode(value))
+        except PoisonRecord:
+            return None
+        return progress if progress.visited >= 0 else None
 
     def went_on(self, cursor: bytes, visited: int, *, done: bool) -> "VisitProgress":
-        """After `visited` more rows, the last of them at `cursor`."""
-        return VisitProgress(self.run, self.argument, cursor.hex(), self.visited + visited, done)
+        """Return the progress after `visited` more rows, the last of them at `cursor`."""
+        return VisitProgress(self.run, self.argument, cursor, self.visited + visited, done)

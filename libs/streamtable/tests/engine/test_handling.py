@@ -415,8 +415,9 @@ def test_a_chunk_of_which_all_rows_were_deleted_meanwhile_does_not_end_the_visit
         (None, VisitProgress("run").encode()),
         (b"v", None),
         (b"v", b"{}"),
-        (b"v", b"no JSON"),
-        (b"v", VisitProgress("run", cursor="no hex").encode()),
+        (b"v", b'{"run":"run","argument":"","cursor":"","visited":0,"done":false}'),
+        (b"v", VisitProgress("run").encode()[:-1]),
+        (b"v", VisitProgress("run", visited=-1).encode()),
     ],
 )
 def test_a_record_that_asks_for_no_visit_is_a_dead_letter(

@@ -18,6 +18,7 @@ from streamtable.errors import ConfigurationError, PoisonRecord, StreamtableErro
 from streamtable.partitioner import Partitioner
 from streamtable.ports import Codec
 from streamtable.types import Headers
+from streamtable.visiting import VISIT_PROGRESS_SCHEMA
 from streamtable_cli.errors import Refused
 from streamtable_cli.output import note, one_line
 
@@ -120,12 +121,13 @@ class Decoder:
 
 
 def decoder_of(schemas: Path | None = None, *groups: Group[Any, Any] | None) -> Decoder:
-    """Of what the flags name. The primitive schemas are always known.
+    """Of what the flags name. The primitive schemas, and that of the library's own visits, are always known.
 
     Raises:
         ConfigurationError: `schemas` is not a folder.
     """
-    known = {codec.schema.fingerprint: codec for codec in (Avro({"type": name}) for name in PRIMITIVES)}
+    always = [Avro({"type": name}) for name in PRIMITIVES] + [Avro(VISIT_PROGRESS_SCHEMA)]
+    known = {codec.schema.fingerprint: codec for codec in always}
     if schemas is not None:
         known |= _schemas_in(schemas)
     keys: dict[str, Codec[Any]] = {}

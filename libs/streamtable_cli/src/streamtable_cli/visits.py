@@ -151,7 +151,7 @@ def states_document(run: Run) -> Mapping[str, object]:
         "visited": run.visited,
         "done": run.done,
         "partitions": [
-            {"partition": number, "visited": state.visited, "done": state.done, "cursor": state.cursor}
+            {"partition": number, "visited": state.visited, "done": state.done, "cursor": state.cursor.hex()}
             for number, state in sorted(run.states.items())
         ],
     }

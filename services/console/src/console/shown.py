@@ -11,6 +11,7 @@ from contracts.schema import RecordSchema
 from streamtable import Avro
 from streamtable.errors import StreamtableError
 from streamtable.types import Headers
+from streamtable.visiting import VISIT_PROGRESS_SCHEMA
 
 PRIMITIVES: Final = ("boolean", "int", "long", "float", "double", "string", "bytes")
 CHARACTERS_MAX: Final = 4000
@@ -20,8 +21,11 @@ _LONG_BYTES: Final = 8
 
 
 def schemas_of(records: ModuleType) -> Mapping[bytes, Avro[Any]]:
-    """Codecs by the fingerprints of all schemas that a module of generated records knows, and of the primitive ones."""
-    codecs: list[Avro[Any]] = [Avro({"type": name}) for name in PRIMITIVES]
+    """Codecs by the fingerprints of all schemas that a module of generated records knows, and of the primitive ones.
+
+    The schema of `<group>-visits` is the library's own, and among them.
+    """
+    codecs: list[Avro[Any]] = [Avro({"type": name}) for name in PRIMITIVES] + [Avro(VISIT_PROGRESS_SCHEMA)]
     for found in vars(records).values():
         if isinstance(found, RecordSchema):
             codecs += [Avro(json.loads(text)) for text in (found.schema, *found.history)]

@@ -64,7 +64,7 @@ def keep_translation(ctx: Context[str, str], translation: Translation) -> None:
         ctx.set(translation["replacement"])
 
 
-TRANSLATOR: Final = Group("translator", Input(TRANSLATIONS, keep_translation), Persist(String()))
+TRANSLATOR: Final = Group("translator", Input(TRANSLATIONS, keep_translation), Persist(Avro("string")))
 
 
 def let_through(ctx: Context[str, None], message: Message) -> None:

@@ -23,6 +23,7 @@ from streamtable.errors import (
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.joined import Joined
+from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import Decoded, TopicInfo
 from streamtable.table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch
@@ -84,7 +85,8 @@ class Handling:
         self._joins = joins
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
-        reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups)
+        self._own_keys = _own_keys_of(group, topics, partition)
+        reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._mode = mode
@@ -235,9 +237,10 @@ class Handling:
     ) -> None:
         if edge.batch is not None:
             self._batch.whole(records, keys, events, edge.batch)
-        elif edge.aggregate is not None and self._table is not None:
+        elif edge.aggregate is not None and self._table is not None and self._own_keys is not None:
             rows = self._undo.rows if self._calls.careful and self._undo.rows is not None else self._table
-            edge.aggregate.fold(rows, records.keys, events)  # type: ignore[arg-type] # no key is None here
+            raw_keys: Sequence[bytes] = records.keys  # type: ignore[assignment] # no key is None here
+            edge.aggregate.fold(OwnRows(rows, raw_keys, self._own_keys), raw_keys, events)
 
     def _stop_at(self, on_error: OnError, bad: Mapping[int, StreamtableError]) -> int | None:
         """The first condemned record at which the process is to stop."""
@@ -321,7 +324,7 @@ class Handling:
             return int(self._calls.leave_out(visit.on_error, record, 0, failed))
         table = self._table
         assert table is not None, "the graph has refused visits without a table"
-        after = bytes.fromhex(progress.cursor) if progress.visited else None
+        after = progress.cursor if progress.visited else None
         keys, cursor, done = table.keys_after(after, ROWS_AT_ONCE)
         call = partial(self._visit_rows, visit, handler, record, progress, keys, cursor, done=done)
         if self._calls.careful and visit.on_error is OnError.SKIP:
@@ -453,3 +456,10 @@ class Handling:
     @property
     def _table_bytes_max(self) -> int:
         return self._topics[self._group.table.name].max_message_bytes - RECORD_OVERHEAD_BYTES
+
+
+def _own_keys_of(group: Group[Any, Any], topics: Mapping[str, TopicInfo], partition: int) -> OwnKeys | None:
+    if group.persist is None:
+        return None
+    table = group.table
+    return OwnKeys(group.name, table.name, partition, topics[table.name].partitions, table.partitioner)
