@@ -8,10 +8,10 @@ from tests.simulation.disk import Disk, DiskStore, Mounted
 from tests.simulation.faults import Crash
 from tests.simulation.jobs import Job
 
-from streamtable.copies import Copy
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
+from streamtable.localcopy import Copy
 from streamtable.observe import SilentProgress
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable.view import View

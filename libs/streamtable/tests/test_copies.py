@@ -1,16 +1,17 @@
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.copies import Copies, Copy, Gauges
+from streamtable.copies import Copies, Gauges
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.host import Host
+from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
@@ -41,6 +42,7 @@ class Rig:
     clock: Any
     failed: threading.Event
     heard: list[Any]
+    discarded: list[tuple[int, str]] = field(default_factory=list)
     copies: Any = None
     host: Any = None
 
@@ -53,6 +55,7 @@ class Rig:
             lambda *it: self.heard.append(it),
             Gauges(metrics, "view", "t"),
             self.failed.set,
+            lambda *it: self.discarded.append(it),
         )
         self.host = Host(self.log, self.stores, self.clock, metrics, "view")
         self.host.add(self.copies)
@@ -297,13 +300,59 @@ def test_a_reader_thrown_out_asks_again_if_nobody_can_tell_why(
     rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
 
 
-def test_records_that_are_gone_from_the_same_topic_stop_the_view(rig: Rig) -> None:
+def delete_until(rig: Rig, low: int, *left: Any) -> None:
+    """What retention and DeleteRecords leave of the first partition."""
+    rig.log.reader.logs[P0] = list(left)
+    rig.log.known.marks[P0] = Watermarks(low, low + len(left))
+
+
+@pytest.mark.parametrize("low", [2, 4], ids=["behind its position", "beyond it"])
+def test_a_restarted_copy_does_not_keep_rows_whose_records_were_deleted(
+    low: int, rig: Rig, record: Any
+) -> None:
+    on_disk(rig.stores, rig.clock, 2, changelog=2, begins=0)
+    rig.log.known.marks[P1] = Watermarks(0, 2)
+    rig.log.reader.ends[P1] = 2
+    delete_until(rig, low, record(b"x", b"9", low))
     rig.start()
     rig.until(lambda: rig.copies.whole)
+    assert [rig.row(P0, key) for key in (b"old", b"a", b"b", b"x")] == [None, None, None, b"9"]
+    assert rig.row(P1, b"old") == b"0"
+    assert rig.local(P0).begins == low
+    assert [partition for partition, _ in rig.discarded] == [0]
+
+
+def test_a_copy_that_was_loaded_from_a_topic_without_its_beginning_is_not_loaded_again(
+    rig: Rig, record: Any
+) -> None:
+    on_disk(rig.stores, rig.clock, 2, changelog=5, begins=4)
+    rig.log.known.marks = {P0: Watermarks(4, 6), P1: Watermarks(4, 5)}
+    rig.log.reader.logs = {P0: [record(b"x", b"9", 5)], P1: []}
+    rig.log.reader.ends[P1] = 5
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    assert [rig.row(P0, b"old"), rig.row(P0, b"x"), rig.row(P1, b"old")] == [b"0", b"9", b"0"]
+    assert rig.discarded == []
+
+
+def test_a_running_copy_does_not_keep_rows_whose_records_were_deleted(rig: Rig, record: Any) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    delete_until(rig, 2, record(b"x", b"9", 2))
+    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9")
+    rig.until(lambda: rig.discarded)
+    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9")
+    assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, b"3"]
+    assert [partition for partition, _ in rig.discarded] == [0]
+
+
+def test_a_reader_behind_the_start_of_the_same_topic_loads_what_is_left(rig: Rig, record: Any) -> None:
+    rig.start()
+    rig.until(lambda: rig.copies.whole)
+    delete_until(rig, 3, record(b"x", b"9", 3))
     rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
-    assert rig.failed.wait(5)
-    with pytest.raises(InputLost):
-        _ = rig.copies.whole
+    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9" and rig.row(P0, b"a") is None)
+    assert not rig.failed.is_set()
 
 
 def test_a_damaged_copy_is_loaded_again_and_nobody_is_answered_from_it_meanwhile(

@@ -16,6 +16,7 @@ from streamtable.errors import (
     PoisonRecord,
     StoreCorrupted,
     TopicMismatch,
+    UnreadableRow,
 )
 from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
@@ -24,6 +25,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.view import View, _after_prefix
+from streamtable.watch import CopyReloaded
 
 TABLE = Table("t", String(), Long())
 COUNT = 4
@@ -215,18 +217,124 @@ def test_watches_end_and_questions_say_why_when_the_view_stops_for_good(
         view.wait_ready(1)
 
 
-def test_a_row_that_cannot_be_decoded_is_told_to_who_asks_for_it(make: Make, write: Write) -> None:
-    write(alice=1)
-    strict: View[str, Any] = make(Table("t", String(), _Never())).start()
-    strict.wait_ready(5)
-    with pytest.raises(PoisonRecord):
-        strict.get("alice")
-    assert strict.get("nobody") is None
+class _Picky(Long):
+    """Cannot decode 13."""
 
-
-class _Never(Long):
     def decode(self, data: bytes) -> int:
-        raise PoisonRecord("no")
+        if (number := super().decode(data)) == 13:
+            raise PoisonRecord("13 is not a number")
+        return number
+
+
+@pytest.fixture
+def picky(make: Make, write: Write) -> View[str, Any]:
+    write(alice=1, bob=13, carol=3)
+    view: View[str, Any] = make(Table("t", String(), _Picky())).start()
+    view.wait_ready(5)
+    return view
+
+
+def test_asked_for_by_its_key_an_unreadable_row_is_an_error_that_says_where_and_why(
+    picky: View[str, Any],
+) -> None:
+    for ask in (
+        lambda: picky.get("bob"),
+        lambda: picky.answer("bob"),
+        lambda: picky.get_many(["alice", "bob"]),
+        lambda: picky.answers(["bob"]),
+    ):
+        with pytest.raises(UnreadableRow, match=r"the row for key b'bob'.*13 is not a number") as told:
+            ask()
+        assert (told.value.topic, told.value.partition) == ("t", partition_for(b"bob", COUNT))
+    assert (picky.get("alice"), picky.get("nobody")) == (1, None)
+
+
+def test_lists_leave_an_unreadable_row_out_and_count_it(picky: View[str, Any]) -> None:
+    rows = picky.range()
+    assert (rows, rows.unreadable) == ([("alice", 1), ("carol", 3)], 1)
+    walk = picky.iterate()
+    assert (dict(walk), walk.unreadable) == ({"alice": 1, "carol": 3}, 1)
+    with picky.snapshot(partition_for(b"bob", COUNT)) as snapshot:
+        assert ("bob" in dict(snapshot), snapshot.unreadable) == (False, 1)
+    assert (picky.range("c").unreadable, picky.range(limit=1).unreadable) == (0, 0)
+    assert picky.unreadable == 3
+
+
+def test_a_reader_of_a_list_can_be_told_of_unreadable_rows_or_stop_at_them(picky: View[str, Any]) -> None:
+    told: list[UnreadableRow] = []
+    picky.range(on_unreadable=told.append)
+    list(picky.iterate(on_unreadable=told.append))
+    with picky.snapshot(partition_for(b"bob", COUNT), on_unreadable=told.append) as snapshot:
+        list(snapshot)
+    assert [error.key for error in told] == [b"bob"] * 3
+
+    def stop(error: UnreadableRow) -> None:
+        raise error
+
+    with pytest.raises(UnreadableRow):
+        picky.range(on_unreadable=stop)
+
+
+def test_a_watch_leaves_an_unreadable_change_out_and_goes_on(picky: View[str, Any], write: Write) -> None:
+    told: list[UnreadableRow] = []
+    with picky.watch(on_unreadable=told.append) as watch:
+        write(alice=13)
+        until(lambda: picky.position()[partition_for(b"alice", COUNT)].offset == 2)
+        write(alice=2)
+        assert (change := watch.next(5)) is not None
+        assert (change.key, change.value, watch.unreadable) == ("alice", 2, 1)
+    assert [error.key for error in told] == [b"alice"]
+
+
+def test_unreadable_rows_are_counted_in_a_metric(
+    cluster: Any, reader: Any, stores: MemoryStores, clock: Any, write: Write
+) -> None:
+    registry = CollectorRegistry()
+    log: Any = LogDouble(cluster, reader)
+    write(bob=13)
+    table = Table("t", String(), _Picky())
+    with View(table, log, stores, clock, Metrics.register(registry), "view") as view:
+        view.wait_ready(5)
+        view.range()
+        labels = {"group": "view", "topic": "t", "partition": str(partition_for(b"bob", COUNT))}
+        assert registry.get_sample_value("streamtable_view_unreadable_rows_total", labels) == 1
+
+
+def test_a_watch_ends_with_an_error_when_the_copy_is_loaded_again(
+    view: View[str, int], write: Write, clock: Any
+) -> None:
+    watch = view.watch()
+    place = partition_for(b"alice", COUNT)
+    with pytest.raises(NotReady), view.snapshot(place):
+        raise StoreCorrupted("bit flip", topic="t", partition=place)
+    with pytest.raises(CopyReloaded, match="bit flip"):
+        watch.next(5)
+    clock.sleep(1)  # the next look at the log's end
+    until(lambda: view.ready)
+    with view.watch() as again:
+        write(alice=10)
+        assert (change := again.next(5)) is not None
+        assert change.value == 10
+
+
+@pytest.mark.parametrize("ask", [View.get, View.answer])
+def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
+    ask: Callable[..., Any], view: View[str, int], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = partition_for(b"alice", COUNT)
+
+    def replaced(key: bytes) -> bytes | None:
+        """The copy is replaced between the look whether it is whole and the read."""
+        loads = view._copies.loads
+        view._copies.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
+        until(lambda: view._copies.loads > loads)
+        clock.sleep(1)
+        until(lambda: view.ready)
+        return view._copies.all()[place].store.get(key)
+
+    monkeypatch.setattr(view._copies.all()[place].store, "get", replaced)
+    with pytest.raises(NotReady, match="loaded again"):
+        ask(view, "alice")
 
 
 def test_a_view_can_be_closed_twice_and_before_it_was_started(make: Make) -> None:

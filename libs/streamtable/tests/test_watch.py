@@ -1,11 +1,18 @@
 import threading
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
+from streamtable.observe import Metrics
+from streamtable.rows import OnUnreadable, RowReader
 from streamtable.topics import Table
-from streamtable.watch import Change, TooSlow, Watch
+from streamtable.watch import Change, CopyReloaded, TooSlow, Watch
+
+if TYPE_CHECKING:
+    from streamtable.errors import UnreadableRow
 
 TABLE = Table("t", String(), Long())
 ONE = Long().encode(1)
@@ -14,8 +21,10 @@ ONE = Long().encode(1)
 def make(
     key: bytes | None = None, prefix: bytes = b"", capacity: int = 10,
     closed: Callable[[Watch[str, int]], None] = lambda watch: None,
+    on_unreadable: OnUnreadable | None = None,
 ) -> Watch[str, int]:  # fmt: skip
-    return Watch(TABLE, key, prefix, capacity, closed)
+    reader = RowReader(TABLE, lambda key: 0, Metrics.register(CollectorRegistry()), "view")
+    return Watch(TABLE, key, prefix, capacity, closed, reader, on_unreadable)
 
 
 def test_changes_come_decoded_in_order_with_their_place() -> None:
@@ -88,3 +97,36 @@ def test_a_watch_holds_exactly_its_capacity_however_large_a_batch_is() -> None:
         ended.append(watch.ended)
     assert ended == [False, True]
     assert watch._queue.qsize() == 5 + 1  # and what wakes a reader
+
+
+def test_a_change_that_cannot_be_decoded_is_left_out_and_counted() -> None:
+    errors: list[UnreadableRow] = []
+    watch = make(on_unreadable=errors.append)
+    watch.offer(2, {b"a": b"\0", b"b": ONE, b"\xff": ONE}, 7)
+    watch.close()
+    assert [change.key for change in watch] == ["b"]
+    assert watch.unreadable == 2
+    assert [(error.key, error.topic, error.partition, error.position) for error in errors] == [
+        (b"a", "t", 0, 7),
+        (b"\xff", "t", 0, 7),
+    ]
+
+
+def test_the_time_that_a_reader_waits_does_not_begin_again_with_a_change_that_is_left_out() -> None:
+    watch = make()
+    watch.offer(0, {b"a": b"\0"}, 1)
+    assert watch.next(timeout=0) is None
+    assert watch.unreadable == 1
+
+
+def test_a_watch_is_ended_with_an_error_when_the_copy_is_loaded_again() -> None:
+    watch = make()
+    watch.offer(0, {b"a": ONE}, 1)
+    watch.reloaded(3, "the disk is damaged")
+    assert watch.ended
+    for _ in range(3):
+        with pytest.raises(
+            CopyReloaded, match=r"the disk is damaged.*watch again, then read the rows"
+        ) as told:
+            watch.next()
+    assert (told.value.topic, told.value.partition) == ("t", 3)

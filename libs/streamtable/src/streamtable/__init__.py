@@ -8,11 +8,12 @@ from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
+from streamtable.rows import OnUnreadable, RowIterator, Rows
 from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken
 from streamtable.view import Answer, Position, Snapshot
-from streamtable.watch import Change, TooSlow, Watch
+from streamtable.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
 
 __all__ = [
     "Ack",
@@ -24,8 +25,10 @@ __all__ = [
     "Bytes",
     "Change",
     "Changes",
+    "ChangesMissed",
     "Confluent",
     "Context",
+    "CopyReloaded",
     "Count",
     "Emitter",
     "Group",
@@ -41,12 +44,15 @@ __all__ = [
     "Max",
     "Min",
     "OnError",
+    "OnUnreadable",
     "Output",
     "Persist",
     "Plain",
     "Position",
     "Processor",
     "RowChange",
+    "RowIterator",
+    "Rows",
     "Settings",
     "SingleObject",
     "Snapshot",

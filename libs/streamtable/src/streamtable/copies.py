@@ -2,9 +2,7 @@
 
 import math
 import threading
-from collections import deque
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +11,12 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, why_discard
+from streamtable.engine.recovery import Changelog, behind_start, why_discard
 from streamtable.engine.replica import Applying, Listener, Replica, discard_store, open_store
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.ports import Cluster, Stores, TopicInfo
 from streamtable.types import TopicPartition, Watermarks
 from streamtable.waiting import Gates
 
@@ -25,76 +24,10 @@ log = structlog.get_logger()
 
 _WAKE_SECONDS = 0.1
 _LOOK_SECONDS = 1.0
-_LOOKS_KEPT = 120
 _CHECK_SECONDS = 30.0  # how often the topic itself is looked at
 _SAVE_SECONDS = 60.0
 _WAIT_SECONDS_MAX = 5.0
 _AWAY_SECONDS = 2.0  # Kafka that has not answered for so long after the start is away
-
-
-class Copy:
-    """One partition of a copy. Its fields are written by the thread, and may be read by all.
-
-    Attributes:
-        whole: it has reached the end that the log had when it was started, now or in an earlier life.
-        caught_up: it has, in this life.
-        current_at: wall time when it last held everything that the broker had.
-    """
-
-    def __init__(self, partition: int, store: Store, local: LocalPosition | None) -> None:
-        self.partition = partition
-        self.store = store
-        self.whole = local.whole if local else False
-        self.caught_up = False
-        self.current_at = local.current_at if local else 0.0
-        self.end: int | None = None  # of the log, at the last look
-        self.replica: Replica | None = None
-        self.damage: StoreCorrupted | None = None  # found by whoever read in it
-        self._loaded = local.changelog if local else 0
-        self._looks: deque[tuple[float, int]] = deque(maxlen=_LOOKS_KEPT)  # when, and the end then
-
-    @property
-    def position(self) -> int:
-        return self.replica.position if self.replica else self._loaded
-
-    @property
-    def lag(self) -> int:
-        return max(0, self.end - self.position) if self.end is not None else 0
-
-    @contextmanager
-    def pinned(self) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
-        """A position, and all rows exactly as they were there, whatever is written meanwhile. Any thread."""
-        with ExitStack() as held:
-            while True:
-                replica = self.replica
-                with nullcontext(self._loaded) if replica is None else replica.still() as position:
-                    rows = held.enter_context((replica or self).store.scan())
-                if replica is self.replica:  # else somebody may have written before the scan began
-                    break
-            yield position, rows
-
-    def restart(self, store: Store) -> None:
-        """Begin anew with this empty store."""
-        self.whole = self.caught_up = False
-        self.store, self.replica, self._loaded = store, None, 0
-        self.damage = None
-        self._looks.clear()  # they were of what was there before
-
-    def looked(self, now: float, end: int) -> bool:
-        """The broker says that the log ends here. Returns whether the copy has caught up by it."""
-        self.end = end
-        self._looks.append((now, end))
-        return self.advanced()
-
-    def advanced(self) -> bool:
-        """Draw the conclusions from a new position. Returns whether it has caught up by it."""
-        before = self.caught_up
-        while self._looks and self._looks[0][1] <= self.position:
-            self.current_at = self._looks.popleft()[0]
-            if self.replica is not None:
-                self.replica.current_at = self.current_at
-            self.whole = self.caught_up = True
-        return self.caught_up and not before
 
 
 @dataclass(frozen=True)
@@ -122,6 +55,8 @@ class Copies:
         listener: told of changed rows, in the host's thread.
         gauges: shown once a second.
         on_end: called when the copies are closed, or an error has stopped them for good.
+        on_discard: called with the reason after a copy that may have answered was discarded: changes until it is loaded
+            again are not told to the listener.
         applying: told of every batch of changes, once they are whole.
 
     Attributes:
@@ -136,6 +71,7 @@ class Copies:
         listener: Listener,
         gauges: Gauges,
         on_end: Callable[[], None],
+        on_discard: Callable[[int, str], None],
         applying: Applying | None = None,
     ) -> None:
         self.arrivals: Gates[int, None] = Gates()
@@ -145,6 +81,7 @@ class Copies:
         self._listener = listener
         self._gauges = gauges
         self._on_end = on_end
+        self._on_discard = on_discard
         self._applying = applying
         self._copies: list[Copy] = []
         self._changed = threading.Condition()
@@ -304,9 +241,7 @@ class Copies:
                     if marks is not None and not following:
                         self._whole = self.whole  # who was given answers goes on getting them
                         self._answered = True
-                        self._begin(
-                            topic, {p.partition: Changelog(topic, marks[p]) for p in places}, follower
-                        )
+                        self._begin(topic, marks, follower)
                         following = True
                     if marks is not None:
                         ends = {place.partition: mark.high for place, mark in marks.items()}
@@ -315,7 +250,7 @@ class Copies:
                             checked_at = looked_at
                             if self._replaced(topic, cluster):
                                 return
-                        self._compare(topic, {} if shorter else ends)
+                        self._compare(topic, {} if shorter else ends, marks)
                     for copy in self._copies:
                         self._gauges.show(copy, self._clock.now())
                 if following and self._mend(topic, cluster, follower):
@@ -336,9 +271,12 @@ class Copies:
             log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
             return None
 
-    def _compare(self, topic: TopicInfo, ends: Mapping[int, int]) -> None:
+    def _compare(
+        self, topic: TopicInfo, ends: Mapping[int, int], marks: Mapping[TopicPartition, Watermarks]
+    ) -> None:
         """The log ends there, as of the last look."""
         for copy in self._copies:
+            copy.low = marks[TopicPartition(topic.name, copy.partition)].low
             age = self._looked_at - copy.current_at
             if copy.caught_up and age * 1000 > topic.delete_retention_ms:
                 # The process, or Kafka, stood still: what was deleted meanwhile may have left no trace in the log.
@@ -346,6 +284,8 @@ class Copies:
                     f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
                     f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys could stay for ever"
                 )
+            elif copy.replica is not None and (reason := copy.replica.behind_start(copy.low)):
+                copy.damage = StoreCorrupted(reason)
             elif ends and copy.looked(self._looked_at, ends[copy.partition]):
                 self._note_whole(copy)
         self._judge()
@@ -378,19 +318,23 @@ class Copies:
             topic=self._table,
         )
 
-    def _begin(self, topic: TopicInfo, changelogs: dict[int, Changelog], follower: Follower) -> None:
+    def _begin(
+        self, topic: TopicInfo, marks: Mapping[TopicPartition, Watermarks], follower: Follower
+    ) -> None:
         """Decide of each local copy whether it is good, and follow all."""
         if len(self._copies) not in {0, topic.partitions}:
             former, self._copies, self._whole = self._copies, [], False
             for copy in former:
                 copy.store.close()
+                self._on_discard(copy.partition, "the topic has another number of partitions now")
         if not self._copies:
             self._copies = [
                 Copy(partition, *open_store(self._stores, self._table, partition))
                 for partition in range(topic.partitions)
             ]
         for copy in self._copies:
-            changelog = changelogs[copy.partition]
+            changelog = Changelog(topic, marks[TopicPartition(topic.name, copy.partition)])
+            copy.low = changelog.marks.low
             try:
                 checkpoint = copy.store.checkpoint()
                 local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
@@ -403,44 +347,63 @@ class Copies:
                 and local.partitions != topic.partitions
             ):
                 raise self._more_partitions(local.partitions, topic.partitions)
-            if local is not None and (reason := why_discard(changelog, local, self._clock.now())):
-                self._discard(copy, reason)
-            self._add(copy, topic, follower, changelog.marks.low)
+            if local is not None:
+                reason = why_discard(changelog, local, self._clock.now())
+                if reason := reason or behind_start(changelog.marks.low, local):
+                    self._discard(copy, reason)
+            self._add(copy, topic, follower)
         for table, partition in self._stores.present():
             if table == self._table and partition >= topic.partitions:
                 # Of an earlier topic with more partitions: it would look like part of a copy at the next start.
                 self._stores.destroy(table, partition)
 
-    def _add(self, copy: Copy, topic: TopicInfo, follower: Follower, low: int = 0) -> None:
+    def _add(self, copy: Copy, topic: TopicInfo, follower: Follower) -> None:
         self.loads += 1
         copy.replica = Replica(
-            topic, copy.partition, copy.store, self._clock, self._listener, applying=self._applying
+            topic,
+            copy.partition,
+            copy.store,
+            self._clock,
+            self._listener,
+            applying=self._applying,
+            begins=copy.low,
         )
-        follower.add(copy.replica, max(copy.replica.position, low), self._advanced)
+        copy.replica.advance(copy.low)  # of an empty copy; any other is at least there
+        follower.add(copy.replica, copy.replica.position, self._advanced)
 
     def _discard(self, copy: Copy, reason: str) -> None:
+        answered = copy.whole
         copy.whole = copy.caught_up = self._whole = False  # from here on nobody is given an answer from it
+        self.loads += 1  # before the store is replaced: an answer that was read meanwhile is not given
         copy.store.close()
         copy.restart(discard_store(self._stores, self._table, copy.partition, reason))
+        if answered:
+            self._on_discard(copy.partition, reason)
 
     def _mend(self, topic: TopicInfo, cluster: Cluster, follower: Follower) -> bool:
         """A replica that failed: a damaged one is loaded again; true: all must be; anything else ends the view."""
         for copy in self._copies:
-            failure: Any = copy.damage or (copy.replica.failure if copy.replica else None)
+            failure: Any = copy.damage or copy.failure
             if isinstance(failure, StoreCorrupted):
-                if copy.replica is not None:
-                    follower.remove(copy.replica)
-                self._discard(copy, failure.message)
-                self._add(copy, topic, follower)
+                self._reload(copy, failure.message, topic, follower)
             elif isinstance(failure, InputLost):
                 # Of a topic that is made anew the records are gone, too; while nobody can tell, it is asked again.
                 if (replaced := self._replaced(topic, cluster)) is not None:
-                    if not replaced:
-                        raise failure
-                    return True
+                    if replaced:
+                        return True
+                    place = TopicPartition(topic.name, copy.partition)
+                    if (marks := self._look(cluster, [place])) is not None:
+                        copy.low = marks[place].low
+                        self._reload(copy, failure.message, topic, follower)
             elif failure is not None:
                 raise failure
         return False
+
+    def _reload(self, copy: Copy, reason: str, topic: TopicInfo, follower: Follower) -> None:
+        if copy.replica is not None:
+            follower.remove(copy.replica)
+        self._discard(copy, reason)
+        self._add(copy, topic, follower)
 
     def _advanced(self, replica: Replica) -> None:
         copy = self._copies[replica.place.partition]

@@ -6,6 +6,7 @@
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
     │   └── TopicMismatch       create or alter the topic, or correct the graph
     ├── PoisonRecord            this record can never be processed: dead-letter it
+    │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
@@ -106,6 +107,30 @@ class TopicMismatch(ConfigurationError):
 
 class PoisonRecord(StreamtableError):
     """The bytes of a record cannot be decoded, now or later: it goes to the dead letters."""
+
+
+class UnreadableRow(PoisonRecord):
+    """A row of a table cannot be decoded. Its key must be written again, by a program that uses the table's codec.
+
+    Args:
+        reason: what the codec says.
+        key: encoded.
+        topic: the table.
+        partition: where the row is.
+        position: the row's record lies before this offset, if that is known.
+    """
+
+    def __init__(
+        self, reason: str, *, key: bytes, topic: str, partition: int, position: int | None = None
+    ) -> None:
+        self.key, self.position = key, position
+        where = "" if position is None else f", written before offset {position},"
+        super().__init__(
+            f"the row for key {key!r}{where} cannot be decoded: {reason}. Was it written with another codec or by "
+            "another program? Write the key again, or delete it",
+            topic=topic,
+            partition=partition,
+        )
 
 
 class Unencodable(StreamtableError):

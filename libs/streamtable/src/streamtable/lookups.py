@@ -38,7 +38,7 @@ class LookedUp(View[K, V]):
         if self._kept_of != self._copies.loads:
             self._forget()
         value = self._kept[data] if data in self._kept else self._read_and_keep(data)
-        return None if value is None else self.table.value.decode(value)
+        return None if value is None else self._reader.value(data, value)
 
     def _read_and_keep(self, data: bytes) -> bytes | None:
         loads, changes = self._copies.loads, self._changes

@@ -122,6 +122,8 @@ class Metrics:
         store_bytes: on disk and in memory tables; of a table's partition.
         view_position: the next changelog offset to apply; of a table's partition.
         view_age_seconds: since the copy was last equal to the table's end; of a table's partition.
+        view_unreadable: rows that a reader was not given because they cannot be decoded, each time that they were read;
+            of a table's partition.
     """
 
     records_in: Counter
@@ -137,6 +139,7 @@ class Metrics:
     store_bytes: Gauge
     view_position: Gauge
     view_age_seconds: Gauge
+    view_unreadable: Counter
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
@@ -165,6 +168,9 @@ class Metrics:
             store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
             view_position=gauge("view_position", "Next changelog offset to apply"),
             view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
+            view_unreadable=counter(
+                "view_unreadable_rows", "Rows left out because they cannot be decoded", *_PLACE
+            ),
         )
 
     def forget(self, group: str, topic: str, partition: int) -> None:

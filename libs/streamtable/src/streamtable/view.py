@@ -11,22 +11,27 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Generic, Self, TypeVar
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies, Copy, Gauges
+from streamtable.copies import Copies, Gauges
 from streamtable.engine.position import TablePosition
-from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted
+from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
 from streamtable.host import Host
 from streamtable.observe import Metrics
 from streamtable.partitioner import hash_of
 from streamtable.ports import Log, Stores
+from streamtable.rows import OnUnreadable, RowIterator, RowReader, Rows
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, TopicPartition
 from streamtable.watch import Watch
+
+if TYPE_CHECKING:
+    from streamtable.localcopy import Copy
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -77,7 +82,12 @@ class Snapshot(Generic[K, V]):
     partition: int
     offset: int
     age_seconds: float
-    _rows: Iterator[tuple[K, V]] = field(repr=False)
+    _rows: RowIterator[K, V] = field(repr=False)
+
+    @property
+    def unreadable(self) -> int:
+        """How many rows have been left out so far because they cannot be decoded."""
+        return self._rows.unreadable
 
     def __iter__(self) -> Iterator[tuple[K, V]]:
         return self._rows
@@ -88,6 +98,10 @@ class View(Generic[K, V]):
 
     Every question raises `RetryLater`: mostly as `NotReady`, or bare if the copy is closed or replaced in the middle of
     an answer. A view that has stopped for good raises what stopped it.
+
+    A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: asked for by its
+    key it raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
+    `on_unreadable` with the error. To get an exception from a list, too, raise it there.
 
     Args:
         table: what is copied.
@@ -125,8 +139,10 @@ class View(Generic[K, V]):
             self._changed,
             Gauges(metrics, name, table.name),
             self._end_watches,
+            self._discarded,
             partial(tracer_of(log_).apply, name),
         )
+        self._reader: RowReader[K, V] = RowReader(table, self._partition, metrics, name)
         self._alone = host is None
         self._host = host or Host(log_, stores, clock, metrics, name)
         self._host.add(self._copies)
@@ -237,18 +253,19 @@ class View(Generic[K, V]):
     # ---- questions -------------------------------------------------------------------------------------------------
 
     def get(self, key: K) -> V | None:
-        """The row of a key, None if there is none. Raises `NotReady`."""
-        value = self._read(self.table.key.encode(key))
-        return None if value is None else self.table.value.decode(value)
+        """The row of a key, None if there is none. Raises `NotReady`, and `UnreadableRow` if it cannot be decoded."""
+        data = self.table.key.encode(key)
+        value = self._read(data)
+        return None if value is None else self._reader.value(data, value)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """The rows of those keys that have one."""
+        """The rows of those keys that have one. Raises as `get`."""
         return {key: row for key in keys if (row := self.get(key)) is not None}
 
     def answer(self, key: K) -> Answer[V]:
-        """The row of a key with partition, offset and age."""
+        """The row of a key with partition, offset and age. Raises as `get`."""
         data = self.table.key.encode(key)
-        copies = self._whole()
+        loads, copies = self._copies.loads, self._whole()
         copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
         offset, age = copy.position, self._age(copy)
@@ -256,7 +273,8 @@ class View(Generic[K, V]):
             value = copy.store.get(data)
         except StoreCorrupted as error:
             raise self._copies.damaged(error) from error
-        row = None if value is None else self.table.value.decode(value)
+        self._unchanged(loads)
+        row = None if value is None else self._reader.value(data, value, copy.position)
         return Answer(row, copy.partition, offset, age, age > self._stale_after)
 
     def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
@@ -264,7 +282,7 @@ class View(Generic[K, V]):
         return {key: self.answer(key) for key in keys}
 
     @contextmanager
-    def snapshot(self, partition: int) -> Iterator[Snapshot[K, V]]:
+    def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
         """The rows of a partition, in key order, exactly as of one offset, while the copy goes on.
 
             with clicks.snapshot(0) as rows:
@@ -272,51 +290,72 @@ class View(Generic[K, V]):
 
         Args:
             partition: of the table.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
 
         Raises:
             NotReady: the view is not whole.
             ConfigurationError: the table has no such partition.
         """
-        copies = self._whole()
+        loads, copies = self._copies.loads, self._whole()
         if not 0 <= partition < len(copies):
             raise ConfigurationError(
                 f"the table {self.table.name!r} has {len(copies)} partitions, from 0 on, and none is {partition}"
             )
         copy, age = copies[partition], self._age(copies[partition])
-        decode_key, decode = self.table.key.decode, self.table.value.decode
         try:
             with copy.pinned() as (offset, rows):
-                self._whole()  # a damaged copy may have been replaced by an empty one just before
-                yield Snapshot(
-                    partition, offset, age, ((decode_key(key), decode(value)) for key, value in rows)
-                )
+                self._unchanged(loads)
+                yield Snapshot(partition, offset, age, self._rows(rows, on_unreadable))
         except StoreCorrupted as error:
             raise self._copies.damaged(error) from error
 
     def range(
-        self, start: K | None = None, end: K | None = None, limit: int | None = None
-    ) -> list[tuple[K, V]]:
-        """Rows with start <= key < end in the order of the encoded keys, at most `limit` of them."""
+        self,
+        start: K | None = None,
+        end: K | None = None,
+        limit: int | None = None,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Rows[K, V]:
+        """Rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
+
+        Args:
+            start: the first key; None: from the beginning.
+            end: behind the last key; None: to the end.
+            limit: None: all.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+
+        Returns:
+            A list; its `unreadable` counts the rows that were left out.
+        """
         encode = self.table.key.encode
         bounds = (None if start is None else encode(start), None if end is None else encode(end))
-        rows: list[tuple[K, V]] = []
-        for row in self._scan(*bounds):
-            if limit is not None and len(rows) >= limit:
-                break
-            rows.append(row)
+        found = self._rows(self._scan(*bounds), on_unreadable)
+        rows: Rows[K, V] = Rows(islice(found, limit))
+        rows.unreadable = found.unreadable
+        found.close()
         return rows
 
-    def iterate(self, prefix: K | None = None, after: K | None = None) -> Iterator[tuple[K, V]]:
+    def iterate(
+        self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
+    ) -> RowIterator[K, V]:
         """All rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
 
         Each partition is read as it stands when the first row is asked for.
+
+        Args:
+            prefix: None: all.
+            after: None: from the first.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+
+        Returns:
+            An iterator; its `unreadable` counts the rows that have been left out so far.
         """
         encode = self.table.key.encode
         start = b"" if prefix is None else encode(prefix)
         end = _after_prefix(start)
         if after is not None:
             start = max(start, encode(after) + b"\0")
-        return self._scan(start, end)
+        return self._rows(self._scan(start, end), on_unreadable)
 
     def position(self) -> Mapping[int, Position]:
         """Where each partition stands."""
@@ -329,15 +368,25 @@ class View(Generic[K, V]):
         """Offsets that the table's topic is ahead of the view, as of the last look."""
         return sum(copy.lag for copy in self._copies.all())
 
-    def watch(self, key: K | None = None, prefix: K | None = None, capacity: int = 10_000) -> Watch[K, V]:
+    def watch(
+        self,
+        key: K | None = None,
+        prefix: K | None = None,
+        capacity: int = 10_000,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Watch[K, V]:
         """Changes from now on: of one key, of all that begin with `prefix`, or of all.
 
-        To miss nothing: begin to watch, then read the rows.
+        To miss nothing: begin to watch, then read the rows. When the local copy has to be discarded and loaded again
+        (a damaged disk, a topic that was created again, records deleted by retention), what changes meanwhile cannot be
+        told: the watch is ended with `CopyReloaded`, and a new one begins in the same way.
 
         Args:
             key: only this one.
             prefix: only those whose encoded key begins with this one's bytes.
             capacity: changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
+
+            on_unreadable: called with the error of each change that is left out because it cannot be decoded.
 
         Returns:
             The watch; it ends when the view is closed or stopped by an error.
@@ -349,6 +398,8 @@ class View(Generic[K, V]):
             b"" if prefix is None else encode(prefix),
             capacity,
             self._unwatch,
+            self._reader,
+            on_unreadable,
         )
         with self._watches_lock:
             self._watches.add(watch)
@@ -359,11 +410,31 @@ class View(Generic[K, V]):
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _read(self, key: bytes) -> bytes | None:
-        copies = self._whole()
+        loads, copies = self._copies.loads, self._whole()
         try:
-            return copies[self._hash(key) % len(copies)].store.get(key)
+            value = copies[self._hash(key) % len(copies)].store.get(key)
         except StoreCorrupted as error:
             raise self._copies.damaged(error) from error
+        self._unchanged(loads)
+        return value
+
+    def _unchanged(self, loads: int) -> None:
+        """Raise `NotReady` if a copy has been discarded: what was read may be of an empty one that is being loaded."""
+        if self._copies.loads != loads:
+            raise NotReady(f"a part of the local copy of {self.table.name!r} is being loaded again")
+
+    def _partition(self, key: bytes) -> int:
+        return self._hash(key) % max(1, len(self._copies.all()))
+
+    def _rows(
+        self, rows: Iterable[tuple[bytes, bytes]], on_unreadable: OnUnreadable | None
+    ) -> RowIterator[K, V]:
+        return RowIterator(rows, self._reader.row, on_unreadable or _leave_out)
+
+    @property
+    def unreadable(self) -> int:
+        """How often a row was left out, or not given, because it cannot be decoded: each time that it was read."""
+        return self._reader.unreadable
 
     def _whole(self) -> "list[Copy]":
         if not self._copies.whole:
@@ -373,15 +444,14 @@ class View(Generic[K, V]):
     def _age(self, copy: "Copy") -> float:
         return max(0.0, self._clock.now() - copy.current_at)
 
-    def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[K, V]]:
-        decode_key, decode = self.table.key.decode, self.table.value.decode
-        copies = self._whole()
+    def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        loads, copies = self._copies.loads, self._whole()
         try:
             with ExitStack() as scans:
                 # Keys of different partitions are different, so the merge never compares values.
-                merged = heapq.merge(*(scans.enter_context(copy.store.scan(start, end)) for copy in copies))
-                for key, value in merged:
-                    yield decode_key(key), decode(value)
+                found = [scans.enter_context(copy.store.scan(start, end)) for copy in copies]
+                self._unchanged(loads)
+                yield from heapq.merge(*found)
         except StoreCorrupted as error:
             raise self._copies.damaged(error) from error
 
@@ -397,9 +467,19 @@ class View(Generic[K, V]):
         for watch in watches:
             watch.close()
 
+    def _discarded(self, partition: int, reason: str) -> None:
+        with self._watches_lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.reloaded(partition, reason)
+
     def _unwatch(self, watch: Watch[K, V]) -> None:
         with self._watches_lock:
             self._watches.discard(watch)
+
+
+def _leave_out(_: UnreadableRow) -> None:
+    """It is counted already."""
 
 
 def _after_prefix(prefix: bytes) -> bytes | None:

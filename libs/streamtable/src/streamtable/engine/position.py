@@ -64,6 +64,8 @@ class LocalPosition:
         inputs: next input offsets by topic: which inputs the rows hold something of.
         partitions: of the table, so that a view can find keys while the broker is away; 0 if it does not matter.
         whole: it has been complete once (a copy that is still loading for the first time has not).
+        begins: the first offset of the topic when the rows were loaded; None if that is not known. Rows whose records
+            have been deleted since are still in the copy, though not in the topic.
     """
 
     changelog: int
@@ -72,6 +74,7 @@ class LocalPosition:
     inputs: Mapping[str, int] = field(default_factory=dict)
     partitions: int = 0
     whole: bool = True
+    begins: int | None = None
 
     def encode(self) -> bytes:
         return orjson.dumps(asdict(self))
@@ -81,7 +84,9 @@ class LocalPosition:
         """Raises `StoreCorrupted` for anything but what `encode` made."""
         try:
             match LocalPosition(**orjson.loads(checkpoint)):
-                case LocalPosition(int(), str(), int() | float(), dict(), int(), bool()) as position:
+                case LocalPosition(
+                    int(), str(), int() | float(), dict(), int(), bool(), int() | None
+                ) as position:
                     return position
         except (orjson.JSONDecodeError, TypeError) as error:
             raise StoreCorrupted(f"the store's checkpoint is unreadable: {error}") from error

@@ -9,7 +9,7 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
   expired or were deleted; starting over would count everything twice, so stop. The same if only one input has
   none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
 - The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
-  tombstones.
+  tombstones; a copy of another's table also if records were deleted behind the topic's start since it was loaded.
 - A joined table is another's, and can always be loaded again. Where its changes are handled, it is loaded to the
   committed offset and not beyond, or a change would go by unhandled.
 """
@@ -167,8 +167,8 @@ def plan_join(
     if local and not discard:
         if local.changelog > end:
             discard = f"it is at {local.changelog}, beyond {end}, where the group goes on"
-        elif local.changelog < marks.low:
-            discard = f"it is at {local.changelog}, and the topic begins at {marks.low} now"
+        else:
+            discard = behind_start(marks.low, local)
     start = local.changelog if local and not discard else marks.low
     return Load(discard, start, end, exactly=changes_from is not None)
 
@@ -240,5 +240,23 @@ def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str |
         return (
             f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
             f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys would come back"
+        )
+    return None
+
+
+def behind_start(low: int, local: LocalPosition) -> str | None:
+    """Why a copy of a table must be loaded again after records were deleted (retention, DeleteRecords); None if not.
+
+    What was deleted beyond the copy's position was never seen by it. What was deleted before it is no longer in the
+    table, but still in the copy, where nothing tells which rows those are.
+    """
+    if local.changelog < low:
+        return (
+            f"it is at {local.changelog}, and the topic begins at {low} now: what was deleted was never read"
+        )
+    if (local.begins or 0) < low:
+        return (
+            f"it was loaded when the topic began at {local.begins or 0}, and the topic begins at {low} now: rows whose "
+            "records were deleted would stay"
         )
     return None

@@ -12,6 +12,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.position import LocalPosition
+from streamtable.engine.recovery import behind_start
 from streamtable.errors import StoreCorrupted
 from streamtable.ports import Store, Stores, TopicInfo
 from streamtable.tracing import Span
@@ -37,6 +38,7 @@ class Replica:
         listener: told of every batch after it is in the store.
         end: what lies beyond this offset is left out.
         applying: told of every batch once the copy is whole; loading it is nobody's doing.
+        begins: the topic's first offset now, if the store is empty; a loaded one knows its own.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class Replica:
         listener: Listener | None = None,
         end: int | None = None,
         applying: Applying | None = None,
+        begins: int | None = None,
     ) -> None:
         self.place = TopicPartition(topic.name, partition)
         self.store = store
@@ -59,6 +62,7 @@ class Replica:
         checkpoint = store.checkpoint()
         self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
         self.position = self.local.changelog if self.local else 0
+        self.begins = self.local.begins if self.local else begins
         self.whole = self.local.whole if self.local else False
         # Until it is known to be complete it is as old as it was, however many records are applied, and a first load
         # is as old as its beginning: tombstones of that time may be gone when the load comes to where they were.
@@ -114,6 +118,11 @@ class Replica:
         self.current_at = at
         self.store.write((), self._checkpoint(self.position))
 
+    def behind_start(self, low: int) -> str | None:
+        """Why it must be loaded again, now that the topic begins at `low`; None if it need not."""
+        local = LocalPosition(self.position, self._topic.topic_id, self.current_at, begins=self.begins)
+        return behind_start(low, local)
+
     def failed(self, error: Exception) -> None:
         """Called by the follower, which follows it no more."""
         self.failure = error
@@ -125,6 +134,7 @@ class Replica:
             current_at=self.current_at,
             partitions=self._topic.partitions,
             whole=self.whole,
+            begins=self.begins,
         ).encode()
 
 

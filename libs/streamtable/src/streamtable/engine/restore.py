@@ -19,7 +19,7 @@ from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join
 from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.engine.standby import Standby
-from streamtable.errors import RetryLater, StoreCorrupted, StoreInUse, StreamtableError
+from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -272,7 +272,8 @@ class Restorer:
             )
         end = load.read_to if load.exactly else None
         store = restore.stores[topic.name]
-        restore.parts[topic.name] = Part(load, Replica(topic, restore.partition, store, self._clock, end=end))
+        replica = Replica(topic, restore.partition, store, self._clock, end=end, begins=load.read_from)
+        restore.parts[topic.name] = Part(load, replica)
 
     def _start(self, restore: Restore) -> None:
         for table, part in restore.parts.items():
@@ -315,8 +316,10 @@ class Restorer:
         restore.stage = Stage.READY
 
     def _failed(self, restore: Restore, error: StreamtableError) -> None:
-        if isinstance(error, StoreCorrupted) and restore.stores:
-            log.warning("local copy is damaged", partition=restore.partition, reason=str(error))
+        # Records of a joined table that were deleted while they were loaded: what is left of it is loaded again.
+        joined = isinstance(error, InputLost) and error.topic in {j.table.name for j in self._group.joins}
+        if (joined or isinstance(error, StoreCorrupted)) and restore.stores:
+            log.warning("local copy is discarded", partition=restore.partition, reason=str(error))
             for part in restore.parts.values():
                 self._follower.remove(part.replica)
             with restore.lock:

@@ -6,18 +6,19 @@ no lock, and no copy moves on while the broker is asked where its topic ends.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copy
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, plan_join, why_discard
 from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
+from streamtable.localcopy import Copy
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.types import TopicPartition
 
@@ -203,11 +204,7 @@ class Standby:
         replica = copy.replica
         if replica is None:
             self._begin(place, copy, changelog, asked_at)
-        elif reason := why_discard(
-            changelog,
-            LocalPosition(copy.position, changelog.topic.topic_id, replica.current_at),
-            self._clock.now(),
-        ):
+        elif reason := self._why_discard(place, replica, changelog):
             # Also of a process that stood still: it may have missed tombstones that are gone now.
             self._discard(place, reason)
         else:
@@ -215,9 +212,17 @@ class Standby:
             if copy.caught_up and not replica.whole:
                 replica.mark_whole(copy.current_at)
 
+    def _why_discard(self, place: TopicPartition, replica: Replica, changelog: Changelog) -> str | None:
+        local = LocalPosition(replica.position, changelog.topic.topic_id, replica.current_at)
+        reason = why_discard(changelog, local, self._clock.now())
+        return reason or (None if place.topic == self._own else replica.behind_start(changelog.marks.low))
+
     def _begin(self, place: TopicPartition, copy: Copy, changelog: Changelog, asked_at: float) -> None:
         checkpoint = copy.store.checkpoint()
         local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
+        if local is not None and place.topic == self._own:
+            # Rows of the group's own table stay its rows, also when their records are gone.
+            local = replace(local, begins=changelog.marks.low)
         load = plan_join(changelog, local, None, None, asked_at)
         if place.topic == self._own and changelog.marks.low > 0 and (local is None or load.discard):
             log.warning(
@@ -229,7 +234,9 @@ class Standby:
         if load.discard:
             self._discard(place, load.discard)
             return
-        copy.replica = Replica(changelog.topic, place.partition, copy.store, self._clock)
+        copy.replica = Replica(
+            changelog.topic, place.partition, copy.store, self._clock, begins=changelog.marks.low
+        )
         copy.replica.advance(load.read_from)
         copy.looked(asked_at, changelog.marks.high)
         self._follow(copy, copy.replica, load.read_from)

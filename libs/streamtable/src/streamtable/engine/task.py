@@ -94,6 +94,7 @@ class Task(BaseTask):
             )
             for table in (join.table for join in group.joins)
         }
+        self._begins = {name: _begins(self.stores[name]) for name in self.joins}
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
         self._handling = Handling(
             group,
@@ -274,4 +275,11 @@ class Task(BaseTask):
             topic_id=topic.topic_id,
             current_at=self._clock.now(),
             partitions=topic.partitions,
+            begins=self._begins[table],
         ).encode()
+
+
+def _begins(store: Store) -> int | None:
+    """The topic's first offset when the store was loaded, as its recovery has noted."""
+    checkpoint = store.checkpoint()
+    return None if checkpoint is None else LocalPosition.decode(checkpoint).begins

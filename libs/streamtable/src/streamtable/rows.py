@@ -1,0 +1,142 @@
+"""Decodes a view's rows. One that cannot be decoded is left out of lists, and counted wherever it was left out."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator
+from threading import Lock
+from typing import Generic, Self, TypeVar
+
+import structlog
+
+from streamtable.errors import PoisonRecord, UnreadableRow
+from streamtable.observe import Metrics
+from streamtable.topics import Table
+
+K = TypeVar("K")
+V = TypeVar("V")
+log = structlog.get_logger()
+
+_LOGGED_MAX = 1_000
+OnUnreadable = Callable[[UnreadableRow], object]
+"""Called with the error of each row that is left out. What it raises is raised to the reader."""
+
+
+class Rows(list[tuple[K, V]]):
+    """Rows of a table as a list.
+
+    Attributes:
+        unreadable: how many rows were left out because they cannot be decoded.
+    """
+
+    unreadable: int = 0
+
+
+class RowIterator(Iterator[tuple[K, V]]):
+    """Rows of a table, one after the other.
+
+    Attributes:
+        unreadable: how many rows have been left out so far because they cannot be decoded.
+    """
+
+    def __init__(
+        self,
+        rows: Iterable[tuple[bytes, bytes]],
+        decode: Callable[[bytes, bytes], tuple[K, V]],
+        found: OnUnreadable,
+    ) -> None:
+        self.unreadable = 0
+        self._rows = self._decoded(rows, decode, found)
+
+    def _decoded(
+        self,
+        rows: Iterable[tuple[bytes, bytes]],
+        decode: Callable[[bytes, bytes], tuple[K, V]],
+        found: OnUnreadable,
+    ) -> Generator[tuple[K, V], None, None]:
+        for key, value in rows:
+            try:
+                row = decode(key, value)
+            except UnreadableRow as error:
+                self.unreadable += 1
+                found(error)
+            else:
+                yield row
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> tuple[K, V]:
+        return next(self._rows)
+
+    def close(self) -> None:
+        """Let go of the store; without it that happens when the iterator is collected."""
+        self._rows.close()
+
+
+class RowReader(Generic[K, V]):
+    """Decodes rows of one view. Any thread.
+
+    Args:
+        table: for its codecs.
+        partition: the partition of an encoded key.
+        metrics: where unreadable rows are counted.
+        view: the name of the view, on the metric and in the log.
+
+    Attributes:
+        unreadable: how often a row could not be decoded; the same row counts each time that it is read.
+    """
+
+    def __init__(
+        self, table: Table[K, V], partition: Callable[[bytes], int], metrics: Metrics, view: str
+    ) -> None:
+        self.unreadable = 0
+        self._table = table
+        self._partition = partition
+        self._metrics = metrics
+        self._view = view
+        self._logged: OrderedDict[bytes, None] = OrderedDict()
+        self._lock = Lock()
+
+    def row(self, key: bytes, data: bytes) -> tuple[K, V]:
+        """Key and value. Raises `UnreadableRow`, which is counted."""
+        return self.key(key, data), self.value(key, data)
+
+    def key(self, key: bytes, data: bytes | None, position: int | None = None) -> K:
+        """The key of a row. Raises `UnreadableRow`, which is counted."""
+        try:
+            return self._table.key.decode(key)
+        except PoisonRecord as error:
+            raise self._found(key, data, position, error) from error
+
+    def value(self, key: bytes, data: bytes, position: int | None = None) -> V:
+        """The value of a row. Raises `UnreadableRow`, which is counted.
+
+        Args:
+            key: encoded.
+            data: encoded.
+            position: an offset that the row's record lies before, if one is known.
+        """
+        try:
+            return self._table.value.decode(data)
+        except PoisonRecord as error:
+            raise self._found(key, data, position, error) from error
+
+    def _found(
+        self, key: bytes, data: bytes | None, position: int | None, cause: PoisonRecord
+    ) -> UnreadableRow:
+        partition = self._partition(key)
+        error = UnreadableRow(
+            cause.message, key=key, topic=self._table.name, partition=partition, position=position
+        )
+        self._metrics.view_unreadable.labels(self._view, self._table.name, str(partition)).inc()
+        with self._lock:
+            self.unreadable += 1
+            first = key not in self._logged
+            self._logged[key] = None
+            if len(self._logged) > _LOGGED_MAX:
+                self._logged.popitem(last=False)
+        if first:
+            log.warning(
+                "unreadable row left out", view=self._view, table=self._table.name, partition=partition,
+                key=repr(key[:100]), bytes=len(data or b""), reason=cause.message,
+            )  # fmt: skip
+        return error
