@@ -9,7 +9,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
-from streamtable.errors import Fenced, RetryLater, StreamtableError, Unencodable
+from streamtable.errors import Fenced, QueueFull, RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
 from streamtable.partitioner import Partitioner, partition_for
 from streamtable.ports import Log
@@ -124,6 +124,8 @@ def test_a_broker_that_answers_again_acknowledges_what_was_emitted_meanwhile(own
 class HeldProducer:
     """A producer that answers when the test says so."""
 
+    full = False
+
     def __init__(self) -> None:
         self.waiting: list[Callable[[Ack | StreamtableError], None]] = []
         self.closed_with: list[float] = []
@@ -138,6 +140,8 @@ class HeldProducer:
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> None:
+        if self.full:
+            raise QueueFull("no room", topic=topic)
         self.waiting.append(done)
 
     def answer(self, answer: Ack | StreamtableError) -> None:
@@ -156,8 +160,8 @@ class HeldLog:
     def __init__(self) -> None:
         self.held = HeldProducer()
 
-    def producer(self, partitioner: Partitioner) -> HeldProducer:
-        del partitioner  # what it is for is tested with a broker
+    def producer(self, partitioner: Partitioner, delivery_timeout: float) -> HeldProducer:
+        del partitioner, delivery_timeout  # what they are for is tested with a broker
         return self.held
 
     def __getattr__(self, name: str) -> Any:  # the rest of the port is not for emitters
@@ -273,3 +277,13 @@ def test_a_record_on_its_way_cannot_be_cancelled(log: HeldLog, emitter: Emitter[
     assert not future.cancel()
     log.held.answer(Ack("user-clicks", 0, 5))
     assert future.result(0).offset == 5
+
+
+def test_a_record_that_finds_no_room_fails_by_its_future_and_counts_as_a_failure(
+    log: HeldLog, emitter: Emitter[str, int]
+) -> None:
+    log.held.full = True
+    future = emitter.emit("alice", 1)
+    with pytest.raises(QueueFull):
+        emitter.flush(1)
+    assert isinstance(future.exception(0), QueueFull)

@@ -9,7 +9,7 @@ import pytest
 
 from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
-from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.errors import ConfigurationError, QueueFull, RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.types import Ack
@@ -130,3 +130,61 @@ def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
     producer.close(WITHIN_S)
     assert [answer for answer in answers if not isinstance(answer, Ack)] == []
     assert len(answers) == 100
+
+
+def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(own_broker: OwnBroker) -> None:
+    broker = own_broker()
+    topic = Topics(broker.bootstrap_servers).create("events", partitions=1)
+    kafka = Kafka(broker.bootstrap_servers)
+    producer = kafka.producer(delivery_timeout=1.0)
+    answers: list[Ack | StreamtableError] = []
+    end = time.monotonic() + WITHIN_S
+    while not any(isinstance(answer, Ack) for answer in answers):  # a new broker takes its time
+        assert time.monotonic() < end
+        producer.produce(topic, b"k", b"first", answers.append)
+        assert producer.flush(WITHIN_S) == 0
+    (first,) = [answer for answer in answers if isinstance(answer, Ack)]
+    answers.clear()
+    broker.pause()
+    try:
+        began = time.monotonic()
+        producer.produce(topic, b"k", b"in flight", answers.append)
+        assert producer.flush(0.3) == 1  # it has been handed to the broker's socket
+        producer.produce(topic, b"k", b"queued behind it", answers.append)
+        assert producer.flush(WITHIN_S) == 0
+        assert time.monotonic() - began < 10
+    finally:
+        broker.resume()
+    assert [type(answer) for answer in answers] == [RetryLater, RetryLater]
+    while not isinstance(last := answers[-1], Ack):
+        producer.produce(topic, b"k", b"last", answers.append)
+        assert producer.flush(WITHIN_S) == 0
+    producer.close(WITHIN_S)
+    assert last.offset <= first.offset + 2 + len(answers) - 3, "what was queued behind it has not arrived"
+
+
+def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(own_broker: OwnBroker) -> None:
+    broker = own_broker()
+    topic = Topics(broker.bootstrap_servers).create("events", partitions=1)
+    kafka = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "1"})
+    producer = kafka.producer(delivery_timeout=0.5)
+    answers: list[Ack | StreamtableError] = []
+
+    def produce_many() -> None:
+        for _ in range(100):  # the client answers what is too old once a second, which makes room
+            producer.produce(topic, b"k", b"v", answers.append)
+
+    broker.pause()
+    try:
+        with pytest.raises(QueueFull, match="not sent") as full:
+            produce_many()
+        assert full.value.topic == topic
+    finally:
+        broker.resume()
+    producer.close(WITHIN_S)
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.05, 3601, float("nan"), float("inf")])
+def test_a_delivery_timeout_that_makes_no_sense_is_refused(seconds: float) -> None:
+    with pytest.raises(ConfigurationError, match="delivery timeout"):
+        Kafka("127.0.0.1:9092").producer(delivery_timeout=seconds)

@@ -9,6 +9,7 @@ import pytest
 
 from click_count.emitter import build_emitter
 from contracts.records import UserClick
+from servicekit.sending import SendTimeouts
 from servicekit.server import HttpServer
 from streamtable.errors import RetryLater
 from streamtable.types import Ack
@@ -47,7 +48,7 @@ def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        acknowledged_seconds=0.2,
+        timeouts=SendTimeouts(delivery=0.1, wait=0.2),
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start()) as client:

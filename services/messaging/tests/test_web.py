@@ -12,6 +12,7 @@ import pytest
 from contracts.records import Feed, Message
 from messaging.web import Emitters, build_web
 from servicekit.events import EventStreams
+from servicekit.sending import SendTimeouts
 from servicekit.server import HttpServer
 from servicekit.streams import Streams
 from servicekit.testing import MemoryTable
@@ -64,7 +65,7 @@ def shared() -> Iterator[Served]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        acknowledged_seconds=0.2,
+        timeouts=SendTimeouts(delivery=0.1, wait=0.2),
     )
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
     with httpx.Client(base_url=server.start()) as client:

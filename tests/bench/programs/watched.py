@@ -82,8 +82,8 @@ class Watched(Log):
     def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> Outbox:
         return self._kafka.outbox(transactional_id, batch_bytes)
 
-    def producer(self, partitioner: Partitioner = "murmur2") -> Producer:
-        return self._kafka.producer(partitioner)
+    def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
+        return self._kafka.producer(partitioner, delivery_timeout)
 
     def table_reader(self, name: str) -> TableReader:
         return cast("TableReader", _Polled(self._kafka.table_reader(name), self._restored))

@@ -10,6 +10,7 @@ import structlog
 from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from servicekit.deadline import Deadline
 from servicekit.problems import Problem
 from streamtable.errors import RetryLater
 
@@ -75,21 +76,28 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         answer = _Answer(send, loop.create_future())
+        deadline = Deadline(loop.time() + self._limits.deadline_seconds)  # asyncio's clock is time.monotonic
+        deadline.put(scope)
         try:
             self._check_head(scope)
             answer.headers = [(k.lower().encode(), v.encode()) for k, v in self._admit(scope).items()]
-            end = loop.time() + self._limits.deadline_seconds
-            body = await self._read_body(receive, end)
+            body = await self._read_body(receive, deadline.at)
             if body is None:
                 return
-            await self._run(scope, _Replay(body, receive), answer, end)
+            await self._run(scope, _Replay(body, receive), answer, deadline.at)
         except Problem as problem:
-            await answer.instead(problem, scope)
+            await self._instead(problem, answer, scope, deadline)
         except RetryLater:
-            await answer.instead(unavailable(), scope)
+            await self._instead(unavailable(), answer, scope, deadline)
         except Exception:
             log.exception("request failed", path=scope["path"])
-            await answer.instead(Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed"), scope)
+            failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
+            await self._instead(failed, answer, scope, deadline)
+
+    async def _instead(self, problem: Problem, answer: "_Answer", scope: Scope, deadline: Deadline) -> None:
+        """Answer in place of the handler, and report what it has written by now; it writes nothing after that."""
+        problem.members.update(deadline.report())
+        await answer.instead(problem, scope)
 
     def _check_head(self, scope: Scope) -> None:
         limits = self._limits

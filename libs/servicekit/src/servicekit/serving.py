@@ -18,6 +18,7 @@ from servicekit.grpc_tls import credentials_of
 from servicekit.load import Load, progress_bar, send
 from servicekit.process import StopSignals, say
 from servicekit.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
+from servicekit.sending import SendTimeouts
 from servicekit.streams import Streams
 from servicekit.workers import Worker, run_workers, stop_with_parent
 from streamtable import Emitter, Group, Processor, Settings, Stream, View
@@ -41,23 +42,31 @@ _ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
 
 @contextmanager
 def emitting(
-    runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, close_seconds: float
+    runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, timeouts: SendTimeouts | None = None
 ) -> Iterator[tuple[Emitter[str, V], Reachable]]:
     """An emitter for the block, and whether Kafka answers. At the end it waits for what was sent.
+
+    Args:
+        runtime: Settings and cluster.
+        stream: The stream to send to.
+        signals: End the waiting for the broker.
+        timeouts: Of deliveries, and of the end; default: those of requests.
 
     Raises:
         TopicMismatch: there is no such topic.
         RetryLater: no answer within the setting `start_timeout`.
     """
+    timeouts = timeouts or runtime.edge.send_timeouts
     cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
     try:
         wait_for_topic(cluster, stream.name, runtime.settings.start_timeout, signals)
-        emitter = Emitter(stream, runtime.kafka)
+        emitter = Emitter(stream, runtime.kafka, delivery_timeout=timeouts.delivery)
         runtime.status.sends(stream.name)
         try:
             yield emitter, Reachable(cluster, stream.name)
         finally:
-            _close(emitter, close_seconds)
+            # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
+            _close(emitter, timeouts.wait)
     finally:
         cluster.close()
 
@@ -83,7 +92,7 @@ def send_load(
         what: they are, in the plural, for the report.
     """
     with StopSignals() as signals:
-        with emitting(runtime, stream, signals, runtime.settings.shutdown_timeout) as (emitter, _):
+        with emitting(runtime, stream, signals, load_timeouts(runtime.settings)) as (emitter, _):
             begun = time.monotonic()
             with progress_bar(load, what) as progress:
                 report = send(
@@ -91,6 +100,12 @@ def send_load(
                 )
         say(report.text(time.monotonic() - begun, what))
     return 1 if report.errors else 0
+
+
+def load_timeouts(settings: Settings) -> SendTimeouts:
+    """Return how long a load waits for its records: they are given up before the end gives up waiting for them."""
+    seconds = settings.shutdown_timeout
+    return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
 
 
 def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = None) -> int:

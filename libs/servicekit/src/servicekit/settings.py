@@ -20,6 +20,7 @@ from servicekit.callers import (
     SignedTokens,
 )
 from servicekit.ratelimit import RateLimiter
+from servicekit.sending import SendTimeouts
 from streamtable.errors import ConfigurationError
 
 PREFIX: Final = "SERVICEKIT_"
@@ -68,6 +69,15 @@ def _count(value: object) -> object:
     return value
 
 
+def _delivery_timeout(value: object) -> object:
+    if isinstance(value, str) and _DECIMAL.fullmatch(value):
+        value = float(value)
+    # A request waits a second longer than that, and a stop of the server waits ten seconds for its requests.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.5 <= value <= 8:  # noqa: PLR2004
+        raise ValueError("seconds, a plain decimal number from 0.5 to 8")
+    return float(value)
+
+
 def _algorithm(value: object) -> object:
     if value not in ALGORITHMS:
         raise ValueError(" or ".join(ALGORITHMS))
@@ -101,6 +111,8 @@ class EdgeSettings(BaseModel):
         rate_limit: requests a second of each caller; None: no limit.
         rate_burst: requests at once of each caller; None: those of one second.
         metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
+        delivery_timeout: seconds that Kafka has to acknowledge what a request sends; then it is sent no more. A
+            request waits for it a second longer.
         connections: to the REST server, of all callers together.
         connections_per_peer: to the REST server, from one address; behind a proxy all come from the proxy's.
         events_per_peer: streams of server-sent events, from one address.
@@ -125,6 +137,7 @@ class EdgeSettings(BaseModel):
     rate_limit: Annotated[float, BeforeValidator(_rate)] | None = None
     rate_burst: Count | None = None
     metrics_public: Annotated[bool, BeforeValidator(_boolean)] = True
+    delivery_timeout: Annotated[float, BeforeValidator(_delivery_timeout)] = 4.0
     connections: Count = 2000
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
@@ -177,6 +190,11 @@ class EdgeSettings(BaseModel):
                 "\n".join(["settings are wrong; nothing was started:", *sorted(problems)])
             )
         return settings
+
+    @property
+    def send_timeouts(self) -> SendTimeouts:
+        """How long a request waits for what it sends."""
+        return SendTimeouts.of_delivery(self.delivery_timeout)
 
     def admission(self) -> Admission:
         """What decides about requests, as these settings say.

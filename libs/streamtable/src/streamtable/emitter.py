@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
-from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.errors import QueueFull, RetryLater, StreamtableError, Unencodable
 from streamtable.ports import Log
 from streamtable.topics import Stream
 from streamtable.tracing import UNTRACED, carrying, tracer_of
@@ -34,18 +34,30 @@ class Emitter(Generic[K, V]):
         stream: where to.
         log: Kafka.
         close_timeout: seconds that leaving the `with` block waits for acknowledgements.
+        delivery_timeout: seconds after which a record that is not acknowledged fails with `RetryLater`, and is not
+            sent any more. A service that answers requests sets it below the time that a request waits.
+
+    Raises:
+        ConfigurationError: `delivery_timeout` is out of bounds.
     """
 
-    def __init__(self, stream: Stream[K, V], log: Log, *, close_timeout: float = 30.0) -> None:
+    def __init__(
+        self,
+        stream: Stream[K, V],
+        log: Log,
+        *,
+        close_timeout: float = 30.0,
+        delivery_timeout: float = 120.0,
+    ) -> None:
         self.stream = stream
-        self._producer = log.producer(stream.partitioner)
+        self._producer = log.producer(stream.partitioner, delivery_timeout)
         self._tracer = tracer_of(log)
         self._close_timeout = close_timeout
         self._closed = False
         self._unseen = _Failures()
 
     def emit(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Future[Ack]:
-        """Queue a record; waits only while the queue is full.
+        """Queue a record; wait only while the queue is full, and at most the delivery timeout.
 
         Args:
             key: of the record; a record without one has no partition.
@@ -55,8 +67,8 @@ class Emitter(Generic[K, V]):
 
         Returns:
             Where the record stands in the log, or its failure: `RetryLater` (not acknowledged in time: it may have
-            arrived), `Unencodable` (larger than Kafka accepts). Cannot be cancelled. Callbacks run in the producer's
-            thread and must not block.
+            arrived), `QueueFull` (it was not sent), `Unencodable` (larger than Kafka accepts). Cannot be cancelled.
+            Callbacks run in the producer's thread and must not block.
 
         Raises:
             Unencodable: key or value do not fit their codec; nothing was queued.
@@ -76,14 +88,17 @@ class Emitter(Generic[K, V]):
         done: Done = answer.settle
         if self._tracer is not UNTRACED:
             headers, done = self._traced(headers, done)
-        self._producer.produce(
-            self.stream.name,
-            key_bytes,
-            value_bytes,
-            done,
-            headers=headers,
-            timestamp_ms=timestamp_ms,
-        )
+        try:
+            self._producer.produce(
+                self.stream.name,
+                key_bytes,
+                value_bytes,
+                done,
+                headers=headers,
+                timestamp_ms=timestamp_ms,
+            )
+        except QueueFull as error:
+            done(error)
         return answer
 
     def emit_now(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Ack:

@@ -11,6 +11,7 @@
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
     │   ├── NotReady            the table is still being loaded: ask again
+    │   ├── QueueFull           the record was not sent: send it again
     │   └── RetryKeys           some rows of a central store were not read or written: ask for these again
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
@@ -147,6 +148,10 @@ class RetryLater(StreamtableError):
 
 class NotReady(RetryLater):
     """The table is not completely here yet; a partial answer would look like a whole one."""
+
+
+class QueueFull(RetryLater):
+    """The producer's queue stayed full: the record was not sent, so it is certainly not in the topic."""
 
 
 class RetryKeys(RetryLater):

@@ -381,6 +381,10 @@ class Producer(Protocol):
                 with `RetryLater` (not delivered in time) or `Unencodable` (too large). It must not block or raise.
             headers: as they are.
             timestamp_ms: 0: now.
+
+        Raises:
+            QueueFull: there was no room in the queue for as long as a delivery may take; the record was not sent, and
+                `done` is not called.
         """
         ...
 
@@ -404,7 +408,9 @@ class Log(Protocol):
         """`batch_bytes`: how many bytes of records may be sent in one batch, at most."""
         ...
 
-    def producer(self, partitioner: Partitioner = "murmur2") -> Producer: ...
+    def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
+        """`delivery_timeout`: seconds after which a record that is not acknowledged fails, and is not sent any more."""
+        ...
 
     def table_reader(self, name: str) -> TableReader: ...
 

@@ -61,7 +61,10 @@ class _Clients:
             transactional_id, kafka.transactions, kafka.topic, kafka.group, self._wire(), kafka.clock
         )
 
-    def producer(self, partitioner: Partitioner = "murmur2") -> VirtualProducer:
+    def producer(
+        self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0
+    ) -> VirtualProducer:
+        del delivery_timeout  # answers come at once, or never
         return VirtualProducer(self.kafka.topic, self._wire(), self.kafka.clock, partitioner)
 
     def table_reader(self, name: str) -> VirtualTableReader:

@@ -19,7 +19,6 @@ from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
 from servicekit.process import StopSignals
 from servicekit.runtime import Runtime, wait_to_stop
-from servicekit.sending import ACKNOWLEDGED_SECONDS
 from servicekit.streams import Streams
 from servicekit.top import TopList
 from streamtable import View
@@ -32,16 +31,14 @@ _READ_THREADS: Final = 8
 def serve_emitter(runtime: ClickRuntime) -> int:
     """Take clicks until stopped; those that were accepted are sent."""
     with StopSignals() as signals, ExitStack() as opened:
-        # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
-        emitter, ready = opened.enter_context(
-            serving.emitting(runtime, topics.USER_CLICKS, signals, ACKNOWLEDGED_SECONDS)
-        )
+        emitter, ready = opened.enter_context(serving.emitting(runtime, topics.USER_CLICKS, signals))
         app = build_emitter(
             emitter,
             ready=ready,
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
         server = runtime.http_server(app, runtime.settings.http_address)

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import Body, FastAPI
+from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from click_count.models import AcceptedClicks, Click, Clicks
@@ -14,15 +14,15 @@ from servicekit import own_writes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
-    ACKNOWLEDGED_SECONDS,
-    NOT_ALL_CONTENT,
     Accepted,
     Outgoing,
     RecordEmitter,
+    SendTimeouts,
+    not_all_responses,
     send_all,
 )
 
-VERSION: Final = "1.1.0"
+VERSION: Final = "1.2.0"
 BODY_BYTES: Final = 512 * 1024  # a list of 1000 clicks with URLs of about 400 characters
 DESCRIPTION: Final = (
     "Takes clicks. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas."
@@ -36,7 +36,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
-    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
     """Make the application.
@@ -47,9 +47,10 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of a click that comes without one.
         now_ms: the time of a click that comes without one, in milliseconds since 1970.
-        acknowledged_seconds: how long one request waits for Kafka.
+        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
+    timeouts = timeouts or SendTimeouts()
     app = build_app(
         "click-count emitter",
         VERSION,
@@ -57,7 +58,7 @@ def build_emitter(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
-        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=acknowledged_seconds + 5),
+        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
     )
 
     @app.post(
@@ -70,21 +71,18 @@ def build_emitter(
                 "description": "One click was stored",
                 "headers": own_writes.RESPONSE_HEADERS,
             },
-            503: {
-                "description": "Not now, or only some clicks were acknowledged",
-                "content": NOT_ALL_CONTENT,
-            },
+            **not_all_responses("clicks"),
         },
     )
-    def send_clicks(body: Annotated[Clicks, Body()]) -> Any:
+    async def send_clicks(request: Request, body: Annotated[Clicks, Body()]) -> Any:
         """One click (answered with 201) or a list of them (200).
 
         503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each click. An unknown
-        one may be stored or not: send it again with the same `id`.
+        one may be stored or not: send it again with the same `id`. Those in `not_sent` too are certainly not stored.
         """
         one = isinstance(body, Click)
         clicks = [_outgoing(click, new_id, now_ms) for click in ([body] if isinstance(body, Click) else body)]
-        accepted = send_all(emitter, clicks, acknowledged_seconds)
+        accepted = await send_all(request, emitter, clicks, timeouts)
         if one:
             headers = {own_writes.HEADER: accepted[0]["token"]}
             return JSONResponse(accepted[0], status_code=HTTPStatus.CREATED, headers=headers)

@@ -17,7 +17,6 @@ from servicekit.events import EventStreams
 from servicekit.load import Load
 from servicekit.process import StopSignals
 from servicekit.runtime import Reachable, Runtime, wait_to_stop
-from servicekit.sending import ACKNOWLEDGED_SECONDS
 from servicekit.streams import Streams
 from servicekit.workers import Worker, run_workers, stop_with_parent
 from streamtable import Emitter, Group, Settings, Stream, View
@@ -43,7 +42,7 @@ def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
             stop_with_parent(lambda: signals.ask("the parent has gone"), parent)
 
         def emitter(stream: Stream[str, V]) -> tuple[Emitter[str, V], Reachable]:
-            return opened.enter_context(serving.emitting(runtime, stream, signals, ACKNOWLEDGED_SECONDS))
+            return opened.enter_context(serving.emitting(runtime, stream, signals))
 
         messages_out, reachable = emitter(groups.MESSAGES)
         emitters = Emitters(messages_out, emitter(groups.BLOCKS)[0], emitter(groups.TRANSLATIONS)[0])
@@ -61,6 +60,7 @@ def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
@@ -85,7 +85,7 @@ def unblock(runtime: MessagingRuntime, user: str) -> int:
     """Take back that a user is blocked for everybody; blocks by single users stay."""
     with (
         StopSignals() as signals,
-        serving.emitting(runtime, groups.BLOCKS, signals, ACKNOWLEDGED_SECONDS) as (emitter, _),
+        serving.emitting(runtime, groups.BLOCKS, signals) as (emitter, _),
     ):
         emitter.emit_now(user, Block(by=None, blocked=False))
     return 0

@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import Any, Final
 from uuid import UUID
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from starlette.responses import Response
 
 from contracts.records import Block, Feed, Message, Translation
@@ -20,17 +20,17 @@ from servicekit.guard import Limits
 from servicekit.live import Changes, Told
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
-    ACKNOWLEDGED_SECONDS,
-    NOT_ALL_CONTENT,
     Accepted,
     Outgoing,
     RecordEmitter,
+    SendTimeouts,
+    not_all_responses,
     send_all,
 )
 from servicekit.tables import UserTable
 from servicekit.user_ids import UserPath, user_of_path
 
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
     "Users write to each other. What is taken is stored on all in-sync replicas of Kafka; it shows in the recipient's "
     "feed a moment later, unless the recipient has blocked the sender, or the sender was found to be a spammer."
@@ -71,7 +71,7 @@ def build_web(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
-    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
     """Make the application.
@@ -84,9 +84,10 @@ def build_web(
         metrics: what `/metrics` answers.
         new_id: makes the id of a message that comes without one.
         now_ms: the time of a message, in milliseconds since 1970.
-        acknowledged_seconds: how long one request waits for Kafka.
+        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
+    timeouts = timeouts or SendTimeouts()
     app = build_app(
         "messaging web",
         VERSION,
@@ -94,7 +95,7 @@ def build_web(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
-        limits=Limits(deadline_seconds=acknowledged_seconds + 5),
+        limits=Limits(deadline_seconds=timeouts.request),
     )
     _add_page(app)
     _add_feeds(app, feeds, events)
@@ -104,9 +105,9 @@ def build_web(
         "/messages",
         dependencies=[only()],
         response_model=Accepted,
-        responses={503: {**unknown, "content": NOT_ALL_CONTENT}},
+        responses={**not_all_responses("messages"), 503: {**not_all_responses("messages")[503], **unknown}},
     )
-    def send_message(body: models.NewMessage) -> Any:
+    async def send_message(request: Request, body: models.NewMessage) -> Any:
         """Write to a user."""
         message = Message(
             id=str(body.id or new_id()),
@@ -116,20 +117,22 @@ def build_web(
             at=now_ms(),
         )
         outgoing = Outgoing(message["id"], message["sender"], message)
-        return send_all(emitters.messages, [outgoing], acknowledged_seconds)[0]
+        return (await send_all(request, emitters.messages, [outgoing], timeouts))[0]
 
     @app.post("/blocks", dependencies=[only()], status_code=204, responses={503: unknown})
-    def block(body: models.NewBlock) -> Response:
+    async def block(request: Request, body: models.NewBlock) -> Response:
         """Get no more messages of a sender, or get them again. Those that are on their way may still come."""
         record = Block(by=body.recipient, blocked=body.blocked)
-        send_all(emitters.blocks, [Outgoing(body.sender, body.sender, record)], acknowledged_seconds)
+        outgoing = Outgoing(body.sender, body.sender, record)
+        await send_all(request, emitters.blocks, [outgoing], timeouts)
         return Response(status_code=204)
 
     @app.post("/translations", dependencies=[only()], status_code=204, responses={503: unknown})
-    def translate(body: models.NewTranslation) -> Response:
+    async def translate(request: Request, body: models.NewTranslation) -> Response:
         """Have a word replaced in all messages from now on, or leave it as it is again."""
         record = Translation(replacement=body.replacement)
-        send_all(emitters.translations, [Outgoing(body.word, body.word, record)], acknowledged_seconds)
+        outgoing = Outgoing(body.word, body.word, record)
+        await send_all(request, emitters.translations, [outgoing], timeouts)
         return Response(status_code=204)
 
     return app

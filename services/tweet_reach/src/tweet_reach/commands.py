@@ -17,7 +17,7 @@ from servicekit.events import EventStreams
 from servicekit.load import Load, progress_bar, send
 from servicekit.process import StopSignals, say
 from servicekit.runtime import Runtime, operations, wait_to_stop
-from servicekit.sending import ACKNOWLEDGED_SECONDS, RecordEmitter
+from servicekit.sending import RecordEmitter
 from servicekit.streams import Streams
 from servicekit.top import TopList
 from servicekit.workers import stop_with_parent
@@ -50,13 +50,8 @@ class Stage(StrEnum):
 def serve_emitter(runtime: ReachRuntime) -> int:
     """Take tweets and followers until stopped; those that were accepted are sent."""
     with StopSignals() as signals, ExitStack() as opened:
-        # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
-        tweets, ready = opened.enter_context(
-            serving.emitting(runtime, topics.TWEETS, signals, ACKNOWLEDGED_SECONDS)
-        )
-        follows, ready_too = opened.enter_context(
-            serving.emitting(runtime, topics.FOLLOWS, signals, ACKNOWLEDGED_SECONDS)
-        )
+        tweets, ready = opened.enter_context(serving.emitting(runtime, topics.TWEETS, signals))
+        follows, ready_too = opened.enter_context(serving.emitting(runtime, topics.FOLLOWS, signals))
         app = build_emitter(
             tweets,
             follows,
@@ -64,6 +59,7 @@ def serve_emitter(runtime: ReachRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
         server = runtime.http_server(app, runtime.settings.http_address)
@@ -174,11 +170,11 @@ class _Both:
 
 def send_load(runtime: ReachRuntime, load: Load) -> int:
     """Send a load and print the report; 1 if some events failed."""
-    close_seconds = runtime.settings.shutdown_timeout
+    timeouts = serving.load_timeouts(runtime.settings)
     with StopSignals() as signals:
         with (
-            serving.emitting(runtime, topics.TWEETS, signals, close_seconds) as (tweets, _),
-            serving.emitting(runtime, topics.FOLLOWS, signals, close_seconds) as (follows, _),
+            serving.emitting(runtime, topics.TWEETS, signals, timeouts) as (tweets, _),
+            serving.emitting(runtime, topics.FOLLOWS, signals, timeouts) as (follows, _),
             progress_bar(load, "events") as progress,
         ):
             begun = time.monotonic()

@@ -5,7 +5,7 @@ from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 from uuid import UUID
 
-from fastapi import Body, FastAPI, Path
+from fastapi import Body, FastAPI, Path, Request
 from fastapi.responses import JSONResponse
 
 from contracts.records import Follow, Tweet
@@ -13,24 +13,24 @@ from servicekit import own_writes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
-    ACKNOWLEDGED_SECONDS,
-    NOT_ALL_CONTENT,
     Accepted,
     Outgoing,
     RecordEmitter,
+    SendTimeouts,
+    not_all_responses,
     send_all,
 )
 from servicekit.user_ids import UserPath, user_of_path
 from tweet_reach.models import AcceptedEvents, NewFollow, NewFollows, NewTweet, NewTweets
 
 R = TypeVar("R")
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 BODY_BYTES: Final = 512 * 1024  # a list of 1000 tweets with URLs of about 200 characters
 DESCRIPTION: Final = "Takes tweets, their deletions, and who follows whom. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas."
 
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     201: {"model": Accepted, "description": "One was stored", "headers": own_writes.RESPONSE_HEADERS},
-    503: {"description": "Not now, or only some were acknowledged", "content": NOT_ALL_CONTENT},
+    **not_all_responses("events"),
 }
 
 
@@ -42,7 +42,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
-    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
     """Make the application.
@@ -54,9 +54,10 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of an event that comes without one.
         now_ms: the time of an event that comes without one, in milliseconds since 1970.
-        acknowledged_seconds: how long one request waits for Kafka.
+        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
+    timeouts = timeouts or SendTimeouts()
     app = build_app(
         "tweet-reach emitter",
         VERSION,
@@ -64,11 +65,13 @@ def build_emitter(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
-        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=acknowledged_seconds + 5),
+        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
     )
 
-    def send(emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]], *, one: bool) -> JSONResponse:
-        accepted = send_all(emitter, outgoing, acknowledged_seconds)
+    async def send(
+        request: Request, emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]], *, one: bool
+    ) -> JSONResponse:
+        accepted = await send_all(request, emitter, outgoing, timeouts)
         if not one:
             return JSONResponse({"accepted": accepted})
         headers = {own_writes.HEADER: accepted[0]["token"]}
@@ -95,14 +98,14 @@ def build_emitter(
         return Outgoing(record["id"], given.author, record)
 
     @app.post("/tweets", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
-    def send_tweets(body: Annotated[NewTweets, Body()]) -> Any:
+    async def send_tweets(request: Request, body: Annotated[NewTweets, Body()]) -> Any:
         """One tweet (answered with 201) or a list of them (200).
 
         503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each. An unknown one may
         be stored or not: send it again with the same `id`.
         """
         given = body if isinstance(body, list) else [body]
-        return send(tweets, [tweet(each) for each in given], one=not isinstance(body, list))
+        return await send(request, tweets, [tweet(each) for each in given], one=not isinstance(body, list))
 
     @app.delete(
         "/users/{user}/tweets/{tweet_id}",
@@ -110,23 +113,26 @@ def build_emitter(
         response_model=Accepted,
         responses={
             200: {"description": "The deletion was stored", "headers": own_writes.RESPONSE_HEADERS},
-            503: _RESPONSES[503],
+            **not_all_responses("events"),
         },
     )
-    def delete_tweet(user: UserPath, tweet_id: Annotated[UUID, Path(description="of the tweet")]) -> Any:
+    async def delete_tweet(
+        request: Request, user: UserPath, tweet_id: Annotated[UUID, Path(description="of the tweet")]
+    ) -> Any:
         """Delete a tweet of an author, for good: its id counts no more, though it may be sent again.
 
         There need not be such a tweet: what is known is decided when the event is processed.
         """
         author = user_of_path(user)
         record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=now_ms())
-        (answer,) = send_all(tweets, [Outgoing(record["id"], author, record)], acknowledged_seconds)
+        deletion = Outgoing(record["id"], author, record)
+        (answer,) = await send_all(request, tweets, [deletion], timeouts)
         return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
 
     @app.post("/follows", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
-    def send_follows(body: Annotated[NewFollows, Body()]) -> Any:
+    async def send_follows(request: Request, body: Annotated[NewFollows, Body()]) -> Any:
         """One follower of an author, who comes or goes (answered with 201), or a list of them (200). 503: as for tweets."""
         given = body if isinstance(body, list) else [body]
-        return send(follows, [follow(each) for each in given], one=not isinstance(body, list))
+        return await send(request, follows, [follow(each) for each in given], one=not isinstance(body, list))
 
     return app

@@ -14,7 +14,6 @@ from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
 from servicekit.process import StopSignals
 from servicekit.runtime import Runtime, wait_to_stop
-from servicekit.sending import ACKNOWLEDGED_SECONDS
 from servicekit.streams import Streams
 from streamtable import Group, View, Views
 from user_status import topics
@@ -37,16 +36,14 @@ def group_of(runtime: StatusRuntime) -> Group[str, UserStatus]:
 def serve_emitter(runtime: StatusRuntime) -> int:
     """Take statuses until stopped; those that were accepted are sent."""
     with StopSignals() as signals, ExitStack() as opened:
-        # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
-        emitter, ready = opened.enter_context(
-            serving.emitting(runtime, topics.UPDATES, signals, ACKNOWLEDGED_SECONDS)
-        )
+        emitter, ready = opened.enter_context(serving.emitting(runtime, topics.UPDATES, signals))
         app = build_emitter(
             emitter,
             ready=ready,
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
         server = runtime.http_server(app, runtime.settings.http_address)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated, Any, Final
 from uuid import UUID
 
-from fastapi import Body, FastAPI
+from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from contracts.records import UserStatusUpdate
@@ -12,23 +12,21 @@ from servicekit import own_writes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
-    ACKNOWLEDGED_SECONDS,
-    NOT_ALL_CONTENT,
     Accepted,
     Outgoing,
     RecordEmitter,
+    SendTimeouts,
+    not_all_responses,
     send_all,
 )
 from servicekit.user_ids import UserPath, user_of_path
 from user_status.models import AcceptedUpdates, NewStatus, Updates
 
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 BODY_BYTES: Final = 512 * 1024  # a list of 1000 updates with statuses of about 400 bytes
 DESCRIPTION: Final = "Takes what users say they are doing. An answer of 200 means that Kafka has stored it on all in-sync replicas."
 
-_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    503: {"description": "Not now, or only some updates were acknowledged", "content": NOT_ALL_CONTENT}
-}
+_RESPONSES: Final = not_all_responses("updates")
 
 
 def build_emitter(
@@ -38,7 +36,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
-    acknowledged_seconds: float = ACKNOWLEDGED_SECONDS,
+    timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
     """Make the application.
@@ -49,9 +47,10 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of an update that comes without one.
         now_ms: the time of an update that comes without one, in milliseconds since 1970.
-        acknowledged_seconds: how long one request waits for Kafka.
+        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
+    timeouts = timeouts or SendTimeouts()
     app = build_app(
         "user-status emitter",
         VERSION,
@@ -59,7 +58,7 @@ def build_emitter(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
-        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=acknowledged_seconds + 5),
+        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
     )
 
     def outgoing(user: str, status: NewStatus) -> Outgoing[UserStatusUpdate]:
@@ -79,22 +78,23 @@ def build_emitter(
         response_model=Accepted,
         responses={200: accepted, **_RESPONSES},
     )
-    def set_status(user: UserPath, body: NewStatus) -> Any:
+    async def set_status(request: Request, user: UserPath, body: NewStatus) -> Any:
         """What a user says now, or said at the time `at`.
 
         503 when Kafka does not acknowledge in time: it may be stored or not; send it again with the `id` in `unknown`.
         """
-        (answer,) = send_all(emitter, [outgoing(user_of_path(user), body)], acknowledged_seconds)
+        updates = [outgoing(user_of_path(user), body)]
+        (answer,) = await send_all(request, emitter, updates, timeouts)
         return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
 
     @app.post("/statuses", dependencies=[only()], response_model=AcceptedUpdates, responses=_RESPONSES)
-    def set_statuses(body: Annotated[Updates, Body()]) -> Any:
+    async def set_statuses(request: Request, body: Annotated[Updates, Body()]) -> Any:
         """What several users say.
 
         503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each update. An unknown
         one may be stored or not: send it again with the same `id`.
         """
         updates = [outgoing(update.user_id, update) for update in body]
-        return JSONResponse({"accepted": send_all(emitter, updates, acknowledged_seconds)})
+        return JSONResponse({"accepted": await send_all(request, emitter, updates, timeouts)})
 
     return app

@@ -19,6 +19,7 @@ from streamtable.kafka.caller import Caller, Complaints
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
+from streamtable.kafka.options import DELIVERY_TIMEOUT_S
 from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
@@ -99,10 +100,16 @@ class Kafka:
         )
         return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
 
-    def producer(self, partitioner: Partitioner = "murmur2") -> KafkaProducer:
-        config: dict[str, object] = options.producer() | {"partitioner": f"{partitioner}_random"}
+    def producer(
+        self,
+        partitioner: Partitioner = "murmur2",
+        delivery_timeout: float = DELIVERY_TIMEOUT_S,
+    ) -> KafkaProducer:
+        config: dict[str, object] = options.producer(delivery_timeout) | {
+            "partitioner": f"{partitioner}_random"
+        }
         log, config = self._watched("producer", config)
-        return KafkaProducer(_made(Client, config), log)
+        return KafkaProducer(_made(Client, config), log, delivery_timeout)
 
     def table_reader(self, name: str) -> KafkaTableReader:
         log, config = self._watched(name, options.consumer(name) | {"enable.partition.eof": True}, group=name)

@@ -1,12 +1,15 @@
 """Settings of the Kafka clients: what each kind of client needs."""
 
+import math
 from collections.abc import Mapping
 
 from streamtable.errors import ConfigurationError
 from streamtable.settings import REFUSED_KAFKA_OPTIONS
 
 TRANSACTION_TIMEOUT_MS = 10_000
-DELIVERY_TIMEOUT_MS = 120_000
+DELIVERY_TIMEOUT_S = 120.0
+_DELIVERY_TIMEOUT_MIN_S = 0.1  # the client sends a batch after some milliseconds only
+_DELIVERY_TIMEOUT_MAX_S = 3_600.0
 
 
 def check(bootstrap_servers: str, options: Mapping[str, str]) -> None:
@@ -54,7 +57,17 @@ def consumer(group: str) -> dict[str, object]:
     }
 
 
-def producer() -> dict[str, object]:
+def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
+    """Return the options of a producer that gives a record up after `delivery_timeout` seconds.
+
+    Raises:
+        ConfigurationError: the timeout is not within its bounds.
+    """
+    low, high = _DELIVERY_TIMEOUT_MIN_S, _DELIVERY_TIMEOUT_MAX_S
+    if not (math.isfinite(delivery_timeout) and low <= delivery_timeout <= high):
+        raise ConfigurationError(
+            f"delivery timeout {delivery_timeout!r}: expected seconds from {low:g} to {high:g}"
+        )
     return {
         "enable.idempotence": True,
         "acks": "all",
@@ -62,7 +75,7 @@ def producer() -> dict[str, object]:
         "linger.ms": 5,
         "queue.buffering.max.kbytes": 32_768,
         "queue.buffering.max.messages": 200_000,
-        "message.timeout.ms": DELIVERY_TIMEOUT_MS,
+        "message.timeout.ms": round(delivery_timeout * 1000),
         # The topic's own limit is the one that counts; the default here, 1,000,000, is below Kafka's.
         "message.max.bytes": 64 << 20,
     }

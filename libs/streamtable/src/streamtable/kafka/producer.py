@@ -7,10 +7,9 @@ from collections.abc import Callable
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from streamtable.errors import RetryLater, StreamtableError
+from streamtable.errors import QueueFull, RetryLater, StreamtableError
 from streamtable.kafka.caller import Caller
 from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forbidden, refused, sendable
-from streamtable.kafka.options import DELIVERY_TIMEOUT_MS
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import Ack, Headers
 
@@ -27,11 +26,18 @@ _WHY: dict[int, str] = {  # where the client's own words say too little
 
 
 class KafkaProducer:
-    """`ports.Producer` on librdkafka, with one thread that serves the answers."""
+    """`ports.Producer` on librdkafka, with one thread that serves the answers.
 
-    def __init__(self, producer: Producer, log: ClientLog) -> None:
+    Args:
+        producer: The client.
+        log: Where the client's own messages go.
+        delivery_timeout: Seconds that a record waits for room in the queue; the client gives it up as long after that.
+    """
+
+    def __init__(self, producer: Producer, log: ClientLog, delivery_timeout: float) -> None:
         self._producer = producer
         self._log = log
+        self._delivery_timeout = delivery_timeout
         self._refused: deque[tuple[Done, StreamtableError]] = deque()  # answered by the thread, as all are
         self._served = threading.Condition()
         self._stopping = False
@@ -54,7 +60,7 @@ class KafkaProducer:
             else:
                 done(_failure(error, topic, self._log.caller))
 
-        deadline = time.monotonic() + DELIVERY_TIMEOUT_MS / 1000
+        deadline = time.monotonic() + self._delivery_timeout
         while True:
             try:
                 self._producer.produce(
@@ -69,8 +75,10 @@ class KafkaProducer:
                 )
             except BufferError:
                 if time.monotonic() > deadline or self._stopping:
-                    self._refused.append((done, RetryLater("the producer's queue is full", topic=topic)))
-                    return
+                    raise QueueFull(
+                        "the producer's queue stayed full, so the record was not sent: send it again",
+                        topic=topic,
+                    ) from None
                 with self._served:
                     self._served.wait(IDLE_S)
             except KafkaException as exception:
