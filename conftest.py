@@ -37,21 +37,16 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run a test with real servers once more when it fails; the summary names it as rerun.
+    """Run files that take long first.
 
-    Such a test waits for other processes, with deadlines that a busy machine can break: one that is shared may stand still
-    for half a minute. All others are exact: if one of them fails, something is wrong.
-
-    Files that take long go first. With several workers, the many quick ones then fill what is left at the end, instead
-    of all waiting for one worker with the last long one.
+    With several workers, the many quick ones then fill what is left at the end, instead of all waiting for one worker
+    with the last long one.
     """
     ranks: dict[Path, int] = {}
     for item in items:
         marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
         place = item.path.relative_to(_ROOT).as_posix()
         with_servers = marked is not None or place.startswith(_WITH_SERVERS)
-        if with_servers:
-            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=15))
         rank = next((at for at, first in enumerate(_FIRST) if place.startswith(first)), len(_FIRST))
         if rank == len(_FIRST) and not with_servers:
             rank += 1

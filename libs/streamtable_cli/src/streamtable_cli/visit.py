@@ -159,9 +159,10 @@ class Watching:
             why = f"no member of group {self.group!r} is alive: the visit goes on when one is started"
         elif not any(place.topic == topic for each in found.members for place in each.partitions):
             why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
-        if why and why != self.nobody:
+        # Stored before it is printed: Ctrl-C may come as soon as the line can be read, and then it is said once more.
+        news, self.nobody = why != self.nobody, why
+        if why and news:
             note(why)
-        self.nobody = why
         self._refuse_given_up(topic)
 
     def _refuse_given_up(self, topic: str) -> None:
