@@ -4,6 +4,7 @@
     ├── ConfigurationError      correct the settings; nothing was started
     │   ├── GraphError          correct the group graph
     │   └── TopicMismatch       create or alter the topic, or correct the graph
+    │       └── TopicMissing    create the topic
     ├── PoisonRecord            this record can never be processed: dead-letter it
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
@@ -79,6 +80,10 @@ class GraphError(ConfigurationError):
 
 class TopicMismatch(ConfigurationError):
     """A topic is missing, or has another number of partitions than it needs."""
+
+
+class TopicMissing(TopicMismatch):
+    """A topic does not exist, or not yet for the broker that was asked."""
 
 
 class PoisonRecord(StreamtableError):
