@@ -11,6 +11,7 @@ import pytest
 
 from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
+from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.handling import Handling
 from streamtable.engine.member import Member
@@ -19,6 +20,7 @@ from streamtable.engine.position import TablePosition
 from streamtable.engine.recovery import plan_join
 from streamtable.engine.restore import Restorer
 from streamtable.engine.task import Task
+from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
 from streamtable.joined import JoinedTable
 from streamtable.table import PartitionTable
@@ -75,10 +77,10 @@ def no_recovery_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None:
 def records_told_again_are_handled_again(patch: pytest.MonkeyPatch) -> None:
     process = Task.process
 
-    def process_all(self: Task, records: RecordBatch) -> None:
+    def process_all(self: Task, records: RecordBatch, *more: Any) -> int:
         first = min(records.first_offset, self.next_offsets[records.topic])
         self._handling.next_offsets[records.topic] = NextOffset(first)
-        process(self, records)
+        return process(self, records, *more)
 
     patch.setattr(Task, "process", process_all)
 
@@ -262,18 +264,24 @@ def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> Non
 
 def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:
     """As if the joined row were the handler's work."""
-    change = Handling._change
+    change, give_up = Handling._change, HandlerCalls._give_up
 
-    def leave_out(self: Handling, edge: Any, handler: Any, records: RecordBatch, careful: Any) -> None:
-        condemned = self._condemned.get(records.topic, {})
-        keep = [offset not in condemned for offset in records.offsets]
-        for index in range(len(records)):
-            if not keep[index]:
-                self._leave_out(edge.on_error, records, {index: condemned[records.offsets[index]]})
-        if any(keep):
-            change(self, edge, handler, records.only(keep), careful)
+    def note_and_give_up(self: HandlerCalls, *record: Any) -> bool:
+        vars(self)["gave_up"] = True
+        return give_up(self, *record)
 
-    patch.setattr(Handling, "_change", leave_out)
+    def take_back(self: Handling, edge: Any, handler: Any, records: RecordBatch) -> int:
+        table = self._joins[edge.table.name]
+        for index, key in enumerate(records.keys):
+            before = table.uncommitted(key or b"")
+            if not change(self, edge, handler, records.part(index, index + 1)):
+                return index
+            if vars(self._calls).pop("gave_up", False) and key is not None:
+                table.take_back(key, before)
+        return len(records)
+
+    patch.setattr(HandlerCalls, "_give_up", note_and_give_up)
+    patch.setattr(Handling, "_change", take_back)
 
 
 def joined_offset_committed_without_its_rows(patch: pytest.MonkeyPatch) -> None:
@@ -320,3 +328,24 @@ def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
         produce(self, rest, context)
 
     patch.setattr(Checkpoint, "_produce", produce_cursors_at_once)
+
+
+# ---- failing records -------------------------------------------------------------------------------------------------
+
+
+def outputs_of_an_undone_record_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outgoing, "back_to", lambda *_: None)
+
+
+def rows_of_an_undone_record_stay(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(RowJournal, "undo", lambda _: None)
+
+
+def condemned_records_forgotten_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    rewind = Handling.rewind
+
+    def rewind_and_forget(self: Handling, offsets: Any) -> None:
+        rewind(self, offsets)
+        self._mode._condemned.clear()
+
+    patch.setattr(Handling, "rewind", rewind_and_forget)

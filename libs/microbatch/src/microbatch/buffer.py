@@ -2,7 +2,7 @@
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
@@ -83,6 +83,12 @@ class Buffer:
         self._bytes -= sum(chunk.bytes for chunk in taken)
         return taken
 
+    def put_back(self, chunks: Sequence[Chunk]) -> None:
+        """Put back what `cut` has taken out last."""
+        self._chunks.extendleft(reversed(chunks))
+        self._records += sum(len(chunk.records) for chunk in chunks)
+        self._bytes += sum(chunk.bytes for chunk in chunks)
+
     def clear(self, next_offsets: Mapping[str, NextOffset]) -> None:
         """Forget all: reading goes on here."""
         self._chunks.clear()
@@ -117,7 +123,8 @@ def sizes(records: RecordBatch) -> list[int]:
 class Suspects:
     """Which record made `process` fail, of a partition: found by halving the batch until one is left.
 
-    It outlives the task, which may have to recover in between.
+    What is good before it is committed, and the batches behind it grow again, so that a few bad records cost a few calls
+    each. It outlives the task, which may have to recover in between.
 
     Attributes:
         records_max: of the next batch; None: as many as allowed.
@@ -138,12 +145,13 @@ class Suspects:
     def condemn(self, topic: str, offset: int, error: HandlerFailed) -> None:
         """This record it was."""
         self.found[topic, offset] = error
-        self.records_max = None
-        self.until.clear()
+        self.records_max = 1
 
     def passed(self, next_offsets: Mapping[str, int]) -> None:
         """All up to here is committed."""
         if all(next_offsets[topic] >= offset for topic, offset in self.until.items()):
             self.records_max = None
             self.until.clear()
+        elif self.records_max is not None:
+            self.records_max *= 2
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}

@@ -50,6 +50,10 @@ log = structlog.get_logger()
 _NOT_THE_RECORDS_FAULT = (Fatal, ConfigurationError, RetryLater, Migrated, RewindNeeded, OutcomeUnknown)
 
 
+class _SmallerBatch(Exception):
+    """The batch has failed, and a smaller one can be tried at once."""
+
+
 class Rejected(StreamtableError):
     """`Batch.reject`: the handler refuses the record."""
 
@@ -122,6 +126,9 @@ class BatchTask(BaseTask):
         self._outgoing = Outgoing(around.group, topics, around.clock)
         self._buffer = Buffer(around.group.limits, next_offsets)
         self._done: Done | None = None
+        self._sent_ahead = (
+            False  # the batch that is being processed has sent something: only an abort undoes that
+        )
         self._context: Headers = ()  # of the batch that is being processed, if it is traced
 
     # ---- records in ------------------------------------------------------------------------------------------------
@@ -159,8 +166,15 @@ class BatchTask(BaseTask):
 
     def last_work(self, reach: Reach) -> Awaitable[None] | None:
         """Process the next batch; what is `async` of it is to be awaited."""
-        if not len(self._buffer):
-            return None
+        while len(self._buffer):
+            try:
+                return self._next_batch(reach)
+            except _SmallerBatch:
+                continue  # nothing of it has left this process
+        return None
+
+    def _next_batch(self, reach: Reach) -> Awaitable[None] | None:
+        self._sent_ahead = False
         cut = self._cut()
         stored = StoredRows(self._around.store, self.partition, self._ledger)
         if not cut.records:
@@ -181,14 +195,25 @@ class BatchTask(BaseTask):
             if not inspect.isawaitable(answer):
                 self._end(cut, batch, stored, began)
                 return None
-        return self._awaited(answer, cut, batch, stored, began)
+        return self._awaited(reach, answer, cut, batch, stored, began)
 
     async def _awaited(
-        self, answer: Awaitable[None], cut: Cut, batch: Batch, stored: StoredRows, began: float
+        self,
+        reach: Reach,
+        answer: Awaitable[None],
+        cut: Cut,
+        batch: Batch,
+        stored: StoredRows,
+        began: float,
     ) -> None:
-        with self._blamed(cut), self._traced(cut):
-            await answer
-            self._end(cut, batch, stored, began)
+        try:
+            with self._blamed(cut), self._traced(cut):
+                await answer
+                self._end(cut, batch, stored, began)
+        except _SmallerBatch:
+            again = self.last_work(reach)
+            if again is not None:
+                await again
 
     def _end(self, cut: Cut, batch: Batch, stored: StoredRows, began: float) -> None:
         if stored.failure is not None:
@@ -213,7 +238,12 @@ class BatchTask(BaseTask):
                 error.at(_topics(cut.chunks), self.partition)
             raise
         except (Exception, asyncio.CancelledError) as error:
-            raise self._failed(error, cut) from error
+            failed = self._failed(error, cut)
+            if isinstance(failed, RewindNeeded) and not self._sent_ahead:
+                self._outgoing.forget()
+                self._buffer.put_back(cut.chunks)
+                raise _SmallerBatch from error
+            raise failed from error
 
     @contextmanager
     def _traced(self, cut: Cut) -> Iterator[None]:
@@ -227,6 +257,7 @@ class BatchTask(BaseTask):
         self.traced += [span.headers] if span.headers else []
 
     def _send_ahead(self, reach: Reach) -> None:
+        self._sent_ahead = True
         records, letters = self._outgoing.records, self._outgoing.dead_letters
         self._outgoing.forget()
         self._outgoing.dead_letters = letters
@@ -354,7 +385,7 @@ class BatchTask(BaseTask):
         self.committed_offsets = dict(work.next_offsets)
         if self._done is not None:
             self._measure(self._done)
-        self._suspects.passed(self.committed_offsets)
+            self._suspects.passed(self.committed_offsets)
         self._done = None
         self._outgoing.forget()
 

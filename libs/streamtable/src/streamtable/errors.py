@@ -5,6 +5,7 @@
     │   ├── GraphError          correct the group graph
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
     │   └── TopicMismatch       create or alter the topic, or correct the graph
+    │       └── TopicMissing    create the topic
     ├── PoisonRecord            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
@@ -104,6 +105,10 @@ class WrongPartition(GraphError):
 
 class TopicMismatch(ConfigurationError):
     """A topic is missing, or has another number of partitions than it needs."""
+
+
+class TopicMissing(TopicMismatch):
+    """A topic does not exist, or not yet for the broker that was asked."""
 
 
 class PoisonRecord(StreamtableError):

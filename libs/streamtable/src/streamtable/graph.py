@@ -31,14 +31,22 @@ class Edge(Generic[K_contra, V_contra]):
 
 
 class OnError(Enum):
-    """What becomes of a record whose handler raises. Its work is undone in each case."""
+    """What becomes of a record whose handler raises. Its work is undone in each case, and no other record's."""
 
     STOP = "stop"
-    """The process stops with the error; after a restart the record is tried again. Nothing is lost."""
+    """The process stops with the error, after a commit of what is good; it begins again at this record."""
     DEAD_LETTER = "dead letter"
     """The record goes to the group's dead letters with the reason."""
     SKIP = "skip"
     """The record is logged and left out."""
+
+
+def checked_on_error(on_error: object, what: str) -> OnError:
+    """What was given as `on_error`. Raises `GraphError` for anything but an `OnError`."""
+    if isinstance(on_error, OnError):
+        return on_error
+    choices = ", ".join(f"OnError.{each.name}" for each in OnError)
+    raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")
 
 
 @dataclass(frozen=True)
@@ -51,7 +59,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         batch: called for consecutive records of one partition: `batch(records)`.
         aggregate: built in, runs over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
         start: where a new group begins.
-        on_error: when the handler raises, or what it makes is too large for Kafka.
+        on_error: when the handler raises, or what it makes is refused: it does not fit its schema, or Kafka.
     """
 
     stream: Stream[K, E]
@@ -62,6 +70,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     on_error: OnError = OnError.STOP
 
     def __post_init__(self) -> None:
+        checked_on_error(self.on_error, f"input {self.stream.name!r}")
         kinds = [kind for kind in (self.handler, self.batch, self.aggregate) if kind is not None]
         if len(kinds) != 1:
             raise GraphError(
@@ -106,6 +115,9 @@ class Loop(Edge[K, V], Generic[K, E, V]):
     handler: Callable[[Context[K, V], E], None]
     on_error: OnError = OnError.STOP
 
+    def __post_init__(self) -> None:
+        checked_on_error(self.on_error, f"loop {self.stream.name!r}")
+
 
 @dataclass(frozen=True)
 class Join(Edge[K, object], Generic[K, J]):
@@ -147,6 +159,9 @@ class Changes(Edge[K, V], Generic[K, J, V]):
     start: Literal["earliest", "latest"] = "latest"
     on_error: OnError = OnError.STOP
 
+    def __post_init__(self) -> None:
+        checked_on_error(self.on_error, f"the handler of changes of {self.table.name!r}")
+
 
 @dataclass(frozen=True)
 class Lookup(Edge[object, object]):
@@ -167,7 +182,8 @@ class Visit(Edge[K, V], Generic[K, V]):
         name: what it is called by.
         handler: called with the context of each row and the text that was given to the command. A row that is there
             from the beginning to the end is visited once, whatever crashes.
-        on_error: as of an `Input`; a dead letter then holds what the command wrote.
+        on_error: as of an `Input`. A dead letter holds what the command wrote, and the visit of the partition ends;
+            `SKIP` leaves out the one row.
     """
 
     name: str
@@ -176,6 +192,7 @@ class Visit(Edge[K, V], Generic[K, V]):
 
     def __post_init__(self) -> None:
         legal_name(self.name, "visit")
+        checked_on_error(self.on_error, f"visit {self.name!r}")
 
 
 class Group(Generic[K, V]):

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from streamtable.errors import InputLost, StateLost, TopicMismatch
+from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
 from streamtable.graph import Group
 from streamtable.ports import Cluster, TopicInfo
 
@@ -26,7 +26,8 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
         All of them, by name.
 
     Raises:
-        TopicMismatch: one is missing, or the co-partitioned ones differ in their number of partitions; the message
+        TopicMissing: one is missing.
+        TopicMismatch: the co-partitioned ones differ in their number of partitions; the message
             names both numbers.
         RetryLater: the broker does not answer.
     """
@@ -34,7 +35,7 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
     found = dict(cluster.topics(names))
     missing = [name for name in names if name not in found]
     if missing:
-        raise TopicMismatch(
+        raise TopicMissing(
             f"group {group.name!r} needs topics that do not exist: {', '.join(missing)}. "
             "Declare them in topics.yaml and run 'streamtable topics apply'",
             topic=missing[0] if len(missing) == 1 else None,

@@ -335,7 +335,8 @@ def test_no_more_than_a_thousand_wait_within_one_batch(make_rig: MakeRig) -> Non
     waiting: list[int] = []
 
     async def note(event: str) -> str:
-        waiting.append(rig.member.assignment.tasks[0]._handling.deferrals.taken)
+        task: Any = rig.member.assignment.tasks[0]
+        waiting.append(task._handling.deferrals.taken)
         return event
 
     rig.work = note

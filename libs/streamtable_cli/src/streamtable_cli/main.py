@@ -20,6 +20,7 @@ from streamtable_cli.drop import drop
 from streamtable_cli.output import note
 from streamtable_cli.reset import reset
 from streamtable_cli.session import session_from
+from streamtable_cli.skip import skip
 from streamtable_cli.visit import visit
 
 
@@ -48,6 +49,7 @@ app.add_typer(users.app, name="users")
 app.add_typer(tables.app, name="table")
 groups.app.command("compare")(compare)
 groups.app.command("reset")(reset)
+groups.app.command("skip")(skip)
 groups.app.command("drop")(drop)
 app.add_typer(groups.app, name="group")
 app.add_typer(deadletters.app, name="dead-letters")

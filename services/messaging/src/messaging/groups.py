@@ -24,7 +24,20 @@ from contracts.records import (
     Translation,
 )
 from messaging import domain
-from streamtable import Avro, Context, Group, Input, Join, Lookup, Loop, Output, Persist, Stream, String
+from streamtable import (
+    Avro,
+    Context,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Loop,
+    OnError,
+    Output,
+    Persist,
+    Stream,
+    String,
+)
 
 MESSAGES: Final[Stream[str, Message]] = Stream("messages", key=String(), value=Avro(MESSAGE))
 """What users write, keyed by the sender."""
@@ -53,7 +66,9 @@ def keep_block(ctx: Context[str, Blocked], block: Block) -> None:
         ctx.set(row)
 
 
-BLOCKER: Final = Group("blocker", Input(BLOCKS, keep_block), Persist(Avro(BLOCKED)))
+BLOCKER: Final = Group(
+    "blocker", Input(BLOCKS, keep_block, on_error=OnError.DEAD_LETTER), Persist(Avro(BLOCKED))
+)
 
 
 def keep_translation(ctx: Context[str, str], translation: Translation) -> None:
@@ -64,7 +79,9 @@ def keep_translation(ctx: Context[str, str], translation: Translation) -> None:
         ctx.set(translation["replacement"])
 
 
-TRANSLATOR: Final = Group("translator", Input(TRANSLATIONS, keep_translation), Persist(Avro("string")))
+TRANSLATOR: Final = Group(
+    "translator", Input(TRANSLATIONS, keep_translation, on_error=OnError.DEAD_LETTER), Persist(Avro("string"))
+)
 
 
 def let_through(ctx: Context[str, None], message: Message) -> None:
@@ -78,7 +95,7 @@ def let_through(ctx: Context[str, None], message: Message) -> None:
 
 FILTER: Final = Group(
     "filter",
-    Input(MESSAGES, let_through),
+    Input(MESSAGES, let_through, on_error=OnError.DEAD_LETTER),
     Join(BLOCKER.table),
     Lookup(TRANSLATOR.table),  # any word can be in any message, so each process has a copy of the whole table
     Output(MESSAGES_FILTERED),
@@ -94,7 +111,7 @@ def collect(ctx: Context[str, Feed], message: Message) -> None:
 
 def collector(name: str) -> Group[str, Feed]:
     """The group of that name; a second version of it, beside the first, has a table of its own."""
-    return Group(name, Input(MESSAGES_FILTERED, collect), Persist(Avro(FEED)))
+    return Group(name, Input(MESSAGES_FILTERED, collect, on_error=OnError.DEAD_LETTER), Persist(Avro(FEED)))
 
 
 COLLECTOR: Final = collector("collector")
@@ -122,8 +139,8 @@ def count(ctx: Context[str, MessageCounts], traffic: Traffic) -> None:
 
 DETECTOR: Final = Group(
     "detector",
-    Input(MESSAGES, tell_both),
-    Loop(DETECTOR_LOOP, count),
+    Input(MESSAGES, tell_both, on_error=OnError.DEAD_LETTER),
+    Loop(DETECTOR_LOOP, count, on_error=OnError.DEAD_LETTER),
     Output(BLOCKS),
     Persist(Avro(MESSAGE_COUNTS)),
 )

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from contracts.records import REACH_STATE, TWEETED, ReachState, Tweeted
 from microbatch import Batch, MicroBatch, Record, Rows, Send
-from streamtable import Avro, Json
+from streamtable import Avro, Json, OnError
 from tweet_reach import topics
 from tweet_reach.domain.authors import AuthorRows, fold_authors
 from tweet_reach.domain.pieces import Piece
@@ -63,6 +63,7 @@ def authors_stage(group: str, max_wait: float = 5.0, cost_max: int = COST_MAX) -
         rows=[TWEETED_ROWS, PIECES],
         max_records=10_000,
         max_wait=max_wait,
+        on_error=OnError.DEAD_LETTER,
     )
 
 
@@ -95,6 +96,7 @@ def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
         max_records=10_000,
         max_bytes=FACT_BYTES_MAX,
         max_wait=max_wait,
+        on_error=OnError.DEAD_LETTER,
     )
 
 

@@ -10,7 +10,7 @@ from contracts.records import (
     UserStatusChange,
     UserStatusUpdate,
 )
-from streamtable import Avro, Context, Group, Input, Join, Output, Persist, Stream, String, Table
+from streamtable import Avro, Context, Group, Input, Join, OnError, Output, Persist, Stream, String, Table
 from user_status.domain import change_of, is_later, row_of
 
 UPDATES: Final[Stream[str, UserStatusUpdate]] = Stream(
@@ -52,4 +52,10 @@ def statuses(name: str, clicks_group: str = "click-count") -> Group[str, UserSta
         if change is not None:
             ctx.emit(CHANGES, ctx.key, change)
 
-    return Group(name, Input(UPDATES, keep), Join(clicks), Persist(Avro(USER_STATUS)), Output(CHANGES))
+    return Group(
+        name,
+        Input(UPDATES, keep, on_error=OnError.DEAD_LETTER),
+        Join(clicks),
+        Persist(Avro(USER_STATUS)),
+        Output(CHANGES),
+    )

@@ -189,23 +189,46 @@ class Handling:
         bad = self._unfit(records, keys, events)
         if not bad:
             return self._call(edge, handler, records, keys.values, events.values)
-        end = self._stop_at(edge.on_error, bad)
-        taken = len(records) if end is None else end
-        good = [index for index in range(taken) if index not in bad]
+        if self._calls.careful:
+            return self._run_between(edge, handler, records, keys.values, events.values, bad)
+        good = [index for index in range(len(records)) if index not in bad]
+        taken = len(records)
         if good:
-            chosen = set(good)
             done = self._call(
                 edge,
                 handler,
-                records.only([index in chosen for index in range(len(records))]),
+                records.only([index not in bad for index in range(len(records))]),
                 [keys.values[index] for index in good],
                 [events.values[index] for index in good],
             )
             taken = taken if done == len(good) else good[done]
         for index in sorted(bad):
-            if index < taken or (index == taken == end):
+            if index < taken:
                 self._calls.leave_out(edge.on_error, records, index, bad[index])
         return taken
+
+    def _run_between(
+        self,
+        edge: Input[Any, Any, Any],
+        handler: Handler | None,
+        records: RecordBatch,
+        keys: Sequence[Any],
+        events: Sequence[Any],
+        bad: Mapping[int, StreamtableError],
+    ) -> int:
+        """Handle what is between the bad ones, so that the dead letters are in the order of the records."""
+        begin = 0
+        for end in [*sorted(bad), len(records)]:
+            if begin < end:
+                part = records.part(begin, end)
+                begin += self._call(edge, handler, part, keys[begin:end], events[begin:end])
+            if begin < end:
+                return begin
+            if end < len(records):
+                if not self._calls.leave_out(edge.on_error, records, end, bad[end]):
+                    return end
+                begin = end + 1
+        return len(records)
 
     def _call(
         self,
@@ -241,12 +264,6 @@ class Handling:
             rows = self._undo.rows if self._calls.careful and self._undo.rows is not None else self._table
             raw_keys: Sequence[bytes] = records.keys  # type: ignore[assignment] # no key is None here
             edge.aggregate.fold(OwnRows(rows, raw_keys, self._own_keys), raw_keys, events)
-
-    def _stop_at(self, on_error: OnError, bad: Mapping[int, StreamtableError]) -> int | None:
-        """The first condemned record at which the process is to stop."""
-        if on_error is not OnError.STOP:
-            return None
-        return min((i for i, error in bad.items() if isinstance(error, HandlerFailed)), default=None)
 
     def _follow(self, table: str, records: RecordBatch) -> int:
         self._joins[table].apply(records)

@@ -12,7 +12,7 @@ from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
-from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
 from streamtable.graph import Group
 from streamtable.lookups import Lookups
 from streamtable.observe import Metrics, Progress
@@ -28,6 +28,7 @@ _CHECK_TOPICS_SECONDS = 30.0
 _SAMPLE_SECONDS = 5.0
 _SILENCE_SECONDS_MAX = 15.0  # without an answer from Kafka for longer, a processor is not ready
 _WAIT_SECONDS = 0.25
+_NEW_TOPIC_SECONDS = 5.0  # as long as a topic may be missing at the start
 _WAIT_SECONDS_MAX = 2.0
 
 
@@ -273,9 +274,13 @@ class GroupProcessor:
         while not self._stopping:
             try:
                 return ask()
-            except RetryLater as error:
+            except (RetryLater, TopicMissing) as error:
                 waited = self._clock.monotonic() - began
-                if self.settings.start_timeout is not None and waited >= self.settings.start_timeout:
+                # A topic that was just made is not known to each broker at once.
+                patience = (
+                    _NEW_TOPIC_SECONDS if isinstance(error, TopicMissing) else self.settings.start_timeout
+                )
+                if patience is not None and waited >= patience:
                     raise
                 log.warning("waiting for Kafka", seconds=round(waited, 1), reason=str(error))
                 self._pause(pause)

@@ -16,7 +16,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.consumer import offsets_of
+from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
 from streamtable.kafka.rights import KafkaRights
 from streamtable.types import Committed, TopicPartition, Watermarks
@@ -164,6 +164,17 @@ class KafkaAdmin(KafkaRights):
             raise RetryLater(
                 f"setting offsets of group {group!r} was not answered ({describe(error)})", topic=each.topic
             )
+
+    def membership_of_nobody(self, group: str) -> GroupMembership:
+        """A membership under which a tool may commit offsets of a group in a transaction.
+
+        The broker takes such offsets from anyone, so the caller must look whether the group has members.
+        """
+        with self._asking:
+            if group not in self._outsiders:
+                self._outsiders[group] = self._outsider(group)
+            metadata = self._outsiders[group].consumer_group_metadata()
+        return GroupMembership(metadata, "nobody")
 
     def delete_group(self, group: str) -> None:
         """Delete a group with all its offsets; no error if there is none.

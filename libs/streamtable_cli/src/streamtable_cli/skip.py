@@ -1,0 +1,153 @@
+"""`streamtable group skip`: send the record at which a group stands to its dead letters, and let the group go on.
+
+The dead letter and the new offset are committed in one transaction. The offset keeps the metadata that were committed
+with the old one: they say where the group's table stands, which does not change.
+"""
+
+import time
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+
+from streamtable.deadletter import Origin, dead_letter
+from streamtable.errors import StreamtableError
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.ports import Outbox
+from streamtable.topics import legal_name
+from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable_cli.errors import NotFound, Refused
+from streamtable_cli.groups import GroupName
+from streamtable_cli.output import AsJson, note, show_json, show_table
+from streamtable_cli.reading import read_to, readable
+from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
+from streamtable_cli.session import Session, committed_of, session_of
+
+OPEN_S = 30.0
+COMMIT_S = 9.0
+
+
+class SkippedByOperator(StreamtableError):
+    """The error of a dead letter that an operator has made."""
+
+
+def skip(
+    ctx: typer.Context,
+    group: GroupName,
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The input at which the group stands.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="Its partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", min=0, help="The offset of the record.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Send the record at which a stopped group stands to its dead letters, so that the group goes on behind it.
+
+    The group must have no live members, and the record must be the next one that it would read of this partition. Its
+    table, and where it stands in all other partitions, stay as they are. The record can be sent again later, by
+    streamtable dead-letters replay.
+    """
+    session = session_of(ctx)
+    legal_name(group, "group")
+    place = TopicPartition(topic, partition)
+    with session.admin() as admin:
+        refuse_members(session, admin, group)
+        record, committed = _next_record(session, admin, group, place, offset)
+        if not as_json:
+            show_table(
+                ("group", "topic", "partition", "record", "goes on at", "dead letters"),
+                [(group, topic, partition, offset, offset + 1, f"{group}-dead-letters")],
+            )
+        if not yes and not agreed(as_json=as_json):
+            raise Refused("nothing was changed: give --yes to do it")
+        patient = replace(session, timeout=max(session.timeout, CHANGE_S))
+        _skip(patient, admin, group, record, committed)
+    if as_json:
+        show_json(
+            {"group": group, "topic": topic, "partition": partition, "skipped": offset, "next": offset + 1}
+        )
+    else:
+        note(f"{place}@{offset} is in the dead letters; group {group!r} goes on behind it")
+
+
+def _next_record(
+    session: Session, admin: KafkaAdmin, group: str, place: TopicPartition, offset: int
+) -> tuple[RecordBatch, Committed]:
+    """The record, and what is committed for its partition. Refuses any other than the next."""
+    committed = committed_of(session, admin, group).get(place)
+    if committed is None:
+        raise NotFound(f"group {group!r} has committed nothing for {place}")
+    if committed.next_offset > offset:
+        raise Refused(f"group {group!r} is past {place}@{offset}: it stands at {committed.next_offset}")
+    end = readable(admin, [place])[place].high
+    first = next(
+        iter(read_to(session, admin, {place: committed.next_offset}, {place: min(end, offset + 1)})), None
+    )
+    if first is None:
+        raise NotFound(
+            f"{place} has no record at {offset}: group {group!r} stands at {committed.next_offset}, and the topic ends "
+            f"at {end}"
+        )
+    if first.first_offset != offset:
+        raise Refused(
+            f"{place}@{offset} is not the next record of group {group!r}: it stands at {committed.next_offset}, and its "
+            f"next record is {first.first_offset}"
+        )
+    return first.part(0, 1), committed
+
+
+def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, committed: Committed) -> None:
+    letters = f"{group}-dead-letters"
+    topic = admin.topics([letters]).get(letters)
+    if topic is None:
+        raise NotFound(
+            f"there is no topic {letters!r} to keep the record: declare it, `streamtable topics apply`"
+        )
+    own = Origin.of(record, 0)
+    letter = dead_letter(
+        record,
+        0,
+        SkippedByOperator("skipped by an operator"),
+        origin=(Origin.read(record.headers(0)) or own) if record.topic == f"{group}-retry" else own,
+        group=group,
+        topic=letters,
+        now=time.time(),
+        bytes_max=topic.max_message_bytes,
+    )
+    outbox = session.kafka.outbox(f"{group}.streamtable-cli-skip")
+    try:
+        outbox.open(OPEN_S)
+        # What another run has left open is aborted now, so what is committed by now stays.
+        if committed_of(session, admin, group).get(record.place) != committed:
+            raise Refused(f"group {group!r} has moved on at {record.place} meanwhile; look again")
+        outbox.begin()
+        try:
+            outbox.produce(
+                letter.topic,
+                letter.key,
+                letter.value,
+                partition=letter.partition,
+                headers=letter.headers,
+                timestamp_ms=letter.timestamp_ms,
+            )
+            _send_offset(session, admin, outbox, group, record, committed)
+        except StreamtableError:
+            outbox.abort(COMMIT_S)
+            raise
+        outbox.commit(COMMIT_S)
+    finally:
+        outbox.close()
+
+
+def _send_offset(
+    session: Session,
+    admin: KafkaAdmin,
+    outbox: Outbox,
+    group: str,
+    record: RecordBatch,
+    committed: Committed,
+) -> None:
+    outbox.flush(COMMIT_S)
+    refuse_members(session, admin, group)  # somebody may have thought about it for a while
+    moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
+    outbox.send_offsets({record.place: moved}, admin.membership_of_nobody(group))
