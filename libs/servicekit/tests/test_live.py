@@ -103,3 +103,18 @@ def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
         changes.__enter__()
     assert not counts.watches
     assert not names.watches
+
+
+def test_a_row_that_cannot_be_decoded_is_told_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
+    counts.spoil("alice")
+    with Changes(Told(counts, "count", count), key="alice") as source:
+        event = following(source)
+        assert event.name == "unreadable"
+        assert event.data == {"user_id": "alice", "of": "count", "partition": 0, "before_offset": 2}
+        counts.put("alice", 4)
+        assert following(source).data["count"] == 4
+        counts.spoil("alice")
+        counts.put("alice", 5)
+        assert [following(source).name, following(source).name] == ["unreadable", "count"]
+        counts.spoil("alice")
+        assert following(source).name == "unreadable"

@@ -244,3 +244,36 @@ def test_a_caller_who_missed_changes_is_told_so(counts: MemoryTable[int], client
 def test_silent_streams_carry_heartbeats(client: httpx.Client) -> None:
     with client.stream("GET", "/events") as response:
         assert any(line == ": still here" for line in response.iter_lines())
+
+
+def test_an_unreadable_row_stops_no_list_and_is_counted_there(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
+    for user, count in (("a", 1), ("b", 3), ("d", 2)):
+        counts.put(user, count)
+    counts.spoil("c")
+    page = client.get("/clicks?limit=2").json()
+    assert ([item["user_id"] for item in page["items"]], page["unreadable"]) == (["a", "b"], 0)
+    page = client.get("/clicks", params={"limit": 2, "cursor": page["next"]}).json()
+    assert ([item["user_id"] for item in page["items"]], page["unreadable"]) == (["d"], 1)
+    wait_until(lambda: client.get("/top").json().get("unreadable") == 1)
+    assert [item["user_id"] for item in client.get("/top").json()["items"]] == ["b", "d", "a"]
+
+
+def test_an_unreadable_row_that_is_asked_for_is_an_error_that_says_where_it_is(
+    counts: MemoryTable[int], client: httpx.Client
+) -> None:
+    counts.spoil("alice")
+    response = client.get("/clicks/alice")
+    assert_problem(response, 500)
+    problem = response.json()
+    assert problem["detail"] == "the stored row cannot be decoded; its key must be written again"
+    assert (problem["topic"], problem["partition"]) == ("counts", 0)
+
+
+def test_readiness_tells_how_the_top_list_is(counts: MemoryTable[int], client: httpx.Client) -> None:
+    wait_until(
+        lambda: client.get("/readyz").json().get("details", {}).get("top", {}).get("error", "") is None
+    )
+    top = client.get("/readyz").json()["details"]["top"]
+    assert (top["behind_seconds"] < 5, top["unreadable"]) == (True, 0)

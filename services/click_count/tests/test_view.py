@@ -5,6 +5,8 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc.error_details_pb2 import ErrorInfo
+from grpc_status import rpc_status
 
 from click_count.view import ClickCountsService
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
@@ -193,3 +195,37 @@ def test_unary_calls_are_answered_while_all_streams_are_taken(counts: Any, stub:
     assert len(answers) == 8
     for stream in streams:
         stream.cancel()
+
+
+def test_an_unreadable_row_is_data_loss_to_who_asks_for_it_and_counted_elsewhere(
+    counts: Any, stub: Any
+) -> None:
+    counts.put("alice", 3)
+    counts.spoil("bob")
+    counts.put("carol", 5)
+    with pytest.raises(grpc.RpcError) as caught:
+        stub.Get(pb.GetRequest(user_id="bob"), timeout=5)
+    error: Any = caught.value
+    assert error.code() is grpc.StatusCode.DATA_LOSS
+    (info,) = [
+        ErrorInfo.FromString(detail.value)
+        for detail in rpc_status.from_call(error).details
+        if detail.Is(ErrorInfo.DESCRIPTOR)
+    ]
+    assert info.reason == "UNREADABLE_ROW"
+    assert (info.metadata["topic"], info.metadata["partition"]) == ("counts", "0")
+    many = stub.MultiGet(pb.MultiGetRequest(user_ids=["alice", "bob"]), timeout=5)
+    assert ([found.user_id for found in many.found], many.unreadable) == (["alice"], ["bob"])
+    (page,) = stub.Scan(pb.ScanRequest(), timeout=5)
+    assert ([row.user_id for row in page.rows], page.unreadable) == (["alice", "carol"], 1)
+
+
+def test_a_watch_of_many_leaves_an_unreadable_change_out_and_that_of_one_ends(counts: Any, stub: Any) -> None:
+    many, one = stub.Watch(pb.WatchRequest()), stub.Watch(pb.WatchRequest(user_id="bob"))
+    for call in (many, one):
+        call.initial_metadata()
+    counts.spoil("bob")
+    counts.put("carol", 5)
+    change = next(many)
+    assert (change.user_id, change.unreadable) == ("carol", 1)
+    assert code_of(lambda: next(one)) is grpc.StatusCode.DATA_LOSS

@@ -246,3 +246,20 @@ def test_a_write_that_does_not_show_in_time_is_a_problem_504(
 def test_what_is_no_token_of_these_tables_is_refused(client: httpx.Client, token: str) -> None:
     document = assert_problem(client.get("/users/alice", headers={"Streamtable-Token": token}), 422)
     assert document["errors"][0]["where"] == "header.streamtable-token"
+
+
+def test_a_user_with_an_unreadable_row_is_left_out_of_the_list_and_counted(
+    statuses: MemoryTable[UserStatus], clicks: MemoryTable[int], client: httpx.Client
+) -> None:
+    for user in ("a", "b", "c", "e"):
+        statuses.put(user, LUNCH)
+        clicks.put(user, 1)
+    statuses.spoil("b")
+    clicks.spoil("c")
+    for table in (statuses, clicks):
+        table.spoil("d")
+        table.spoil("f")
+    first = client.get("/users?limit=1").json()
+    assert ([row["user_id"] for row in first["items"]], first["unreadable"]) == (["a"], 0)
+    rest = client.get("/users", params={"limit": 1, "cursor": first["next"]}).json()
+    assert ([row["user_id"] for row in rest["items"]], rest["unreadable"]) == (["e"], 4)

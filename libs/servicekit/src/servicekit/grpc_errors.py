@@ -1,6 +1,6 @@
 """How a gRPC call fails: a code, a text that was written beforehand, and details that programs can read."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
@@ -13,7 +13,7 @@ from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
 from servicekit.streams import Stopping, TooManyStreams
-from streamtable.errors import NotReady, RetryLater
+from streamtable.errors import NotReady, RetryLater, UnreadableRow
 
 log = structlog.get_logger()
 DOMAIN: Final = "streamtable"
@@ -29,6 +29,7 @@ class Refused(Exception):
         reason: the error's name for programs, in capitals; None: the code's name.
         fields: of the request, each with what is wrong with it; names are ours, never the caller's text.
         retry_seconds: after which the same call may succeed; None: it will not by itself.
+        metadata: further facts for programs; names and values are ours, never the caller's text.
     """
 
     def __init__(
@@ -39,6 +40,7 @@ class Refused(Exception):
         reason: str | None = None,
         fields: Sequence[tuple[str, str]] = (),
         retry_seconds: float | None = None,
+        metadata: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(details)
         self.code = code
@@ -46,10 +48,11 @@ class Refused(Exception):
         self.reason = reason or code.name
         self.fields = tuple(fields)
         self.retry_seconds = retry_seconds
+        self.metadata = dict(metadata or {})
 
     def status(self) -> grpc.Status:
         """What goes out: code and text, and the details in the trailing metadata `grpc-status-details-bin`."""
-        details: list[Any] = [ErrorInfo(reason=self.reason, domain=DOMAIN)]
+        details: list[Any] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
         if self.fields:
             wrong = [BadRequest.FieldViolation(field=name, description=text) for name, text in self.fields]
             details.append(BadRequest(field_violations=wrong))
@@ -77,6 +80,13 @@ def refusal(error: Exception) -> Refused:
             return error
         case NotImplementedError():  # what a generated servicer raises where a method was left out
             return Refused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
+        case UnreadableRow():
+            return Refused(
+                grpc.StatusCode.DATA_LOSS,
+                "the stored row cannot be decoded; its key must be written again",
+                reason="UNREADABLE_ROW",
+                metadata=place_of(error),
+            )
         case TooManyStreams():
             code, text, reason = (
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -105,6 +115,12 @@ def refusal(error: Exception) -> Refused:
             log.error("call failed", exc_info=error)
             return Refused(grpc.StatusCode.INTERNAL, "the service failed")
     return Refused(code, text, reason=reason, retry_seconds=RETRY_SECONDS)
+
+
+def place_of(error: UnreadableRow) -> dict[str, str]:
+    """Where the row is, as far as that is known, for programs."""
+    facts = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+    return {name: str(fact) for name, fact in facts.items() if fact is not None}
 
 
 def _packed(detail: Any) -> Packed:

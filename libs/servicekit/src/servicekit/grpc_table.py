@@ -3,17 +3,17 @@
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
 
 from servicekit.feeds import Feed, Feeds
 from servicekit.grpc_errors import RETRY_SECONDS, Refused, invalid
+from servicekit.listing import listing
 from servicekit.streams import Streams
 from servicekit.tables import STALE_SECONDS, Answer, Change, UserTable, age_seconds
 from servicekit.user_ids import user_id, user_id_prefix
-from streamtable.errors import StreamtableError
+from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
 
@@ -39,11 +39,41 @@ class ScanRequest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[V]):
-    """Users and their rows, as of one moment."""
+    """Users and their rows, as of one moment.
+
+    Attributes:
+        unreadable: rows that were left out because they cannot be decoded.
+    """
 
     rows: list[tuple[str, V]]
     age_seconds: float
     stale: bool
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[V]):
+    """What is known of several users.
+
+    Attributes:
+        rows: users that have a row, with the answer about it and the row, in the order of the request.
+        unreadable: users whose row cannot be decoded.
+    """
+
+    rows: list[tuple[str, Answer[V], V]]
+    unreadable: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Told(Generic[V]):
+    """A change of a watched row.
+
+    Attributes:
+        unreadable: changes that this watch has left out so far because they cannot be decoded.
+    """
+
+    change: Change[V]
+    unreadable: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +120,22 @@ class GrpcTable(Generic[V]):
             raise Refused(grpc.StatusCode.NOT_FOUND, self._missing)
         return answer, row
 
-    def get_many(self, users: Iterable[str]) -> Iterator[tuple[str, Answer[V], V]]:
-        """Those of the users that have a row, in their order, each with its answer and the row."""
+    def get_many(self, users: Iterable[str]) -> Found[V]:
+        """What is known of each of the users."""
         given = list(users)
         if len(given) > KEYS_MAX:
             raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
         age_seconds(self._table)  # not before the copy is complete, even if nobody is asked for
+        found: Found[V] = Found([], [])
         for user in [self._key(text, f"s[{n}]") for n, text in enumerate(given)]:
-            answer = self._table.answer(user)
+            try:
+                answer = self._table.answer(user)
+            except UnreadableRow:
+                found.unreadable.append(user)
+                continue
             if (row := answer.value) is not None:
-                yield user, answer, row
+                found.rows.append((user, answer, row))
+        return found
 
     def scan(self, request: ScanRequest) -> Iterator[Page[V]]:
         """Users in order, page after page."""
@@ -114,30 +150,41 @@ class GrpcTable(Generic[V]):
                     raise self._streams.ended()
                 # A page at a time: a caller who reads slowly must not hold a snapshot of the store open.
                 size = min(left, SCAN_ROWS_IN_MESSAGE)
-                rows = list(islice(self._table.iterate(prefix, after), size))
+                found = listing(self._table, prefix, after, size)
                 age = age_seconds(self._table)
-                yield Page(rows, age, age > STALE_SECONDS)
-                if len(rows) < size:
+                yield Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
+                if not found.more:
                     return
                 left -= size
-                after = rows[-1][0]
+                after = found.rows[-1][0]
 
-    async def watch(self, request: Any, context: Any) -> AsyncGenerator[Change[V], None]:
-        """Each change from now on, as the request's `target` says: of one user, or of all with a prefix."""
+    async def watch(self, request: Any, context: Any) -> AsyncGenerator[Told[V], None]:
+        """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.
+
+        A change that cannot be decoded ends the watch of one user; from that of many it is left out.
+        """
+        left_out = 0
+
+        def leave_out(error: UnreadableRow) -> None:
+            nonlocal left_out
+            if one:
+                raise error
+            left_out += 1
+
         one = request.WhichOneof("target") == self._keys.field
         key = self._key(getattr(request, self._keys.field)) if one else None
         prefix = None if one else self._prefix(request.prefix)
         with (
             self._streams.admit() as alive,
             nullcontext() if prefix is None else self._watches_of_many.admit(),
-            self._table.watch(key=key, prefix=prefix) as watch,
+            self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
             self._feeds.feed(watch, alive) as feed,
         ):
             age_seconds(self._table)  # not before the copy is complete
             # So that the caller knows from when on it misses nothing, before the first change.
             await context.send_initial_metadata(())
             while (change := await _next(feed)) is not None:
-                yield change
+                yield Told(change, left_out)
         raise self._streams.ended()
 
     def _key(self, text: str, place: str = "") -> str:
@@ -156,6 +203,8 @@ class GrpcTable(Generic[V]):
 async def _next(feed: Feed[V]) -> Change[V] | None:
     try:
         return await feed.next()
+    except UnreadableRow:
+        raise
     except StreamtableError:
         details = "changes were missed; watch again, then read what may have changed"
         raise Refused(

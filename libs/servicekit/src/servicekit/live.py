@@ -5,12 +5,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from servicekit.events import ServerEvent, Source
 from servicekit.tables import Answer, Change, UserTable, Watch, age_seconds
-from streamtable.errors import StreamtableError
+from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
 _TURN_SECONDS: Final = 0.05
@@ -37,6 +38,12 @@ class Told(Generic[V]):
         data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 
+    def unreadable(self, error: UnreadableRow) -> ServerEvent:
+        """Told instead of a row that cannot be decoded: what was told of it before is out of date."""
+        key = error.key.decode(errors="replace")
+        data = {self.key: key, "of": self.name, "partition": error.partition, "before_offset": error.position}
+        return ServerEvent("unreadable", data)
+
 
 class Changes:
     """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
@@ -59,12 +66,18 @@ class Changes:
     def __enter__(self) -> Source:
         with ExitStack() as stack:
             for told in self._told:
-                watch = stack.enter_context(told.table.watch(key=self._key, prefix=self._prefix))
+                left_out = partial(self._left_out, told)
+                watch = stack.enter_context(
+                    told.table.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
+                )
                 self._watches.append((told, watch))
                 age_seconds(told.table)  # not before the copy is complete
                 if self._key is not None:
                     # Read after the watch was opened: what changes in between comes twice rather than not at all.
-                    self._first.append(told.event(self._key, told.table.answer(self._key)))
+                    try:
+                        self._first.append(told.event(self._key, told.table.answer(self._key)))
+                    except UnreadableRow as error:
+                        self._left_out(told, error)
             self._stack = stack.pop_all()
         return self._next
 
@@ -90,11 +103,16 @@ class Changes:
                     self._ended = True
                     return ServerEvent("missed", {})
                 if change is not None:
-                    return told.event(change.key, change)
+                    self._first.append(told.event(change.key, change))
+                if self._first:  # with what was left out before it
+                    return self._first.popleft()
                 if ended:
                     raise StopIteration
             if time.monotonic() >= end:
                 return None
+
+    def _left_out(self, told: Told[Any], error: UnreadableRow) -> None:
+        self._first.append(told.unreadable(error))
 
     def _patience(self, end: float) -> float:
         left = max(0.0, end - time.monotonic())

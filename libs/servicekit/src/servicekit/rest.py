@@ -24,7 +24,7 @@ from servicekit.guard import Admit, Guard, Limits, unavailable
 from servicekit.measuring import HttpMetrics, Measure
 from servicekit.problems import Problem
 from servicekit.tracing import ServerTracer, Trace
-from streamtable.errors import RetryLater
+from streamtable.errors import RetryLater, UnreadableRow
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -114,6 +114,7 @@ def build_app(
     description: str = "",
     limits: Limits | None = None,
     edge: Edge | None = None,
+    details: Callable[[], Mapping[str, Any]] | None = None,
 ) -> FastAPI:
     """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
@@ -130,6 +131,7 @@ def build_app(
         description: for OpenAPI.
         limits: what a request may cost; default `Limits()`.
         edge: who may call, and what is measured; default `Edge()`.
+        details: how parts of the service are that do not decide whether it is ready; told by `/readyz`.
     """
     edge = edge or Edge()
     layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
@@ -147,11 +149,12 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,  # what generated clients call it
         middleware=layers,
     )
-    _add_health(app, ready, metrics)
+    _add_health(app, ready, metrics, details or dict)
     if edge.docs:
         openapi.add_page(app)
     app.add_exception_handler(Problem, _on_problem)
     app.add_exception_handler(RetryLater, _on_retry_later)
+    app.add_exception_handler(UnreadableRow, _on_unreadable_row)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
     app.router.route_class = _StrictRoute
@@ -254,7 +257,12 @@ def _admit(edge: Edge) -> Admit:
     return admit
 
 
-def _add_health(app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
+def _add_health(
+    app: FastAPI,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    details: Callable[[], Mapping[str, Any]],
+) -> None:
     async def livez() -> (
         Response
     ):  # in the event loop: alive also while all threads wait, for Kafka for example
@@ -263,7 +271,8 @@ def _add_health(app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], b
     def readyz() -> Response:
         if not ready():
             raise unavailable("not ready yet")
-        return JSONResponse({"status": "ready"})
+        told = details()
+        return JSONResponse({"status": "ready", **({"details": told} if told else {})})
 
     def metrics_page() -> Response:
         return Response(metrics(), media_type=METRICS_MEDIA_TYPE)
@@ -279,6 +288,16 @@ def _on_problem(_: Request, error: Exception) -> Response:
 
 def _on_retry_later(_: Request, __: Exception) -> Response:
     return unavailable().response()
+
+
+def _on_unreadable_row(_: Request, error: Exception) -> Response:
+    assert isinstance(error, UnreadableRow)
+    place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+    return Problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the stored row cannot be decoded; its key must be written again",
+        members={name: fact for name, fact in place.items() if fact is not None},
+    ).response()
 
 
 def _on_invalid(_: Request, error: Exception) -> Response:

@@ -1,11 +1,12 @@
 """What services ask of a table of rows by user: `streamtable.View` is one, a test's dictionary another."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, Protocol, TypeVar
 
-from streamtable.errors import NotReady
+from streamtable.errors import NotReady, UnreadableRow
 
+OnUnreadable = Callable[[UnreadableRow], object]
 V_co = TypeVar("V_co", covariant=True)
 
 STALE_SECONDS: Final = 5.0
@@ -50,7 +51,7 @@ class Watch(Protocol[V_co]):
         """The next change; None after `timeout` seconds, or when it has ended.
 
         Raises:
-            StreamtableError: changes were missed, because the reader was too slow.
+            ChangesMissed: the reader was too slow, or the local copy is loaded again; the watch has ended.
         """
         ...
 
@@ -63,7 +64,11 @@ class Position(Protocol):
 
 
 class UserTable(Protocol[V_co]):
-    """Rows by user. Until the copy is complete, what asks for rows raises `NotReady`."""
+    """Rows by user. Until the copy is complete, what asks for rows raises `NotReady`.
+
+    A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches leave it out, and
+    call `on_unreadable` with the error.
+    """
 
     @property
     def ready(self) -> bool: ...
@@ -72,11 +77,19 @@ class UserTable(Protocol[V_co]):
 
     def answer(self, key: str) -> Answer[V_co]: ...
 
-    def iterate(self, prefix: str | None = None, after: str | None = None) -> Iterator[tuple[str, V_co]]:
+    def iterate(
+        self, prefix: str | None = None, after: str | None = None, on_unreadable: OnUnreadable | None = None
+    ) -> Iterator[tuple[str, V_co]]:
         """Users in the order of their ids' UTF-8 bytes."""
         ...
 
-    def watch(self, key: str | None = None, prefix: str | None = None) -> AbstractContextManager[Watch[V_co]]:
+    def watch(
+        self,
+        key: str | None = None,
+        prefix: str | None = None,
+        *,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> AbstractContextManager[Watch[V_co]]:
         """Changes from now on; also while the copy is not complete."""
         ...
 

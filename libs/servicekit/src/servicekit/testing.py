@@ -13,7 +13,8 @@ from queue import Queue
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
-from streamtable.errors import NotReady, StreamtableError
+from servicekit.tables import OnUnreadable
+from streamtable.errors import NotReady, StreamtableError, UnreadableRow
 from streamtable.types import Ack
 
 V = TypeVar("V")
@@ -48,7 +49,8 @@ class MemoryWatch(Generic[V]):
     key: str | None
     prefix: str | None
     changed: Condition
-    queue: deque[MemoryChange[V]] = field(default_factory=deque)
+    queue: deque[MemoryChange[V] | UnreadableRow] = field(default_factory=deque)
+    on_unreadable: OnUnreadable | None = None
     overrun: bool = False
     ended: bool = False
 
@@ -57,7 +59,13 @@ class MemoryWatch(Generic[V]):
             self.changed.wait_for(lambda: self.queue or self.overrun, timeout)
             if self.overrun:
                 raise StreamtableError("the reader is too slow")
-            return self.queue.popleft() if self.queue else None
+            while self.queue:
+                change = self.queue.popleft()
+                if not isinstance(change, UnreadableRow):
+                    return change
+                if self.on_unreadable is not None:
+                    self.on_unreadable(change)
+            return None
 
 
 class MemoryTable(Generic[V]):
@@ -66,6 +74,7 @@ class MemoryTable(Generic[V]):
     Attributes:
         ready: false: what asks for rows raises `NotReady`.
         shown: places of the events that the rows show.
+        spoiled: keys whose row cannot be decoded.
     """
 
     def __init__(self) -> None:
@@ -76,15 +85,17 @@ class MemoryTable(Generic[V]):
         self.scans = 0
         self.watches: list[MemoryWatch[V]] = []
         self.shown: set[Ack] = set()
+        self.spoiled: set[str] = set()
         self._offset = 0
         self._changed = Condition()
 
     def reset(self) -> None:
         """Begin again, as far as callers can see; whoever watches is told."""
-        for key in list(self.rows):
+        for key in [*self.rows, *self.spoiled]:
             self.put(key, None)
         self.ready, self.stale, self.age_seconds = True, False, 0.25
         self.shown.clear()
+        self.spoiled.clear()
         self._offset = 0
 
     def put(self, key: str, value: V | None, shows: Ack | None = None) -> None:
@@ -94,14 +105,29 @@ class MemoryTable(Generic[V]):
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
-            change = MemoryChange(key, value, 0, self._offset)
-            self._offset += 1
-            for watch in self.watches:
-                if watch.key == key or (watch.prefix is not None and key.startswith(watch.prefix)):
-                    watch.queue.append(change)
+            self.spoiled.discard(key)
+            self._tell(key, MemoryChange(key, value, 0, self._offset))
             if shows is not None:
                 self.shown.add(shows)
-            self._changed.notify_all()
+
+    def spoil(self, key: str) -> None:
+        """Write a row that cannot be decoded."""
+        with self._changed:
+            self.rows.pop(key, None)
+            self.spoiled.add(key)
+            self._tell(key, self._unreadable(key))
+
+    def _tell(self, key: str, change: MemoryChange[V] | UnreadableRow) -> None:
+        self._offset += 1
+        for watch in self.watches:
+            if watch.key == key or (watch.prefix is not None and key.startswith(watch.prefix)):
+                watch.queue.append(change)
+        self._changed.notify_all()
+
+    def _unreadable(self, key: str) -> UnreadableRow:
+        return UnreadableRow(
+            "not Avro", key=key.encode(), topic="counts", partition=0, position=self._offset + 1
+        )
 
     def overrun(self) -> None:
         """All present watches have missed changes, and are ended by that, as `streamtable.Watch` is."""
@@ -111,26 +137,36 @@ class MemoryTable(Generic[V]):
             self._changed.notify_all()
 
     def get(self, key: str) -> V | None:
-        self._check()
+        self._check(key)
         return self.rows.get(key)
 
     def answer(self, key: str) -> MemoryAnswer[V]:
-        self._check()
+        self._check(key)
         return MemoryAnswer(self.rows.get(key), 0, self._offset, self.age_seconds, self.stale)
 
-    def iterate(self, prefix: str | None = None, after: str | None = None) -> Iterator[tuple[str, V]]:
+    def iterate(
+        self, prefix: str | None = None, after: str | None = None, on_unreadable: OnUnreadable | None = None
+    ) -> Iterator[tuple[str, V]]:
         self._check()
         self.scans += 1
-        rows = sorted(self.rows.items(), key=lambda row: row[0].encode())
-        return (
-            row
-            for row in rows
-            if row[0].startswith(prefix or "") and (after is None or row[0].encode() > after.encode())
-        )
+        rows = dict(self.rows)
+        for key in sorted({*rows, *self.spoiled}, key=lambda key: key.encode()):
+            if not key.startswith(prefix or "") or (after is not None and key.encode() <= after.encode()):
+                continue
+            if key not in self.spoiled:
+                yield key, rows[key]
+            elif on_unreadable is not None:
+                on_unreadable(self._unreadable(key))
 
     @contextmanager
-    def watch(self, key: str | None = None, prefix: str | None = None) -> Iterator[MemoryWatch[V]]:
-        watch: MemoryWatch[V] = MemoryWatch(key, prefix, self._changed)
+    def watch(
+        self,
+        key: str | None = None,
+        prefix: str | None = None,
+        *,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Iterator[MemoryWatch[V]]:
+        watch: MemoryWatch[V] = MemoryWatch(key, prefix, self._changed, on_unreadable=on_unreadable)
         self.watches.append(watch)
         try:
             yield watch
@@ -145,9 +181,11 @@ class MemoryTable(Generic[V]):
     def position(self) -> Mapping[int, MemoryPosition]:
         return {0: MemoryPosition(self.age_seconds)}
 
-    def _check(self) -> None:
+    def _check(self, key: str | None = None) -> None:
         if not self.ready:
             raise NotReady("the table is being loaded")
+        if key in self.spoiled:
+            raise self._unreadable(key)
 
 
 class Process:

@@ -12,13 +12,13 @@ import structlog
 
 from streamtable.errors import PoisonRecord
 from streamtable.ports import Codec, Store
+from streamtable.rowsizes import ENTRY_BYTES, RowSizes
 from streamtable.types import RecordBatch
 
 J = TypeVar("J")
 log = structlog.get_logger()
 
-# What a dict entry, a bytes key and a decoded row cost in CPython beside the payload itself.
-_ROW_OVERHEAD_BYTES = 250
+_LOOKED_AT = 8  # times while the memory fills up
 
 
 class Missing:
@@ -55,19 +55,32 @@ class JoinedTable(Generic[J]):
     ) -> None:
         self.name = name
         self.store = store
+        self._sizes = RowSizes()
         self.cache_bytes = cache_bytes
         self.time_ms = self._committed_ms = time_ms
         self._timed = timed
         self._codec = codec
         self._new: dict[bytes, bytes | None] = {}
         self._rows: dict[bytes, J | None] = {}  # decoded; None: known not to exist
-        self._row_bytes = 64.0  # running mean
+        self._new_bytes = 0  # encoded
+
+    @property
+    def cache_bytes(self) -> int:
+        """About how much memory decoded rows may take."""
+        return self._cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, memory_bytes: int) -> None:
+        self._cache_bytes = memory_bytes
+        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
     def get(self, key: bytes) -> J | None:
         """The row; None if there is none. Raises `PoisonRecord` if it cannot be decoded."""
         try:
             return self._rows[key]
         except KeyError:
+            if self._sizes.loaded_bytes > self._look_at_bytes:
+                self._make_room()
             return self._load(key)
 
     def apply(self, records: RecordBatch) -> None:
@@ -81,6 +94,7 @@ class JoinedTable(Generic[J]):
                 partition=records.partition,
             )
         self._new.update(new)  # type: ignore[arg-type] # None popped
+        self._new_bytes += sum(len(key or b"") + len(value or b"") for key, value in new.items())
         for key in new:
             self._rows.pop(key, None)  # type: ignore[arg-type] # the same
         if self._timed:
@@ -89,6 +103,9 @@ class JoinedTable(Generic[J]):
     def put(self, key: bytes, data: bytes | None, row: J | None, timestamp_ms: int) -> None:
         """Take in one record that is decoded already."""
         self._new[key] = data
+        self._new_bytes += len(key) + len(data or b"")
+        if key not in self._rows:
+            self._count(key, data, row)
         self._rows[key] = row
         self.time_ms = max(self.time_ms, timestamp_ms)
 
@@ -112,7 +129,7 @@ class JoinedTable(Generic[J]):
     @property
     def changed_bytes(self) -> int:
         """About how many bytes the next commit will write to the store."""
-        return int(len(self._new) * self._row_bytes)
+        return self._new_bytes
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
         """What came since the last commit, in the order of the keys."""
@@ -120,30 +137,43 @@ class JoinedTable(Generic[J]):
 
     def committed(self) -> None:
         """The changes are in the store now. Drops the oldest decoded rows that memory has no room for."""
-        self._new = {}
+        self._new, self._new_bytes = {}, 0
         self._committed_ms = self.time_ms
-        room = int(self.cache_bytes / (self._row_bytes + _ROW_OVERHEAD_BYTES))
+        self._make_room()
+
+    def forget(self) -> None:
+        """Drop what came since the last commit, and all decoded rows: a handler may have changed values in place."""
+        self._new, self._new_bytes = {}, 0
+        self._rows = {}
+        self.time_ms = self._committed_ms
+
+    def _make_room(self) -> None:
+        """Drop the oldest decoded rows that memory has no room for; what came since the last commit is kept encoded."""
+        self._sizes.settle(len(self._rows))
+        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
+        room = self._sizes.room(self._cache_bytes)
         if len(self._rows) > room:
             for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):
                 del self._rows[key]
 
-    def forget(self) -> None:
-        """Drop what came since the last commit, and all decoded rows: a handler may have changed values in place."""
-        self._new = {}
-        self._rows = {}
-        self.time_ms = self._committed_ms
+    def _count(self, key: bytes, data: bytes | None, row: J | None) -> None:
+        sizes = self._sizes
+        sizes.loaded_bytes += ENTRY_BYTES + len(key) + len(data or b"")
+        if data is not None and sizes.due():
+            sizes.sample(key, len(data), row)
+        sizes.loads += 1
 
     def _load(self, key: bytes) -> J | None:
         data = self._new[key] if key in self._new else self.store.get(key)
         row: J | None = None
         if data is not None:
-            self._row_bytes = 0.99 * self._row_bytes + 0.01 * (len(key) + len(data))
             try:
                 row = self._codec.decode(data)
             except PoisonRecord as error:
                 raise PoisonRecord(
                     f"the row of the joined table {self.name!r} for key {key!r} cannot be decoded: {error.message}"
                 ) from error
+        self._count(key, data, row)
         self._rows[key] = row
         return row
 

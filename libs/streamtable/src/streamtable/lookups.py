@@ -45,13 +45,17 @@ class LookedUp(View[K, V]):
         value = self._read(data)
         with self._keeping:
             if (loads, changes) == (self._kept_of, self._changes):
+                self._drop(data)  # another row of this key, which another thread has kept meanwhile
                 self._kept[data] = value
-                self._kept_bytes += _ROW_OVERHEAD_BYTES + len(data) + len(value or b"")
+                self._kept_bytes += _size(data, value)
                 if self._kept_bytes > _KEPT_BYTES_MAX:
-                    for oldest in list(islice(self._kept, len(self._kept) // 4)):
-                        del self._kept[oldest]
-                    self._kept_bytes = self._kept_bytes * 3 // 4
+                    for oldest in list(islice(self._kept, len(self._kept) // 4 + 1)):
+                        self._drop(oldest)
         return value
+
+    def _drop(self, key: bytes) -> None:
+        if key in self._kept:
+            self._kept_bytes -= _size(key, self._kept.pop(key))
 
     def _forget(self) -> None:
         with self._keeping:
@@ -61,8 +65,12 @@ class LookedUp(View[K, V]):
         with self._keeping:
             self._changes += 1
             for key in rows:
-                self._kept.pop(key, None)  # its bytes are counted until the next quarter goes
+                self._drop(key)
         super()._changed(partition, rows, offset)
+
+
+def _size(key: bytes, value: bytes | None) -> int:
+    return _ROW_OVERHEAD_BYTES + len(key) + len(value or b"")
 
 
 class Lookups(Views):

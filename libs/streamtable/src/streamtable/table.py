@@ -10,11 +10,11 @@ from typing import Generic, TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
 from streamtable.ports import Codec, Store
+from streamtable.rowsizes import ENTRY_BYTES, RowSizes
 
 V = TypeVar("V")
 
-# What a dict entry, a bytes key and a small value cost in CPython beside the payload itself.
-_ROW_OVERHEAD_BYTES = 150
+_LOOKED_AT = 8  # times while the memory fills up
 
 
 class PartitionTable(Generic[V]):
@@ -23,26 +23,40 @@ class PartitionTable(Generic[V]):
     Args:
         store: the committed rows. The table never writes to it; the commit does, with what `changes` returned.
         codec: of the rows.
-        cache_bytes: about how much memory decoded rows may take between two commits.
+        cache_bytes: about how much memory decoded rows may take, beside those that have changed since the last commit.
     """
 
     def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
         self.store = store
         self._codec = codec
+        self._sizes = RowSizes()
         self.cache_bytes = cache_bytes
         self._rows: dict[bytes, V | None] = {}  # None: known not to exist
         self._changed: set[bytes] = set()
-        self._row_bytes = 64.0  # running mean of an encoded row and its key
+        self._row_bytes = 64.0  # running mean of an encoded row that has changed, and its key
+
+    @property
+    def cache_bytes(self) -> int:
+        """About how much memory decoded rows may take."""
+        return self._cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, memory_bytes: int) -> None:
+        self._cache_bytes = memory_bytes
+        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
     def get(self, key: bytes) -> V | None:
         try:
             return self._rows[key]
         except KeyError:
+            if self._sizes.loaded_bytes > self._look_at_bytes:
+                self._make_room()
             return self._load(key)
 
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
         """Rows in the order of the keys."""
         keys = list(keys)
+        self._look()  # not later: all of these rows have to be in memory together
         rows = self._rows
         for key in [key for key in keys if key not in rows]:
             self._load(key)
@@ -51,6 +65,7 @@ class PartitionTable(Generic[V]):
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
         changed = set(keys)
+        self._look()
         for key in changed.difference(self._rows):
             self._load(key)
         self._changed |= changed
@@ -100,6 +115,9 @@ class PartitionTable(Generic[V]):
             )
         mean = (sum(key_sizes) + sum(value_sizes)) / len(keys)
         self._row_bytes = 0.5 * self._row_bytes + 0.5 * mean
+        middle = len(keys) // 2
+        self._sizes.sample(keys[middle], value_sizes[middle], self._rows[keys[middle]])
+        self._sizes.settle(len(self._rows), len(keys), mean)
         return changes
 
     def keys_after(self, after: bytes | None, limit: int) -> tuple[list[bytes], bytes, bool]:
@@ -150,21 +168,36 @@ class PartitionTable(Generic[V]):
     def committed(self) -> None:
         """The changes are in the store now. Drops the oldest rows that memory has no room for."""
         self._changed = set()
-        room = int(self.cache_bytes / (self._row_bytes + _ROW_OVERHEAD_BYTES))
-        if len(self._rows) > room:
-            # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
-            for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):
-                del self._rows[key]
+        self._make_room()
 
     def forget(self) -> None:
         """Drop all rows in memory, also the clean ones: a handler may have changed values in place."""
         self._rows = {}
         self._changed = set()
 
+    def _look(self) -> None:
+        if self._sizes.loaded_bytes > self._look_at_bytes:
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop the oldest rows that memory has no room for, if they have not changed."""
+        sizes, rows, changed = self._sizes, self._rows, self._changed
+        sizes.settle(len(rows))
+        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
+        room = sizes.room(self._cache_bytes)
+        if len(rows) > room:
+            # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
+            for key in list(islice(rows, len(rows) - room * 3 // 4)):
+                if key not in changed:
+                    del rows[key]
+
     def _load(self, key: bytes) -> V | None:
         data = self.store.get(key)
         row: V | None = None
-        if data is not None:
+        sizes = self._sizes
+        if data is None:
+            sizes.loaded_bytes += ENTRY_BYTES + len(key)
+        else:
             try:
                 row = self._codec.decode(data)
             except PoisonRecord as error:
@@ -174,6 +207,10 @@ class PartitionTable(Generic[V]):
                     f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
                     "codec or by another program?"
                 ) from error
+            sizes.loaded_bytes += ENTRY_BYTES + len(key) + len(data)
+            if sizes.due():
+                sizes.sample(key, len(data), row)
+        sizes.loads += 1
         self._rows[key] = row
         return row
 

@@ -20,7 +20,7 @@ from servicekit.pages import Cursors
 from servicekit.process import StopSignals
 from servicekit.runtime import Runtime, wait_to_stop
 from servicekit.streams import Streams
-from servicekit.top import TopList
+from servicekit.top import TopList, TopMetrics
 from streamtable import View
 
 ClickRuntime: TypeAlias = Runtime[ClickSettings]
@@ -58,7 +58,7 @@ def serve_query(runtime: ClickRuntime) -> int:
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
         view = opened.enter_context(_view(runtime, "query"))
-        top = TopList(view, int)
+        top = TopList(view, int, metrics=TopMetrics.register(runtime.registry))
         top.start()
         opened.callback(top.close)
         events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)

@@ -87,9 +87,15 @@ class UserCountPage(Freshness):
 
     items: list[UserCount]
     next: Annotated[str | None, Field(description="cursor of the next page; null on the last")]
+    unreadable: Annotated[
+        int, Field(description="rows that were left out because they cannot be decoded")
+    ] = 0
 
 
 class TopUsers(Freshness):
     """The users with the most clicks, highest first."""
 
     items: list[UserCount]
+    unreadable: Annotated[
+        int, Field(description="rows that were left out because they cannot be decoded")
+    ] = 0

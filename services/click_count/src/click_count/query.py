@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
-from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Query
@@ -12,6 +11,7 @@ from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPa
 from servicekit import own_writes
 from servicekit.answers import json_answer, matches, page_after
 from servicekit.events import EventStreams
+from servicekit.listing import listing
 from servicekit.live import Changes, Told
 from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
@@ -22,7 +22,7 @@ from servicekit.top import SIZE, TopList
 from servicekit.user_ids import Prefix, UserPath, user_of_path
 
 PAGE_MAX: Final = 1000
-VERSION: Final = "1.1.0"
+VERSION: Final = "1.2.0"
 DESCRIPTION: Final = (
     "How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may be; "
     "until the copy is complete the service answers 503."
@@ -57,6 +57,7 @@ def build_query(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
+        details=lambda: {"top": top.detail()},
     )
     _add_counts(app, counts, cursors, writes or OwnWrites({}, 0))
     _add_top(app, counts, top)
@@ -112,14 +113,14 @@ def _add_counts(app: FastAPI, counts: UserTable[int], cursors: Cursors, writes: 
     ) -> Any:
         """All users, a page at a time. Clicks go on meanwhile: each page is as of its own moment."""
         after = page_after(cursors, prefix, cursor)
-        rows = list(islice(counts.iterate(prefix, after), limit + 1))
-        more = len(rows) > limit
+        found = listing(counts, prefix, after, limit)
         age = age_seconds(counts)
         body = UserCountPage(
-            items=[UserCount(user_id=user, count=count) for user, count in rows[:limit]],
-            next=cursors.seal(prefix, rows[limit - 1][0]) if more else None,
+            items=[UserCount(user_id=user, count=count) for user, count in found.rows],
+            next=cursors.seal(prefix, found.rows[-1][0]) if found.more else None,
             age_seconds=age,
             stale=age > STALE_SECONDS,
+            unreadable=found.unreadable,
         )
         return json_answer(body)
 
@@ -131,14 +132,16 @@ def _add_top(app: FastAPI, counts: UserTable[int], top: TopList[int]) -> None:
         found = top.top(limit)
         age = age_seconds(counts) + found.behind_seconds
         items = [UserCount(user_id=user, count=count) for user, count in found.rows]
-        return json_answer(TopUsers(items=items, age_seconds=age, stale=age > STALE_SECONDS))
+        body = TopUsers(items=items, age_seconds=age, stale=age > STALE_SECONDS, unreadable=found.unreadable)
+        return json_answer(body)
 
 
 _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-sent events `count`, with data like "
         '`{"user_id": "alice", "count": 3, "partition": 9, "offset": 41}`; `count` is null when the user was '
-        "deleted. `missed` comes last when changes were left out: connect again.",
+        'deleted. `unreadable`, with data like `{"user_id": "alice", "of": "count", "partition": 9, "before_offset": 42}`, '
+        "comes instead of a count that cannot be decoded. `missed` comes last when changes were left out: connect again.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }

@@ -11,9 +11,9 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import (
     ClickCountsServicer,
     add_ClickCountsServicer_to_server,
 )
-from servicekit.grpc_table import GrpcTable
+from servicekit.grpc_table import GrpcTable, Told
 from servicekit.streams import Streams
-from servicekit.tables import Answer, Change, UserTable
+from servicekit.tables import Answer, UserTable
 
 SERVICE_NAME: Final = "streamtable.click_count.v1.ClickCounts"
 
@@ -41,8 +41,9 @@ class ClickCountsService(ClickCountsServicer):
         self, request: pb.MultiGetRequest, context: grpc.ServicerContext
     ) -> pb.MultiGetResponse:
         del context
-        response = pb.MultiGetResponse()
-        for user, answer, count in self._table.get_many(request.user_ids):
+        found = self._table.get_many(request.user_ids)
+        response = pb.MultiGetResponse(unreadable=found.unreadable)
+        for user, answer, count in found.rows:
             response.found.add(user_id=user, answer=_response(answer, count))
         return response
 
@@ -52,14 +53,16 @@ class ClickCountsService(ClickCountsServicer):
         del context
         for page in self._table.scan(request):
             rows = [pb.ScanResponse.Row(user_id=user, count=count) for user, count in page.rows]
-            yield pb.ScanResponse(rows=rows, age_seconds=page.age_seconds, stale=page.stale)
+            yield pb.ScanResponse(
+                rows=rows, age_seconds=page.age_seconds, stale=page.stale, unreadable=page.unreadable
+            )
 
     async def Watch(  # type: ignore[override] # noqa: N802 gRPC's name; it waits without a thread
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         async with aclosing(self._table.watch(request, context)) as changes:
-            async for change in changes:
-                yield _watch_response(change)
+            async for told in changes:
+                yield _watch_response(told)
 
 
 def _response(answer: Answer[int], count: int) -> pb.GetResponse:
@@ -72,7 +75,12 @@ def _response(answer: Answer[int], count: int) -> pb.GetResponse:
     )
 
 
-def _watch_response(change: Change[int]) -> pb.WatchResponse:
+def _watch_response(told: Told[int]) -> pb.WatchResponse:
+    change = told.change
     return pb.WatchResponse(
-        user_id=change.key, count=change.value, partition=change.partition, offset=change.offset
+        user_id=change.key,
+        count=change.value,
+        partition=change.partition,
+        offset=change.offset,
+        unreadable=told.unreadable,
     )

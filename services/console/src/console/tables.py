@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from console.records import NoSuchTopic, Reader
 from console.shown import Decoder
 from servicekit.events import ServerEvent
-from streamtable import Bytes, Kafka, Table, TooSlow, View, Watch
+from streamtable import Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 
 COPIES_MAX: Final = 16
@@ -138,7 +138,7 @@ class RowChanges:
             raise StopIteration
         try:
             rows = dict(islice(self._changes(timeout), 50 * BATCH_ROWS))
-        except TooSlow:
+        except ChangesMissed:
             self._ended = True
             return ServerEvent("missed", {})
         if not rows:

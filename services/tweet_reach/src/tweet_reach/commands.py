@@ -19,7 +19,7 @@ from servicekit.process import StopSignals, say
 from servicekit.runtime import Runtime, operations, wait_to_stop
 from servicekit.sending import RecordEmitter
 from servicekit.streams import Streams
-from servicekit.top import TopList
+from servicekit.top import TopList, TopMetrics
 from servicekit.workers import stop_with_parent
 from streamtable import View
 from streamtable.errors import ConfigurationError
@@ -122,7 +122,8 @@ def serve_query(runtime: ReachRuntime) -> int:
     """Answer REST until stopped."""
     with StopSignals() as signals, ExitStack() as opened:
         view = opened.enter_context(_view(runtime, "query"))
-        top = TopList(view, lambda row: row["reach"])
+        measured = TopMetrics.register(runtime.registry)
+        top = TopList(view, lambda row: row["reach"], metrics=measured)
         top.start()
         opened.callback(top.close)
         streams = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)

@@ -141,3 +141,6 @@ class TopUrls(Freshness):
     """The URLs with the highest reach, the highest first."""
 
     items: list[UrlReach]
+    unreadable: Annotated[
+        int, Field(description="rows that were left out because they cannot be decoded")
+    ] = 0

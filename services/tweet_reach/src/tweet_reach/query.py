@@ -19,7 +19,7 @@ from tweet_reach.models import Author, Numbers, ReachAnswer, TopUrls, UrlReach
 from tweet_reach.search import Search, add_search
 from tweet_reach.urls import UrlQuery, url_of_query
 
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
     "How many distinct users a URL reaches by those who tweet it, from this replica's own copy of the table. Every "
     "answer says how old it may be; until the copy is complete the service answers 503."
@@ -28,8 +28,8 @@ _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "Server-sent events `reach`, with data like `{"
         '"url": "foo.com/blog/1", "reach": 16, "estimate": 16.0, "tweets": 5, "authors": 5, "top": [{"author": "nathan", '
-        '"followers": 8}], "partition": 9, "offset": 41}`. `missed` comes last when changes were left out: connect '
-        "again.",
+        '"followers": 8}], "partition": 9, "offset": 41}`. `unreadable`, with the `url`, comes '
+        "instead of a reach that cannot be decoded. `missed` comes last when changes were left out: connect again.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }
@@ -61,6 +61,7 @@ def build_query(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
+        details=lambda: {"top": top.detail()},
     )
 
     @app.get(
@@ -96,7 +97,8 @@ def build_query(
         found = top.top(limit)
         age = age_seconds(reaches) + found.behind_seconds
         items = [UrlReach(url=url, reach=reach) for url, reach in found.rows]
-        return json_answer(TopUrls(items=items, age_seconds=age, stale=age > STALE_SECONDS))
+        body = TopUrls(items=items, age_seconds=age, stale=age > STALE_SECONDS, unreadable=found.unreadable)
+        return json_answer(body)
 
     add_search(app, search)
     told = Told(reaches, "reach", _told, key="url")

@@ -46,8 +46,9 @@ class TweetReachesService(TweetReachesServicer):
         self, request: pb.MultiGetRequest, context: grpc.ServicerContext
     ) -> pb.MultiGetResponse:
         del context
-        response = pb.MultiGetResponse()
-        for url, answer, row in self._table.get_many(request.urls):
+        found = self._table.get_many(request.urls)
+        response = pb.MultiGetResponse(unreadable=found.unreadable)
+        for url, answer, row in found.rows:
             response.found.add(url=url, answer=_response(answer, row))
         return response
 
@@ -57,18 +58,22 @@ class TweetReachesService(TweetReachesServicer):
         del context
         for page in self._table.scan(request):
             rows = [pb.ScanResponse.Row(url=url, reach=_reach(row)) for url, row in page.rows]
-            yield pb.ScanResponse(rows=rows, age_seconds=page.age_seconds, stale=page.stale)
+            yield pb.ScanResponse(
+                rows=rows, age_seconds=page.age_seconds, stale=page.stale, unreadable=page.unreadable
+            )
 
     async def Watch(  # type: ignore[override] # noqa: N802 gRPC's name; it waits without a thread
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         async with aclosing(self._table.watch(request, context)) as changes:
-            async for change in changes:
+            async for told in changes:
+                change = told.change
                 yield pb.WatchResponse(
                     url=change.key,
                     reach=None if change.value is None else _reach(change.value),
                     partition=change.partition,
                     offset=change.offset,
+                    unreadable=told.unreadable,
                 )
 
 

@@ -123,3 +123,7 @@ class UserPage(BaseModel):
     items: list[UserRow]
     next: Annotated[str | None, Field(description="cursor of the next page; null on the last")]
     tables: Ages
+    unreadable: Annotated[
+        int,
+        Field(description="users who were left out because their row in one of the tables cannot be decoded"),
+    ] = 0

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from http import HTTPStatus
-from itertools import islice
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Header, Query
@@ -14,6 +13,7 @@ from contracts.records import UserStatus
 from servicekit import own_writes
 from servicekit.answers import json_answer, matches, page_after
 from servicekit.events import EventStreams
+from servicekit.listing import LeftOut
 from servicekit.live import Changes, Told
 from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
@@ -25,7 +25,7 @@ from user_status import models
 from user_status.domain import joined
 
 PAGE_MAX: Final = 1000
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
     "What users said last, with the clicks that are counted by now, from this replica's own copies of both tables. "
     "Every answer says how old it may be; until the copies are complete the service answers 503."
@@ -125,18 +125,37 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
     ) -> Any:
         """All users of either table, a page at a time. They change meanwhile: each page is as of its own moment."""
         after = page_after(cursors, prefix, cursor)
-        users = joined(tables.statuses.iterate(prefix, after), tables.clicks.iterate(prefix, after))
-        rows = list(islice(users, limit + 1))
-        items = [
-            models.UserRow(user_id=user, status=_status(status), clicks=clicks)
-            for user, status, clicks in rows[:limit]
-        ]
+        items, more, unreadable = _page(tables, prefix, after, limit)
         body = models.UserPage(
             items=items,
-            next=cursors.seal(prefix, rows[limit - 1][0]) if len(rows) > limit else None,
+            next=cursors.seal(prefix, items[-1].user_id) if more else None,
             tables=models.Ages(status=_age(tables.statuses), clicks=_age(tables.clicks)),
+            unreadable=unreadable,
         )
         return json_answer(body)
+
+
+def _page(
+    tables: Tables, prefix: str, after: str | None, limit: int
+) -> tuple[list[models.UserRow], bool, int]:
+    """The users of a page, whether there are more, and how many were left out.
+
+    A user is left out if either row cannot be decoded: to show the other one alone would say that there is no such row.
+    """
+    left_out = LeftOut()
+    statuses = tables.statuses.iterate(prefix, after, on_unreadable=left_out.found)
+    clicks = tables.clicks.iterate(prefix, after, on_unreadable=left_out.found)
+    items: list[models.UserRow] = []
+    unreadable = 0
+    for user, status, count in joined(statuses, clicks):
+        if left_out.passes(user):
+            continue
+        if len(items) == limit:
+            return items, True, unreadable
+        items.append(models.UserRow(user_id=user, status=_status(status), clicks=count))
+        unreadable = left_out.count
+    left_out.end()
+    return items, False, left_out.count
 
 
 _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
@@ -144,7 +163,8 @@ _EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
         "description": 'Server-sent events `status`, with data like `{"user_id": "alice", "status": {"text": "at lunch", '
         '"at": 1700000000000, "id": "...", "clicks": 3}, "partition": 9, "offset": 41}`, and `clicks`, with data like '
         '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null stands for what is not known. '
-        "`missed` comes last when changes were left out: connect again.",
+        "`unreadable` comes instead of a row that cannot be decoded, with `of`: `status` or `clicks`. `missed` comes last "
+        "when changes were left out: connect again.",
         "content": {"text/event-stream": {"schema": {"type": "string"}}},
     }
 }

@@ -12,9 +12,9 @@ from contracts.grpc.user_status.v1.user_status_pb2_grpc import (
     add_UserStatusesServicer_to_server,
 )
 from contracts.records import UserStatus
-from servicekit.grpc_table import GrpcTable
+from servicekit.grpc_table import GrpcTable, Told
 from servicekit.streams import Streams
-from servicekit.tables import Answer, Change, UserTable
+from servicekit.tables import Answer, UserTable
 
 SERVICE_NAME: Final = "streamtable.user_status.v1.UserStatuses"
 
@@ -42,8 +42,9 @@ class UserStatusesService(UserStatusesServicer):
         self, request: pb.MultiGetRequest, context: grpc.ServicerContext
     ) -> pb.MultiGetResponse:
         del context
-        response = pb.MultiGetResponse()
-        for user, answer, row in self._table.get_many(request.user_ids):
+        found = self._table.get_many(request.user_ids)
+        response = pb.MultiGetResponse(unreadable=found.unreadable)
+        for user, answer, row in found.rows:
             response.found.add(user_id=user, answer=_response(answer, row))
         return response
 
@@ -53,14 +54,16 @@ class UserStatusesService(UserStatusesServicer):
         del context
         for page in self._table.scan(request):
             rows = [pb.ScanResponse.Row(user_id=user, status=_status(row)) for user, row in page.rows]
-            yield pb.ScanResponse(rows=rows, age_seconds=page.age_seconds, stale=page.stale)
+            yield pb.ScanResponse(
+                rows=rows, age_seconds=page.age_seconds, stale=page.stale, unreadable=page.unreadable
+            )
 
     async def Watch(  # type: ignore[override] # noqa: N802 gRPC's name; it waits without a thread
         self, request: pb.WatchRequest, context: Any
     ) -> AsyncIterator[pb.WatchResponse]:
         async with aclosing(self._table.watch(request, context)) as changes:
-            async for change in changes:
-                yield _watch_response(change)
+            async for told in changes:
+                yield _watch_response(told)
 
 
 def _status(row: UserStatus) -> pb.Status:
@@ -77,10 +80,12 @@ def _response(answer: Answer[UserStatus], row: UserStatus) -> pb.GetResponse:
     )
 
 
-def _watch_response(change: Change[UserStatus]) -> pb.WatchResponse:
+def _watch_response(told: Told[UserStatus]) -> pb.WatchResponse:
+    change = told.change
     return pb.WatchResponse(
         user_id=change.key,
         status=None if change.value is None else _status(change.value),
         partition=change.partition,
         offset=change.offset,
+        unreadable=told.unreadable,
     )

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/click_count/v1/click_count.proto\x12\x1astreamtable.click_count.v1\"\x1d\n\nGetRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"c\n\x0bGetResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\"#\n\x0fMultiGetRequest\x12\x10\n\x08user_ids\x18\x01 \x03(\t\"\xa8\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.click_count.v1.MultiGetResponse.Found\x1aQ\n\x05\x46ound\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.click_count.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\x95\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.click_count.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x1a%\n\x03Row\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"=\n\x0cWatchRequest\x12\x11\n\x07user_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"a\n\rWatchResponse\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\x05\x63ount\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x42\x08\n\x06_count2\x89\x03\n\x0b\x43lickCounts\x12V\n\x03Get\x12&.streamtable.click_count.v1.GetRequest\x1a\'.streamtable.click_count.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.click_count.v1.MultiGetRequest\x1a,.streamtable.click_count.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.click_count.v1.ScanRequest\x1a(.streamtable.click_count.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.click_count.v1.WatchRequest\x1a).streamtable.click_count.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/click_count/v1/click_count.proto\x12\x1astreamtable.click_count.v1\"\x1d\n\nGetRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"c\n\x0bGetResponse\x12\r\n\x05\x63ount\x18\x01 \x01(\x03\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\"#\n\x0fMultiGetRequest\x12\x10\n\x08user_ids\x18\x01 \x03(\t\"\xbc\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.click_count.v1.MultiGetResponse.Found\x12\x12\n\nunreadable\x18\x02 \x03(\t\x1aQ\n\x05\x46ound\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.click_count.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\xa9\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.click_count.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x12\x12\n\nunreadable\x18\x04 \x01(\x03\x1a%\n\x03Row\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\"=\n\x0cWatchRequest\x12\x11\n\x07user_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"u\n\rWatchResponse\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x12\n\x05\x63ount\x18\x02 \x01(\x03H\x00\x88\x01\x01\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x12\n\nunreadable\x18\x05 \x01(\x03\x42\x08\n\x06_count2\x89\x03\n\x0b\x43lickCounts\x12V\n\x03Get\x12&.streamtable.click_count.v1.GetRequest\x1a\'.streamtable.click_count.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.click_count.v1.MultiGetRequest\x1a,.streamtable.click_count.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.click_count.v1.ScanRequest\x1a(.streamtable.click_count.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.click_count.v1.WatchRequest\x1a).streamtable.click_count.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,19 +38,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MULTIGETREQUEST']._serialized_start=211
   _globals['_MULTIGETREQUEST']._serialized_end=246
   _globals['_MULTIGETRESPONSE']._serialized_start=249
-  _globals['_MULTIGETRESPONSE']._serialized_end=417
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=336
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=417
-  _globals['_SCANREQUEST']._serialized_start=419
-  _globals['_SCANREQUEST']._serialized_end=484
-  _globals['_SCANRESPONSE']._serialized_start=487
-  _globals['_SCANRESPONSE']._serialized_end=636
-  _globals['_SCANRESPONSE_ROW']._serialized_start=599
-  _globals['_SCANRESPONSE_ROW']._serialized_end=636
-  _globals['_WATCHREQUEST']._serialized_start=638
-  _globals['_WATCHREQUEST']._serialized_end=699
-  _globals['_WATCHRESPONSE']._serialized_start=701
-  _globals['_WATCHRESPONSE']._serialized_end=798
-  _globals['_CLICKCOUNTS']._serialized_start=801
-  _globals['_CLICKCOUNTS']._serialized_end=1194
+  _globals['_MULTIGETRESPONSE']._serialized_end=437
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=356
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=437
+  _globals['_SCANREQUEST']._serialized_start=439
+  _globals['_SCANREQUEST']._serialized_end=504
+  _globals['_SCANRESPONSE']._serialized_start=507
+  _globals['_SCANRESPONSE']._serialized_end=676
+  _globals['_SCANRESPONSE_ROW']._serialized_start=639
+  _globals['_SCANRESPONSE_ROW']._serialized_end=676
+  _globals['_WATCHREQUEST']._serialized_start=678
+  _globals['_WATCHREQUEST']._serialized_end=739
+  _globals['_WATCHRESPONSE']._serialized_start=741
+  _globals['_WATCHRESPONSE']._serialized_end=858
+  _globals['_CLICKCOUNTS']._serialized_start=861
+  _globals['_CLICKCOUNTS']._serialized_end=1254
 # @@protoc_insertion_point(module_scope)

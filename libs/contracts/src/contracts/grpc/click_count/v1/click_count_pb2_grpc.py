@@ -29,7 +29,8 @@ class ClickCountsStub:
     """How many clicks each user made, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -66,7 +67,8 @@ class ClickCountsServicer:
     """How many clicks each user made, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -94,7 +96,8 @@ class ClickCountsServicer:
 
     def Watch(self, request, context):
         """Each change from now on, in order for each user; changes that were overtaken may be left out.
-        UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
+        UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
+        what may have been missed.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -135,7 +138,8 @@ class ClickCounts:
     """How many clicks each user made, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """

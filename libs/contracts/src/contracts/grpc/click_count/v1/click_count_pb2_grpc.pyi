@@ -16,7 +16,8 @@ class ClickCountsStub:
     """How many clicks each user made, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -31,14 +32,16 @@ class ClickCountsStub:
     """
     Watch: _grpc.UnaryStreamMultiCallable[_click_count_pb2.WatchRequest, _click_count_pb2.WatchResponse]
     """Each change from now on, in order for each user; changes that were overtaken may be left out.
-    UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
+    UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
+    what may have been missed.
     """
 
 class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
     """How many clicks each user made, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a user id that no click
-    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    could have had or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -75,7 +78,8 @@ class ClickCountsServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_click_count_pb2.WatchResponse]:
         """Each change from now on, in order for each user; changes that were overtaken may be left out.
-        UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
+        UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
+        what may have been missed.
         """
 
 def add_ClickCountsServicer_to_server(servicer: ClickCountsServicer, server: _grpc.Server) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/tweet_reach/v1/tweet_reach.proto\x12\x1astreamtable.tweet_reach.v1\"\xad\x01\n\x05Reach\x12\r\n\x05reach\x18\x01 \x01(\x03\x12\x10\n\x08\x65stimate\x18\x02 \x01(\x01\x12\x0e\n\x06tweets\x18\x03 \x01(\x03\x12\x0f\n\x07\x61uthors\x18\x04 \x01(\x03\x12\x35\n\x03top\x18\x05 \x03(\x0b\x32(.streamtable.tweet_reach.v1.Reach.Author\x1a+\n\x06\x41uthor\x12\x0e\n\x06\x61uthor\x18\x01 \x01(\t\x12\x11\n\tfollowers\x18\x02 \x01(\x03\"\x19\n\nGetRequest\x12\x0b\n\x03url\x18\x01 \x01(\t\"\x96\x01\n\x0bGetResponse\x12\x30\n\x05reach\x18\x01 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\x12\x0e\n\x06sketch\x18\x06 \x01(\x0c\"\x1f\n\x0fMultiGetRequest\x12\x0c\n\x04urls\x18\x01 \x03(\t\"\xa4\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.tweet_reach.v1.MultiGetResponse.Found\x1aM\n\x05\x46ound\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.tweet_reach.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\xb4\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.tweet_reach.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x1a\x44\n\x03Row\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x05reach\x18\x02 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\"9\n\x0cWatchRequest\x12\r\n\x03url\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"q\n\rWatchResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x05reach\x18\x02 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x32\x8a\x03\n\x0cTweetReaches\x12V\n\x03Get\x12&.streamtable.tweet_reach.v1.GetRequest\x1a\'.streamtable.tweet_reach.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.tweet_reach.v1.MultiGetRequest\x1a,.streamtable.tweet_reach.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.tweet_reach.v1.ScanRequest\x1a(.streamtable.tweet_reach.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.tweet_reach.v1.WatchRequest\x1a).streamtable.tweet_reach.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/tweet_reach/v1/tweet_reach.proto\x12\x1astreamtable.tweet_reach.v1\"\xad\x01\n\x05Reach\x12\r\n\x05reach\x18\x01 \x01(\x03\x12\x10\n\x08\x65stimate\x18\x02 \x01(\x01\x12\x0e\n\x06tweets\x18\x03 \x01(\x03\x12\x0f\n\x07\x61uthors\x18\x04 \x01(\x03\x12\x35\n\x03top\x18\x05 \x03(\x0b\x32(.streamtable.tweet_reach.v1.Reach.Author\x1a+\n\x06\x41uthor\x12\x0e\n\x06\x61uthor\x18\x01 \x01(\t\x12\x11\n\tfollowers\x18\x02 \x01(\x03\"\x19\n\nGetRequest\x12\x0b\n\x03url\x18\x01 \x01(\t\"\x96\x01\n\x0bGetResponse\x12\x30\n\x05reach\x18\x01 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\x12\x0e\n\x06sketch\x18\x06 \x01(\x0c\"\x1f\n\x0fMultiGetRequest\x12\x0c\n\x04urls\x18\x01 \x03(\t\"\xb8\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.tweet_reach.v1.MultiGetResponse.Found\x12\x12\n\nunreadable\x18\x02 \x03(\t\x1aM\n\x05\x46ound\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.tweet_reach.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\xc8\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.tweet_reach.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x12\x12\n\nunreadable\x18\x04 \x01(\x03\x1a\x44\n\x03Row\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x05reach\x18\x02 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\"9\n\x0cWatchRequest\x12\r\n\x03url\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"\x85\x01\n\rWatchResponse\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x30\n\x05reach\x18\x02 \x01(\x0b\x32!.streamtable.tweet_reach.v1.Reach\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x12\n\nunreadable\x18\x05 \x01(\x03\x32\x8a\x03\n\x0cTweetReaches\x12V\n\x03Get\x12&.streamtable.tweet_reach.v1.GetRequest\x1a\'.streamtable.tweet_reach.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.tweet_reach.v1.MultiGetRequest\x1a,.streamtable.tweet_reach.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.tweet_reach.v1.ScanRequest\x1a(.streamtable.tweet_reach.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.tweet_reach.v1.WatchRequest\x1a).streamtable.tweet_reach.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,19 +42,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MULTIGETREQUEST']._serialized_start=435
   _globals['_MULTIGETREQUEST']._serialized_end=466
   _globals['_MULTIGETRESPONSE']._serialized_start=469
-  _globals['_MULTIGETRESPONSE']._serialized_end=633
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=556
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=633
-  _globals['_SCANREQUEST']._serialized_start=635
-  _globals['_SCANREQUEST']._serialized_end=700
-  _globals['_SCANRESPONSE']._serialized_start=703
-  _globals['_SCANRESPONSE']._serialized_end=883
-  _globals['_SCANRESPONSE_ROW']._serialized_start=815
-  _globals['_SCANRESPONSE_ROW']._serialized_end=883
-  _globals['_WATCHREQUEST']._serialized_start=885
-  _globals['_WATCHREQUEST']._serialized_end=942
-  _globals['_WATCHRESPONSE']._serialized_start=944
-  _globals['_WATCHRESPONSE']._serialized_end=1057
-  _globals['_TWEETREACHES']._serialized_start=1060
-  _globals['_TWEETREACHES']._serialized_end=1454
+  _globals['_MULTIGETRESPONSE']._serialized_end=653
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=576
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=653
+  _globals['_SCANREQUEST']._serialized_start=655
+  _globals['_SCANREQUEST']._serialized_end=720
+  _globals['_SCANRESPONSE']._serialized_start=723
+  _globals['_SCANRESPONSE']._serialized_end=923
+  _globals['_SCANRESPONSE_ROW']._serialized_start=855
+  _globals['_SCANRESPONSE_ROW']._serialized_end=923
+  _globals['_WATCHREQUEST']._serialized_start=925
+  _globals['_WATCHREQUEST']._serialized_end=982
+  _globals['_WATCHRESPONSE']._serialized_start=985
+  _globals['_WATCHRESPONSE']._serialized_end=1118
+  _globals['_TWEETREACHES']._serialized_start=1121
+  _globals['_TWEETREACHES']._serialized_end=1515
 # @@protoc_insertion_point(module_scope)

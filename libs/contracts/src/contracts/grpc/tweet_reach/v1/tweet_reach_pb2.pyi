@@ -183,18 +183,24 @@ class MultiGetResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     FOUND_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def found(self) -> _containers.RepeatedCompositeFieldContainer[Global___MultiGetResponse.Found]:
         """The URLs that somebody tweets, in the order of the request."""
+
+    @_builtins.property
+    def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The URLs of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
 
     def __init__(
         self,
         *,
         found: _abc.Iterable[Global___MultiGetResponse.Found] | None = ...,
+        unreadable: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -256,9 +262,12 @@ class ScanResponse(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
     """The oldest partition's, when this message was made."""
     stale: _builtins.bool
+    unreadable: _builtins.int
+    """Rows that this message leaves out because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -267,10 +276,11 @@ class ScanResponse(_message.Message):
         rows: _abc.Iterable[Global___ScanResponse.Row] | None = ...,
         age_seconds: _builtins.float = ...,
         stale: _builtins.bool = ...,
+        unreadable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "rows", b"rows", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "rows", b"rows", "stale", b"stale", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -309,9 +319,12 @@ class WatchResponse(_message.Message):
     REACH_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     url: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
+    unreadable: _builtins.int
+    """Changes that this call has left out so far because they cannot be decoded."""
     @_builtins.property
     def reach(self) -> Global___Reach:
         """Absent when nobody tweets the URL any more."""
@@ -323,10 +336,11 @@ class WatchResponse(_message.Message):
         reach: Global___Reach | None = ...,
         partition: _builtins.int = ...,
         offset: _builtins.int = ...,
+        unreadable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reach", b"reach"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "reach", b"reach", "url", b"url"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "reach", b"reach", "unreadable", b"unreadable", "url", b"url"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

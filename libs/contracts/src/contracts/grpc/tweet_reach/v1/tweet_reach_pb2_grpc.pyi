@@ -16,7 +16,8 @@ class TweetReachesStub:
     """How many distinct users a URL reaches by those who tweet it, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a URL that no tweet could
-    have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -31,14 +32,16 @@ class TweetReachesStub:
     """
     Watch: _grpc.UnaryStreamMultiCallable[_tweet_reach_pb2.WatchRequest, _tweet_reach_pb2.WatchResponse]
     """Each change from now on, in order for each URL; changes that were overtaken may be left out.
-    UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
+    UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
+    what may have been missed.
     """
 
 class TweetReachesServicer(metaclass=_abc_1.ABCMeta):
     """How many distinct users a URL reaches by those who tweet it, from this server's own copy of the table.
 
     All calls: UNAVAILABLE while the copy is not complete yet (ask again), INVALID_ARGUMENT for a URL that no tweet could
-    have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take.
+    have or for a limit out of bounds, RESOURCE_EXHAUSTED when the server has all the calls it can take,
+    DATA_LOSS for a stored row that cannot be decoded (the details name its partition; lists leave it out and count it).
     A unary call must have a deadline of at most 5 seconds; a stream may have none. The details of an error name the
     field that is wrong and the time after which to ask again: docs/reference/grpc.md.
     """
@@ -75,7 +78,8 @@ class TweetReachesServicer(metaclass=_abc_1.ABCMeta):
         context: _grpc.ServicerContext,
     ) -> _abc.Iterator[_tweet_reach_pb2.WatchResponse]:
         """Each change from now on, in order for each URL; changes that were overtaken may be left out.
-        UNAVAILABLE when the caller reads too slowly or the server stops: watch again, then read what may have been missed.
+        UNAVAILABLE when the caller reads too slowly, when the server loads its copy again or stops: watch again, then read
+        what may have been missed.
         """
 
 def add_TweetReachesServicer_to_server(servicer: TweetReachesServicer, server: _grpc.Server) -> None: ...

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/user_status/v1/user_status.proto\x12\x1astreamtable.user_status.v1\"@\n\x06Status\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x03\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0e\n\x06\x63licks\x18\x04 \x01(\x03\"\x1d\n\nGetRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"\x88\x01\n\x0bGetResponse\x12\x32\n\x06status\x18\x01 \x01(\x0b\x32\".streamtable.user_status.v1.Status\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\"#\n\x0fMultiGetRequest\x12\x10\n\x08user_ids\x18\x01 \x03(\t\"\xa8\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.user_status.v1.MultiGetResponse.Found\x1aQ\n\x05\x46ound\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.user_status.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\xba\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.user_status.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x1aJ\n\x03Row\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".streamtable.user_status.v1.Status\"=\n\x0cWatchRequest\x12\x11\n\x07user_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"w\n\rWatchResponse\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".streamtable.user_status.v1.Status\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x32\x8a\x03\n\x0cUserStatuses\x12V\n\x03Get\x12&.streamtable.user_status.v1.GetRequest\x1a\'.streamtable.user_status.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.user_status.v1.MultiGetRequest\x1a,.streamtable.user_status.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.user_status.v1.ScanRequest\x1a(.streamtable.user_status.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.user_status.v1.WatchRequest\x1a).streamtable.user_status.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/contracts/grpc/user_status/v1/user_status.proto\x12\x1astreamtable.user_status.v1\"@\n\x06Status\x12\x0e\n\x06status\x18\x01 \x01(\t\x12\n\n\x02\x61t\x18\x02 \x01(\x03\x12\n\n\x02id\x18\x03 \x01(\t\x12\x0e\n\x06\x63licks\x18\x04 \x01(\x03\"\x1d\n\nGetRequest\x12\x0f\n\x07user_id\x18\x01 \x01(\t\"\x88\x01\n\x0bGetResponse\x12\x32\n\x06status\x18\x01 \x01(\x0b\x32\".streamtable.user_status.v1.Status\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x13\n\x0b\x61ge_seconds\x18\x04 \x01(\x01\x12\r\n\x05stale\x18\x05 \x01(\x08\"#\n\x0fMultiGetRequest\x12\x10\n\x08user_ids\x18\x01 \x03(\t\"\xbc\x01\n\x10MultiGetResponse\x12\x41\n\x05\x66ound\x18\x01 \x03(\x0b\x32\x32.streamtable.user_status.v1.MultiGetResponse.Found\x12\x12\n\nunreadable\x18\x02 \x03(\t\x1aQ\n\x05\x46ound\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x37\n\x06\x61nswer\x18\x02 \x01(\x0b\x32\'.streamtable.user_status.v1.GetResponse\"A\n\x0bScanRequest\x12\x0e\n\x06prefix\x18\x01 \x01(\t\x12\x13\n\x0bstart_after\x18\x02 \x01(\t\x12\r\n\x05limit\x18\x03 \x01(\x05\"\xce\x01\n\x0cScanResponse\x12:\n\x04rows\x18\x01 \x03(\x0b\x32,.streamtable.user_status.v1.ScanResponse.Row\x12\x13\n\x0b\x61ge_seconds\x18\x02 \x01(\x01\x12\r\n\x05stale\x18\x03 \x01(\x08\x12\x12\n\nunreadable\x18\x04 \x01(\x03\x1aJ\n\x03Row\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".streamtable.user_status.v1.Status\"=\n\x0cWatchRequest\x12\x11\n\x07user_id\x18\x01 \x01(\tH\x00\x12\x10\n\x06prefix\x18\x02 \x01(\tH\x00\x42\x08\n\x06target\"\x8b\x01\n\rWatchResponse\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x32\n\x06status\x18\x02 \x01(\x0b\x32\".streamtable.user_status.v1.Status\x12\x11\n\tpartition\x18\x03 \x01(\x05\x12\x0e\n\x06offset\x18\x04 \x01(\x03\x12\x12\n\nunreadable\x18\x05 \x01(\x03\x32\x8a\x03\n\x0cUserStatuses\x12V\n\x03Get\x12&.streamtable.user_status.v1.GetRequest\x1a\'.streamtable.user_status.v1.GetResponse\x12\x65\n\x08MultiGet\x12+.streamtable.user_status.v1.MultiGetRequest\x1a,.streamtable.user_status.v1.MultiGetResponse\x12[\n\x04Scan\x12\'.streamtable.user_status.v1.ScanRequest\x1a(.streamtable.user_status.v1.ScanResponse0\x01\x12^\n\x05Watch\x12(.streamtable.user_status.v1.WatchRequest\x1a).streamtable.user_status.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,19 +40,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_MULTIGETREQUEST']._serialized_start=315
   _globals['_MULTIGETREQUEST']._serialized_end=350
   _globals['_MULTIGETRESPONSE']._serialized_start=353
-  _globals['_MULTIGETRESPONSE']._serialized_end=521
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=440
-  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=521
-  _globals['_SCANREQUEST']._serialized_start=523
-  _globals['_SCANREQUEST']._serialized_end=588
-  _globals['_SCANRESPONSE']._serialized_start=591
-  _globals['_SCANRESPONSE']._serialized_end=777
-  _globals['_SCANRESPONSE_ROW']._serialized_start=703
-  _globals['_SCANRESPONSE_ROW']._serialized_end=777
-  _globals['_WATCHREQUEST']._serialized_start=779
-  _globals['_WATCHREQUEST']._serialized_end=840
-  _globals['_WATCHRESPONSE']._serialized_start=842
-  _globals['_WATCHRESPONSE']._serialized_end=961
-  _globals['_USERSTATUSES']._serialized_start=964
-  _globals['_USERSTATUSES']._serialized_end=1358
+  _globals['_MULTIGETRESPONSE']._serialized_end=541
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_start=460
+  _globals['_MULTIGETRESPONSE_FOUND']._serialized_end=541
+  _globals['_SCANREQUEST']._serialized_start=543
+  _globals['_SCANREQUEST']._serialized_end=608
+  _globals['_SCANRESPONSE']._serialized_start=611
+  _globals['_SCANRESPONSE']._serialized_end=817
+  _globals['_SCANRESPONSE_ROW']._serialized_start=743
+  _globals['_SCANRESPONSE_ROW']._serialized_end=817
+  _globals['_WATCHREQUEST']._serialized_start=819
+  _globals['_WATCHREQUEST']._serialized_end=880
+  _globals['_WATCHRESPONSE']._serialized_start=883
+  _globals['_WATCHRESPONSE']._serialized_end=1022
+  _globals['_USERSTATUSES']._serialized_start=1025
+  _globals['_USERSTATUSES']._serialized_end=1419
 # @@protoc_insertion_point(module_scope)

@@ -153,18 +153,24 @@ class MultiGetResponse(_message.Message):
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
     FOUND_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def found(self) -> _containers.RepeatedCompositeFieldContainer[Global___MultiGetResponse.Found]:
         """The users that have a status, in the order of the request."""
+
+    @_builtins.property
+    def unreadable(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The users of the request whose stored row cannot be decoded. Asked for alone they are DATA_LOSS."""
 
     def __init__(
         self,
         *,
         found: _abc.Iterable[Global___MultiGetResponse.Found] | None = ...,
+        unreadable: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["found", b"found", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,9 +232,12 @@ class ScanResponse(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     AGE_SECONDS_FIELD_NUMBER: _builtins.int
     STALE_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     age_seconds: _builtins.float
     """The oldest partition's, when this message was made."""
     stale: _builtins.bool
+    unreadable: _builtins.int
+    """Rows that this message leaves out because they cannot be decoded."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___ScanResponse.Row]: ...
     def __init__(
@@ -237,10 +246,11 @@ class ScanResponse(_message.Message):
         rows: _abc.Iterable[Global___ScanResponse.Row] | None = ...,
         age_seconds: _builtins.float = ...,
         stale: _builtins.bool = ...,
+        unreadable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "rows", b"rows", "stale", b"stale"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["age_seconds", b"age_seconds", "rows", b"rows", "stale", b"stale", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -279,9 +289,12 @@ class WatchResponse(_message.Message):
     STATUS_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     partition: _builtins.int
     offset: _builtins.int
+    unreadable: _builtins.int
+    """Changes that this call has left out so far because they cannot be decoded."""
     @_builtins.property
     def status(self) -> Global___Status:
         """Absent when the row was deleted."""
@@ -293,10 +306,11 @@ class WatchResponse(_message.Message):
         status: Global___Status | None = ...,
         partition: _builtins.int = ...,
         offset: _builtins.int = ...,
+        unreadable: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "status", b"status", "user_id", b"user_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset", "partition", b"partition", "status", b"status", "unreadable", b"unreadable", "user_id", b"user_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
