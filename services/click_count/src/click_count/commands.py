@@ -38,6 +38,7 @@ def serve_emitter(runtime: ClickRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            max_ahead_seconds=runtime.service.max_ahead_seconds,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )

@@ -30,7 +30,8 @@ _READ_THREADS: Final = 8
 
 def group_of(runtime: StatusRuntime) -> Group[str, UserStatus]:
     """The group that the settings name."""
-    return topics.statuses(runtime.service.group, runtime.service.clicks_group)
+    service = runtime.service
+    return topics.statuses(service.group, service.clicks_group, service.max_ahead_seconds)
 
 
 def serve_emitter(runtime: StatusRuntime) -> int:
@@ -43,6 +44,7 @@ def serve_emitter(runtime: StatusRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            max_ahead_seconds=runtime.service.max_ahead_seconds,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )

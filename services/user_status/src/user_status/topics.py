@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from contracts.event_time import MAX_AHEAD_SECONDS, fault_of_time
 from contracts.records import (
     USER_STATUS,
     USER_STATUS_CHANGE,
@@ -10,7 +11,7 @@ from contracts.records import (
     UserStatusChange,
     UserStatusUpdate,
 )
-from streamtable import Avro, Context, Group, Input, Join, Output, Persist, Stream, String, Table
+from streamtable import Avro, Context, Group, Input, Join, OnError, Output, Persist, Stream, String, Table
 from user_status.domain import change_of, is_later, row_of
 
 UPDATES: Final[Stream[str, UserStatusUpdate]] = Stream(
@@ -33,16 +34,23 @@ def click_counts(group: str) -> Table[str, int]:
     return Table(f"{group}-table", key=String(), value=Avro("long"), group=group)
 
 
-def statuses(name: str, clicks_group: str = "click-count") -> Group[str, UserStatus]:
+def statuses(
+    name: str, clicks_group: str = "click-count", max_ahead_seconds: float = MAX_AHEAD_SECONDS
+) -> Group[str, UserStatus]:
     """The group; its table is `<name>-table`.
 
     Args:
         name: of the group.
         clicks_group: of click counting, whose table each status is joined with.
+        max_ahead_seconds: how far an update's time may be ahead of its record's timestamp; others are dead letters,
+            because the latest status counts, and one from the far future would be the latest for ever.
     """
     clicks = click_counts(clicks_group)
 
     def keep(ctx: Context[str, UserStatus], update: UserStatusUpdate) -> None:
+        fault = fault_of_time(update["at"], ctx.timestamp_ms, max_ahead_seconds)
+        if fault is not None:
+            ctx.fail(fault)
         old = ctx.value
         if not is_later(update, old):
             return
@@ -52,4 +60,10 @@ def statuses(name: str, clicks_group: str = "click-count") -> Group[str, UserSta
         if change is not None:
             ctx.emit(CHANGES, ctx.key, change)
 
-    return Group(name, Input(UPDATES, keep), Join(clicks), Persist(Avro(USER_STATUS)), Output(CHANGES))
+    return Group(
+        name,
+        Input(UPDATES, keep, on_error=OnError.DEAD_LETTER),
+        Join(clicks),
+        Persist(Avro(USER_STATUS)),
+        Output(CHANGES),
+    )
