@@ -89,7 +89,7 @@ def send_load(runtime: ClickRuntime, load: Load) -> int:
 
 def _view(runtime: ClickRuntime, name: str) -> View[str, int]:
     table = topics.by_count(runtime.service.group).table
-    state_dir = runtime.settings.state_dir
+    state_dir = runtime.views_dir
     return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 

@@ -191,7 +191,7 @@ def send_load(runtime: ReachRuntime, load: Load) -> int:
 
 def _view(runtime: ReachRuntime, name: str) -> View[str, Reach]:
     table = topics.reaches(runtime.service.group)
-    state_dir = runtime.settings.state_dir
+    state_dir = runtime.views_dir
     return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 

@@ -57,7 +57,7 @@ def serve_emitter(runtime: StatusRuntime) -> int:
 
 def serve_view(runtime: StatusRuntime) -> int:
     """Answer gRPC until stopped."""
-    table, state_dir = group_of(runtime).table, runtime.settings.state_dir
+    table, state_dir = group_of(runtime).table, runtime.views_dir
     view = View(table, runtime.kafka, state_dir=state_dir, metrics=runtime.measured)
     return serving.serve_table(runtime, view, UserStatusesService, SERVICE_NAME)
 
@@ -67,7 +67,7 @@ def serve_query(runtime: StatusRuntime) -> int:
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
         views = opened.enter_context(
-            Views(runtime.kafka, state_dir=runtime.settings.state_dir, name="query", metrics=runtime.measured)
+            Views(runtime.kafka, state_dir=runtime.views_dir, name="query", metrics=runtime.measured)
         )
         statuses = views.view(group_of(runtime).table)
         clicks = views.view(topics.click_counts(runtime.service.clicks_group))
