@@ -16,7 +16,7 @@ from servicekit.guard import Limits
 from servicekit.problems import MEDIA_TYPE
 from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
 from servicekit.server import HttpServer
-from streamtable.errors import NotReady
+from streamtable.errors import NotReady, StoreBroken
 
 SECRET_TEXT = "a secret text of the implementation"
 EVIL = "<evil>"
@@ -364,3 +364,15 @@ def test_the_documentation_pages_can_be_asked_for() -> None:
     server = HttpServer(app, "127.0.0.1", 0)
     assert httpx.get(server.start() + "/docs").status_code == 200
     server.stop()
+
+
+def test_readyz_of_a_service_whose_view_has_stopped_says_why_with_503() -> None:
+    def ready() -> bool:
+        raise StoreBroken("the disk is full")
+
+    app = build_app("test", "1.0.0", ready=ready, metrics=lambda: b"")
+    server = HttpServer(app, "127.0.0.1", 0)
+    response = httpx.get(f"{server.start()}/readyz")
+    server.stop()
+    assert response.status_code == 503
+    assert response.json()["detail"] == "stopped: the disk is full"

@@ -2,15 +2,17 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 from servicekit.process import StopSignals
-from servicekit.runtime import Program, Reachable, wait_for_topic, wait_to_stop
+from servicekit.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
 from servicekit.service_settings import ServiceSettings
 from streamtable.errors import RetryLater, RightNeeded, TopicMismatch
 from streamtable.ports import TopicInfo
+from streamtable.settings import Settings
 
 
 class SilentCluster:
@@ -97,3 +99,17 @@ def test_what_the_check_raises_ends_the_waiting() -> None:
 
     with StopSignals() as signals, pytest.raises(RetryLater, match="the view has stopped"):
         wait_to_stop(signals, check)
+
+
+def test_services_and_instances_that_share_a_state_folder_keep_their_views_apart(tmp_path: Path) -> None:
+    nothing = cast("Any", None)
+
+    def folder(service: str, instance: str) -> Path:
+        settings = Settings(state_dir=tmp_path, instance_id=instance)
+        return Runtime(
+            service, settings, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing
+        ).views_dir
+
+    folders = {folder(service, instance) for service in ("click-count", "user-status") for instance in "ab"}
+    assert len(folders) == 4
+    assert all(path.is_relative_to(tmp_path) for path in folders)

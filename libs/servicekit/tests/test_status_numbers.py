@@ -22,6 +22,8 @@ def test_the_numbers_are_those_of_the_metrics() -> None:
         metrics.view_age_seconds.labels("view", "g-table", partition).set(age)
     http.requests.labels("GET", "/", "200").inc(8)
     http.requests.labels("GET", "/", "503").inc()
+    for probe in ("/readyz", "/livez", "/metrics"):
+        http.requests.labels("GET", probe, "503").inc(5)
     found = numbers_in(registry)
     assert found.read == {("clicks", 0): 3, ("clicks", 1): 4}
     assert found.read_by_topic == {"clicks": 7}

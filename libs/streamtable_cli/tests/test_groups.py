@@ -37,7 +37,10 @@ def test_a_group_is_seen_at_work_and_after(cli: Cli, world: World) -> None:
     world.send(stream, (b"k", NUMBER.encode(1)))
     assert lag()[stream] == 1
     until(lambda: cli("group", "describe", group.name, "--json").json["state"] == "empty", "it is empty")
-    assert f"{stream}: lag 1" in cli("group", "lag", group.name).good().out
+    shown = cli("group", "lag", group.name).good().out
+    assert f"{stream}: lag 1" in shown
+    assert f"{group.name}-retry" not in shown, "nothing was ever written to it"
+    assert f"{group.name}-retry: lag 0" in cli("group", "lag", group.name, "--all").good().out
 
 
 def test_the_end_of_a_transaction_is_no_lag(cli: Cli, world: World) -> None:

@@ -48,7 +48,7 @@ def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=0.1, wait=0.2),
+        timeouts=SendTimeouts(delivery=0.5, wait=1.0),
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start()) as client:
@@ -195,3 +195,14 @@ def test_other_methods_and_parameters_are_refused(client: httpx.Client) -> None:
     assert client.get("/clicks").status_code == 405
     assert client.post("/clicks?x=1", json=click()).status_code == 422
     assert client.post("/clicks", data={"user_id": "alice"}).status_code == 415
+
+
+def test_a_time_far_ahead_of_the_clock_is_refused_with_its_bound_and_nothing_is_sent(
+    emitter: MemoryEmitter, client: httpx.Client
+) -> None:
+    response = client.post("/clicks", json=[click(at=NOW_MS + 300_000), click(at=NOW_MS + 300_001)])
+    assert response.status_code == 422
+    bound = "must be at most 300 seconds ahead of the clock of the service"
+    assert response.json()["errors"] == [{"where": "body.1.at", "what": bound}]
+    assert emitter.records == []
+    assert client.post("/clicks", json=click(at=NOW_MS + 300_000)).status_code == 201

@@ -52,7 +52,7 @@ def shared() -> Iterator[Shared]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=0.1, wait=0.2),
+        timeouts=SendTimeouts(delivery=0.5, wait=1.0),
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start()) as client:
@@ -160,3 +160,16 @@ def test_what_kafka_does_not_acknowledge_is_told_by_id(client: httpx.Client) -> 
     assert response.json()["unknown"] == [ID]
     assert [each["id"] for each in response.json()["accepted"]] == [str(NEW_ID)]
     assert client.post("/follows", json={**FOLLOW, "author": "full"}).status_code == 503
+
+
+@pytest.mark.parametrize(("path", "event"), [("/tweets", TWEET), ("/follows", FOLLOW)])
+def test_a_time_far_ahead_of_the_clock_is_refused_with_its_bound(
+    tweets: MemoryEmitter, follows: MemoryEmitter, client: httpx.Client, path: str, event: dict[str, Any]
+) -> None:
+    late = {**event, "at": NOW_MS + 300_001}
+    what = "must be at most 300 seconds ahead of the clock of the service"
+    for body, where in ((late, "body.at"), ([event, late], "body.1.at")):
+        response = client.post(path, json=body)
+        assert response.status_code == 422
+        assert response.json()["errors"] == [{"where": where, "what": what}]
+    assert tweets.records == follows.records == []

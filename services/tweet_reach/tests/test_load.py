@@ -20,8 +20,8 @@ def test_everything_but_the_time_follows_from_the_seed() -> None:
 def test_all_that_is_made_can_be_counted_and_is_keyed_by_author() -> None:
     for key, event in made(Load(keys=20)):
         assert key == event["author"]
-        assert not is_follow(event) or fault_of_follow(key, event) is None
-        assert not is_tweet(event) or fault_of_tweet(key, event) is None
+        assert not is_follow(event) or fault_of_follow(key, event, 5) is None
+        assert not is_tweet(event) or fault_of_tweet(key, event, 5) is None
 
 
 def test_a_few_authors_have_very_many_followers() -> None:

@@ -48,7 +48,7 @@ def shared() -> Iterator[tuple[MemoryEmitter, httpx.Client]]:
         metrics=lambda: b"",
         new_id=lambda: NEW_ID,
         now_ms=lambda: NOW_MS,
-        timeouts=SendTimeouts(delivery=0.1, wait=0.2),
+        timeouts=SendTimeouts(delivery=0.5, wait=1.0),
     )
     server = HttpServer(app, "127.0.0.1", 0)
     with httpx.Client(base_url=server.start()) as client:
@@ -177,3 +177,16 @@ def test_other_methods_and_parameters_are_refused(client: httpx.Client) -> None:
     assert client.get("/users/alice/status").status_code == 405
     assert client.put("/users/alice/status?x=1", json={"status": "x"}).status_code == 422
     assert client.put("/users/alice/status", data={"status": "x"}).status_code == 415
+
+
+def test_a_time_far_ahead_of_the_clock_is_refused_with_its_bound(
+    emitter: MemoryEmitter, client: httpx.Client
+) -> None:
+    late = {"status": "for ever", "at": NOW_MS + 300_001}
+    one = client.put("/users/alice/status", json=late)
+    many = client.post("/statuses", json=[update(), {"user_id": "alice", **late}])
+    what = "must be at most 300 seconds ahead of the clock of the service"
+    assert (one.status_code, many.status_code) == (422, 422)
+    assert one.json()["errors"] == [{"where": "body.at", "what": what}]
+    assert many.json()["errors"] == [{"where": "body.1.at", "what": what}]
+    assert emitter.records == []

@@ -75,3 +75,29 @@ def test_the_table_of_clicks_is_that_of_the_group_that_is_named() -> None:
     assert (CLICKS.name, CLICKS.group) == ("clicks-table", "clicks")
     assert GROUP.input_topics == ("user-status-updates", "clicks-table", "statuses-retry")
     assert GROUP.table.name == "statuses-table"
+
+
+def test_an_update_from_the_far_future_is_a_dead_letter_and_later_ones_still_count(tester: Tester) -> None:
+    tester.run(GROUP)
+    now = round(tester.clock.now() * 1000)
+    for each in (
+        update(2**53 - 1, "a", "for ever"),
+        update(now + 300_001, "b", "a little too far"),
+        update(-1, "c", "before all time"),
+        update(now + 300_000, "d", "just in time"),
+    ):
+        tester.emit(UPDATES, "alice", each)
+    assert tester.table(GROUP) == {"alice": row(now + 300_000, "d", "just in time", 0)}
+    reasons = [str(letter.reason) for letter in tester.dead_letters(GROUP)]
+    assert len(reasons) == 3
+    assert all("event time" in reason for reason in reasons)
+
+
+def test_history_that_is_read_again_much_later_is_judged_by_its_own_timestamps(tester: Tester) -> None:
+    then = round(tester.clock.now() * 1000)
+    tester.run(GROUP)
+    tester.emit(UPDATES, "alice", update(then - 5, "a"), timestamp_ms=then - 10)
+    tester.emit(
+        UPDATES, "alice", update(then, "b", "from the future of its record"), timestamp_ms=then - 300_001
+    )
+    assert tester.table(GROUP) == {"alice": row(then - 5, "a", "at work", 0)}

@@ -1,3 +1,4 @@
+from datetime import UTC, datetime
 from random import Random
 
 from pyspark.sql import SparkSession
@@ -6,8 +7,10 @@ from pyspark.testing import assertDataFrameEqual
 from streamtable_spark.transforms import reach
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
-FOLLOWS = "event struct<author: string, follower: string, follows: boolean, at: long>"
-TWEETS = "event struct<id: string, author: string, url: string, at: long>, partition int, offset long"
+FOLLOWS = "timestamp timestamp, event struct<author: string, follower: string, follows: boolean, at: long>"
+CLOCK = datetime(2026, 1, 1, tzinfo=UTC)
+CLOCK_MS = round(CLOCK.timestamp() * 1000)
+TWEETS = "timestamp timestamp, event struct<id: string, author: string, url: string, at: long>, partition int, offset long"
 
 
 def test_the_latest_of_an_author_and_a_follower_counts_in_whatever_order_they_come(
@@ -20,9 +23,11 @@ def test_the_latest_of_an_author_and_a_follower_counts_in_whatever_order_they_co
         (("a", "y", True, 6),),
         (("a", "z", False, 3),),
         (("a", "z", True, 3),),
+        (("a", "z", False, CLOCK_MS + 300_001),),
+        (("a", "z", False, -1),),
     ]
     assertDataFrameEqual(
-        reach.followers(spark.createDataFrame(rows, FOLLOWS)),
+        reach.followers(spark.createDataFrame([(CLOCK, *row) for row in rows], FOLLOWS)),
         spark.createDataFrame([("a", "x"), ("a", "z")], "author string, follower string"),
     )
 
@@ -35,9 +40,10 @@ def test_a_deleted_tweet_does_not_come_back(spark: SparkSession) -> None:
         (("2", "a", "/y", 1), 0, 3),
         (("3", "a", "/y", 1), 0, 4),
         (("1", "b", "/x", 1), 0, 5),
+        (("2", "b", "/from-the-future", CLOCK_MS + 300_001), 0, 6),
     ]
     assertDataFrameEqual(
-        reach.tweeted(spark.createDataFrame(rows, TWEETS)),
+        reach.tweeted(spark.createDataFrame([(CLOCK, *row) for row in rows], TWEETS)),
         spark.createDataFrame([("a", "/y"), ("b", "/x")], "author string, url string"),
     )
 

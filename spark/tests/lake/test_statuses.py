@@ -1,9 +1,15 @@
+from datetime import UTC, datetime
+
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from streamtable_spark.transforms import statuses
 
-UPDATES = "key string, event struct<status: string, at: long, id: string>, repeat boolean"
+UPDATES = (
+    "timestamp timestamp, key string, event struct<status: string, at: long, id: string>, repeat boolean"
+)
+CLOCK = datetime(2026, 1, 1, tzinfo=UTC)
+CLOCK_MS = round(CLOCK.timestamp() * 1000)
 CLICKS = "key string, event struct<at: long>, repeat boolean"
 ROWS = [
     ("ann", ("lunch", 20, "b"), False),
@@ -11,6 +17,8 @@ ROWS = [
     ("ann", ("lunch", 20, "b"), True),
     ("ann", ("home", 20, "c"), False),
     ("bob", ("away", 5, "d"), False),
+    ("bob", ("for ever", CLOCK_MS + 300_001, "e"), False),
+    ("bob", ("before all time", -1, "f"), False),
 ]
 
 
@@ -18,7 +26,7 @@ def test_a_status_lasts_until_the_next_one_by_its_own_time_whatever_order_they_c
     spark: SparkSession,
 ) -> None:
     assertDataFrameEqual(
-        statuses.history(spark.createDataFrame(ROWS, UPDATES)),
+        statuses.history(spark.createDataFrame([(CLOCK, *row) for row in ROWS], UPDATES)),
         spark.createDataFrame(
             [
                 ("ann", "work", 10, "a", 20),
@@ -43,7 +51,7 @@ def test_the_latest_status_has_the_clicks_up_to_its_time(spark: SparkSession) ->
         CLICKS,
     )
     assertDataFrameEqual(
-        statuses.latest(spark.createDataFrame(ROWS, UPDATES), clicks),
+        statuses.latest(spark.createDataFrame([(CLOCK, *row) for row in ROWS], UPDATES), clicks),
         spark.createDataFrame(
             [("ann", "home", 20, "c", 2), ("bob", "away", 5, "d", 0)],
             "user_id string, status string, at long, id string, clicks long",

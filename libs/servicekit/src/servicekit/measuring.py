@@ -13,6 +13,8 @@ from servicekit.connections import REASONS
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10)
 _METHODS: Final = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"})
 _NONE: Final = "none"
+PROBES: Final = frozenset({"/livez", "/readyz", "/metrics"})
+"""Routes that machines ask for: a 503 of `/readyz` at the start is an answer, no failure."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from servicekit.guard import Admit, Guard, Limits, unavailable
 from servicekit.measuring import HttpMetrics, Measure
 from servicekit.problems import Problem
 from servicekit.tracing import ServerTracer, Trace
-from streamtable.errors import RetryLater, UnreadableRow
+from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -269,7 +269,13 @@ def _add_health(
         return JSONResponse({"status": "alive"})
 
     def readyz() -> Response:
-        if not ready():
+        try:
+            is_ready = ready()
+        except RetryLater:
+            is_ready = False
+        except StreamtableError as error:  # what is behind it has stopped for good; the process says more
+            raise unavailable(f"stopped: {error.message}") from None
+        if not is_ready:
             raise unavailable("not ready yet")
         told = details()
         return JSONResponse({"status": "ready", **({"details": told} if told else {})})

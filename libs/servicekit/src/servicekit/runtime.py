@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Lock
 from typing import Final, Generic, Protocol, TypeVar
 
@@ -64,6 +65,11 @@ class Runtime(Generic[S]):
     http: HttpMetrics
     status: StatusBoard
     tracer: ServerTracer | None = None
+
+    @property
+    def views_dir(self) -> Path:
+        """The folder of this process's views: other services, and other instances, have others in the same `state_dir`."""
+        return self.settings.state_dir / "services" / f"{self.name}-{self.settings.instance_id}"
 
     def rest_edge(self) -> Edge:
         """What stands in front of a REST application of this process."""

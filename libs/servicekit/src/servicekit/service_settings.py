@@ -5,10 +5,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Self
 
+from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.pages import SECRET_BYTES_MIN
 from streamtable.errors import ConfigurationError
 
 _WAIT_SECONDS_MAX: Final = 8.0  # a request is answered within 10
+_AHEAD_SECONDS_MAX: Final = 86_400.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +24,8 @@ class ServiceSettings:
         docs: serve the interactive pages `/docs`; true or false.
         reflection: gRPC tells its services to whoever asks; true or false.
         wait_seconds: how long a question waits for the write that its token names.
+        max_ahead_seconds: how far an event's time may be ahead: of the clock where a request brings it, of its record's
+            timestamp where a processor handles it.
     """
 
     PREFIX: ClassVar[str]
@@ -31,6 +35,7 @@ class ServiceSettings:
     docs: bool = False
     reflection: bool = False
     wait_seconds: float = 5.0
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Self:
@@ -49,7 +54,8 @@ class ServiceSettings:
         values: dict[str, Any] = {}
         for name in given.keys() & kinds.keys():
             try:
-                values[name.lower()] = _READERS[kinds[name].type](given[name])
+                reader = _READERS_BY_NAME.get(name.lower()) or _READERS[kinds[name].type]
+                values[name.lower()] = reader(given[name])
             except ValueError as error:
                 shown = "" if kinds[name].type == _SECRET else f"={given[name]!r}"
                 problems.append(f"{cls.PREFIX}{name}{shown}: expected {error}")
@@ -72,13 +78,13 @@ def _boolean(text: str) -> bool:
     return text == "true"
 
 
-def _seconds(text: str) -> float:
-    wanted = f"seconds, from 0 to {_WAIT_SECONDS_MAX:g}"
+def _seconds(text: str, most: float = _WAIT_SECONDS_MAX) -> float:
+    wanted = f"seconds, from 0 to {most:g}"
     try:
         seconds = float(text)
     except ValueError:
         raise ValueError(wanted) from None
-    if not (math.isfinite(seconds) and 0 <= seconds <= _WAIT_SECONDS_MAX):
+    if not (math.isfinite(seconds) and 0 <= seconds <= most):
         raise ValueError(wanted)
     return seconds
 
@@ -89,4 +95,7 @@ _READERS: Final[Mapping[Any, Callable[[str], Any]]] = {
     _SECRET: _secret,
     bool: _boolean,
     float: _seconds,
+}
+_READERS_BY_NAME: Final[Mapping[str, Callable[[str], Any]]] = {
+    "max_ahead_seconds": lambda text: _seconds(text, _AHEAD_SECONDS_MAX)
 }

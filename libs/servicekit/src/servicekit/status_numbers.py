@@ -8,6 +8,8 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
+from servicekit.measuring import PROBES
+
 Place = tuple[str, int]
 WINDOW_SECONDS: Final = 10.0
 _PREFIX: Final = "streamtable_"
@@ -72,7 +74,7 @@ def numbers_of(samples: Iterable[Sample]) -> Numbers:
                 copies[labels["topic"]] = count + 1, max(age, value)
             case "commit_seconds_sum":
                 commit_seconds += value
-            case "http_requests_total":
+            case "http_requests_total" if labels["route"] not in PROBES:
                 totals["requests"] += int(value)
                 if labels["status"].startswith("5"):
                     totals["failed"] += int(value)

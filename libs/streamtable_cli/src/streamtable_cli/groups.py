@@ -133,12 +133,21 @@ def describe(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -
 
 
 @app.command("lag")
-def lag(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -> None:
+def lag(
+    ctx: typer.Context,
+    group: GroupName,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Show partitions too that nothing was ever written to.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
     """Show how far a group is behind, for each partition and topic, and where its table stands.
 
     Lag is in records for up to 100 offsets of a partition; beyond that in offsets, and the ends of transactions and
     compaction make it more than there are records. What an open transaction holds back does not count. A table position
-    is the changelog's offset that was committed together with the input's.
+    is the changelog's offset that was committed together with the input's. Partitions that nothing was ever written to,
+    such as those of most retry topics, are left out; in JSON all are there.
     """
     session = session_of(ctx)
     with session.admin() as admin:
@@ -156,6 +165,7 @@ def lag(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -> Non
             }
         )
         return
+    shown = [each for each in standings if every or each.end]
     show_table(
         ("topic", "partition", "committed", "end", "lag", "table position"),
         (
@@ -169,11 +179,11 @@ def lag(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -> Non
                 if each.table is None
                 else f"{each.table.changelog}{'' if each.table.exact else ' or more'}",
             )
-            for each in standings
+            for each in shown
         ),
     )
-    for topic, behind in by_topic.items():
-        print(f"{topic}: lag {behind}")
+    for topic in dict.fromkeys(each.place.topic for each in shown):
+        print(f"{topic}: lag {by_topic[topic]}")
 
 
 def ranges(places: Iterable[TopicPartition]) -> str:

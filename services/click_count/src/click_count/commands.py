@@ -38,6 +38,7 @@ def serve_emitter(runtime: ClickRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            max_ahead_seconds=runtime.service.max_ahead_seconds,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
@@ -88,7 +89,7 @@ def send_load(runtime: ClickRuntime, load: Load) -> int:
 
 def _view(runtime: ClickRuntime, name: str) -> View[str, int]:
     table = topics.by_count(runtime.service.group).table
-    state_dir = runtime.settings.state_dir
+    state_dir = runtime.views_dir
     return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 

@@ -9,8 +9,10 @@ from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
 
 from click_count.models import AcceptedClicks, Click, Clicks
+from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import UserClick
 from servicekit import own_writes
+from servicekit.event_time import EventTimes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
@@ -36,6 +38,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS,
     timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
@@ -47,10 +50,12 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of a click that comes without one.
         now_ms: the time of a click that comes without one, in milliseconds since 1970.
+        max_ahead_seconds: how far the time of an event may be ahead of the clock.
         timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
     timeouts = timeouts or SendTimeouts()
+    times = EventTimes(now_ms, max_ahead_seconds)
     app = build_app(
         "click-count emitter",
         VERSION,
@@ -81,7 +86,10 @@ def build_emitter(
         one may be stored or not: send it again with the same `id`. Those in `not_sent` too are certainly not stored.
         """
         one = isinstance(body, Click)
-        clicks = [_outgoing(click, new_id, now_ms) for click in ([body] if isinstance(body, Click) else body)]
+        given = (
+            {"body.at": body} if isinstance(body, Click) else {f"body.{n}.at": c for n, c in enumerate(body)}
+        )
+        clicks = [_outgoing(click, new_id, times.of(click.at, where)) for where, click in given.items()]
         accepted = await send_all(request, emitter, clicks, timeouts)
         if one:
             headers = {own_writes.HEADER: accepted[0]["token"]}
@@ -91,11 +99,11 @@ def build_emitter(
     return app
 
 
-def _outgoing(click: Click, new_id: Callable[[], UUID], now_ms: Callable[[], int]) -> Outgoing[UserClick]:
+def _outgoing(click: Click, new_id: Callable[[], UUID], at: int) -> Outgoing[UserClick]:
     record = UserClick(
         id=str(click.id or new_id()),
         user_id=click.user_id,
         url=click.url,
-        at=now_ms() if click.at is None else click.at,
+        at=at,
     )
     return Outgoing(record["id"], click.user_id, record)

@@ -47,7 +47,7 @@ def serve(runtime: ConsoleRuntime) -> int:
         admin = kafka.admin()
         opened.callback(admin.close)
         wait_for_topic(admin, topic, runtime.settings.start_timeout, signals)
-        state_dir = runtime.settings.state_dir
+        state_dir = runtime.views_dir
         view = opened.enter_context(
             View(
                 Table(topic, Bytes(), Bytes()),

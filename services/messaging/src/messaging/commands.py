@@ -36,7 +36,7 @@ def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) 
 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
     """Take messages and tell feeds until stopped; what was accepted is sent."""
-    state_dir = runtime.settings.state_dir
+    state_dir = runtime.views_dir
     with StopSignals() as signals, ExitStack() as opened:
         if parent is not None:
             stop_with_parent(lambda: signals.ask("the parent has gone"), parent)

@@ -59,6 +59,7 @@ def serve_emitter(runtime: ReachRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            max_ahead_seconds=runtime.service.max_ahead_seconds,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
@@ -109,8 +110,11 @@ def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
     """A stage as the settings say."""
     from tweet_reach.stages import authors_stage, urls_stage  # noqa: PLC0415 - 23 MB of sketches, for processors
 
-    make = authors_stage if stage is Stage.AUTHORS else urls_stage
-    return make(settings.group, settings.batch_seconds)
+    if stage is Stage.AUTHORS:
+        return authors_stage(
+            settings.group, settings.batch_seconds, max_ahead_seconds=settings.max_ahead_seconds
+        )
+    return urls_stage(settings.group, settings.batch_seconds)
 
 
 def serve_view(runtime: ReachRuntime) -> int:
@@ -188,7 +192,7 @@ def send_load(runtime: ReachRuntime, load: Load) -> int:
 
 def _view(runtime: ReachRuntime, name: str) -> View[str, Reach]:
     table = topics.reaches(runtime.service.group)
-    state_dir = runtime.settings.state_dir
+    state_dir = runtime.views_dir
     return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
 
 

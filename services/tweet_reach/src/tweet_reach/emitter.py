@@ -8,8 +8,10 @@ from uuid import UUID
 from fastapi import Body, FastAPI, Path, Request
 from fastapi.responses import JSONResponse
 
+from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import Follow, Tweet
 from servicekit import own_writes
+from servicekit.event_time import EventTimes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
@@ -24,6 +26,7 @@ from servicekit.user_ids import UserPath, user_of_path
 from tweet_reach.models import AcceptedEvents, NewFollow, NewFollows, NewTweet, NewTweets
 
 R = TypeVar("R")
+T = TypeVar("T")
 VERSION: Final = "1.1.0"
 BODY_BYTES: Final = 512 * 1024  # a list of 1000 tweets with URLs of about 200 characters
 DESCRIPTION: Final = "Takes tweets, their deletions, and who follows whom. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas."
@@ -42,6 +45,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS,
     timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
@@ -54,10 +58,12 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of an event that comes without one.
         now_ms: the time of an event that comes without one, in milliseconds since 1970.
+        max_ahead_seconds: how far the time of an event may be ahead of the clock.
         timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
     timeouts = timeouts or SendTimeouts()
+    times = EventTimes(now_ms, max_ahead_seconds)
     app = build_app(
         "tweet-reach emitter",
         VERSION,
@@ -77,23 +83,23 @@ def build_emitter(
         headers = {own_writes.HEADER: accepted[0]["token"]}
         return JSONResponse(accepted[0], status_code=HTTPStatus.CREATED, headers=headers)
 
-    def tweet(given: NewTweet) -> Outgoing[Tweet]:
+    def tweet(given: NewTweet, where: str) -> Outgoing[Tweet]:
         record = Tweet(
             id=str(given.id or new_id()),
             author=given.author,
             url=given.url,
             text=given.text,
-            at=now_ms() if given.at is None else given.at,
+            at=times.of(given.at, where),
         )
         return Outgoing(record["id"], given.author, record)
 
-    def follow(given: NewFollow) -> Outgoing[Follow]:
+    def follow(given: NewFollow, where: str) -> Outgoing[Follow]:
         record = Follow(
             id=str(given.id or new_id()),
             author=given.author,
             follower=given.follower,
             follows=given.follows,
-            at=now_ms() if given.at is None else given.at,
+            at=times.of(given.at, where),
         )
         return Outgoing(record["id"], given.author, record)
 
@@ -104,8 +110,12 @@ def build_emitter(
         503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each. An unknown one may
         be stored or not: send it again with the same `id`.
         """
-        given = body if isinstance(body, list) else [body]
-        return await send(request, tweets, [tweet(each) for each in given], one=not isinstance(body, list))
+        return await send(
+            request,
+            tweets,
+            [tweet(each, where) for where, each in _placed(body)],
+            one=not isinstance(body, list),
+        )
 
     @app.delete(
         "/users/{user}/tweets/{tweet_id}",
@@ -132,7 +142,20 @@ def build_emitter(
     @app.post("/follows", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
     async def send_follows(request: Request, body: Annotated[NewFollows, Body()]) -> Any:
         """One follower of an author, who comes or goes (answered with 201), or a list of them (200). 503: as for tweets."""
-        given = body if isinstance(body, list) else [body]
-        return await send(request, follows, [follow(each) for each in given], one=not isinstance(body, list))
+        return await send(
+            request,
+            follows,
+            [follow(each, where) for where, each in _placed(body)],
+            one=not isinstance(body, list),
+        )
 
     return app
+
+
+def _placed(body: T | list[T]) -> list[tuple[str, T]]:
+    """Return each event of a request with the place of its time, for errors."""
+    return (
+        [(f"body.{n}.at", each) for n, each in enumerate(body)]
+        if isinstance(body, list)
+        else [("body.at", body)]
+    )

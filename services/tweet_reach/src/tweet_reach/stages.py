@@ -3,7 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
-from contracts.records import REACH_STATE, TWEETED, ReachState, Tweeted
+from contracts.event_time import MAX_AHEAD_SECONDS
+from contracts.records import REACH_STATE, TWEETED, Follow, ReachFact, ReachState, Tweet, Tweeted
 from microbatch import Batch, MicroBatch, Record, Rows, Send
 from streamtable import Avro, Json, OnError
 from tweet_reach import topics
@@ -31,21 +32,33 @@ FACT_BYTES_MAX: Final = 2 << 20
 """A batch of facts has at most about 150,000 followers, each of which may be in another row."""
 
 
-def authors_stage(group: str, max_wait: float = 5.0, cost_max: int = COST_MAX) -> MicroBatch:
+def authors_stage(
+    group: str,
+    max_wait: float = 5.0,
+    cost_max: int = COST_MAX,
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS,
+) -> MicroBatch:
     """The first stage: `<group>-authors`, from tweets and followers to facts.
 
     Args:
         group: what the names of groups and topics begin with.
         max_wait: seconds from a batch's first record, which complete it.
         cost_max: how much a batch may tell; see `fold_authors`.
+        max_ahead_seconds: how far an event's time may be ahead of its record's timestamp; others are dead letters.
     """
     facts, work = topics.facts(group), topics.work(group)
+
+    def tweet_fault(one: Record[str, Tweet]) -> str | None:
+        return fault_of_tweet(one.key, one.value, one.timestamp_ms, max_ahead_seconds)
+
+    def follow_fault(one: Record[str, Follow]) -> str | None:
+        return fault_of_follow(one.key, one.value, one.timestamp_ms, max_ahead_seconds)
 
     def process(batch: Batch, send: Send) -> None:
         rows = AuthorRows(batch.rows(TWEETED_ROWS), batch.rows(PIECES))
         told = fold_authors(
-            [one.value for one in _sound(batch, batch.of(topics.TWEETS), fault_of_tweet)],
-            [one.value for one in _sound(batch, batch.of(topics.FOLLOWS), fault_of_follow)],
+            [one.value for one in _sound(batch, batch.of(topics.TWEETS), tweet_fault)],
+            [one.value for one in _sound(batch, batch.of(topics.FOLLOWS), follow_fault)],
             [(one.key, one.value) for one in batch.of(work)],
             rows,
             cost_max=cost_max,
@@ -76,9 +89,12 @@ def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
     """
     facts, rebuilds, changes = topics.facts(group), topics.rebuilds(group), topics.changes(group)
 
+    def fact_fault(one: Record[str, ReachFact]) -> str | None:
+        return fault_of_fact(one.key, one.value)
+
     def process(batch: Batch, send: Send) -> None:
         reached = fold_reaches(
-            [(one.key, one.value) for one in _sound(batch, batch.of(facts), fault_of_fact)],
+            [(one.key, one.value) for one in _sound(batch, batch.of(facts), fact_fault)],
             [(one.key, one.value) for one in batch.of(rebuilds)],
             ReachRows(batch.rows(STATES), batch.rows(PIECES)),
         )
@@ -101,12 +117,12 @@ def urls_stage(group: str, max_wait: float = 5.0) -> MicroBatch:
 
 
 def _sound(
-    batch: Batch, records: Iterable[Record[str, V]], fault_of: Callable[[str, V], str | None]
+    batch: Batch, records: Iterable[Record[str, V]], fault_of: Callable[[Record[str, V]], str | None]
 ) -> list[Record[str, V]]:
     """Those without a fault; the others go to the dead letters."""
     kept = []
     for record in records:
-        fault = fault_of(record.key, record.value)
+        fault = fault_of(record)
         if fault is None:
             kept.append(record)
         else:

@@ -30,7 +30,8 @@ _READ_THREADS: Final = 8
 
 def group_of(runtime: StatusRuntime) -> Group[str, UserStatus]:
     """The group that the settings name."""
-    return topics.statuses(runtime.service.group, runtime.service.clicks_group)
+    service = runtime.service
+    return topics.statuses(service.group, service.clicks_group, service.max_ahead_seconds)
 
 
 def serve_emitter(runtime: StatusRuntime) -> int:
@@ -43,6 +44,7 @@ def serve_emitter(runtime: StatusRuntime) -> int:
             metrics=runtime.metrics,
             new_id=uuid4,
             now_ms=_now_ms,
+            max_ahead_seconds=runtime.service.max_ahead_seconds,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
@@ -55,7 +57,7 @@ def serve_emitter(runtime: StatusRuntime) -> int:
 
 def serve_view(runtime: StatusRuntime) -> int:
     """Answer gRPC until stopped."""
-    table, state_dir = group_of(runtime).table, runtime.settings.state_dir
+    table, state_dir = group_of(runtime).table, runtime.views_dir
     view = View(table, runtime.kafka, state_dir=state_dir, metrics=runtime.measured)
     return serving.serve_table(runtime, view, UserStatusesService, SERVICE_NAME)
 
@@ -65,7 +67,7 @@ def serve_query(runtime: StatusRuntime) -> int:
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
         views = opened.enter_context(
-            Views(runtime.kafka, state_dir=runtime.settings.state_dir, name="query", metrics=runtime.measured)
+            Views(runtime.kafka, state_dir=runtime.views_dir, name="query", metrics=runtime.measured)
         )
         statuses = views.view(group_of(runtime).table)
         clicks = views.view(topics.click_counts(runtime.service.clicks_group))

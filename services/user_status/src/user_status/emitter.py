@@ -7,8 +7,10 @@ from uuid import UUID
 from fastapi import Body, FastAPI, Request
 from fastapi.responses import JSONResponse
 
+from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import UserStatusUpdate
 from servicekit import own_writes
+from servicekit.event_time import EventTimes
 from servicekit.guard import Limits
 from servicekit.rest import Edge, build_app, only
 from servicekit.sending import (
@@ -36,6 +38,7 @@ def build_emitter(
     metrics: Callable[[], bytes],
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS,
     timeouts: SendTimeouts | None = None,
     edge: Edge | None = None,
 ) -> FastAPI:
@@ -47,10 +50,12 @@ def build_emitter(
         metrics: what `/metrics` answers.
         new_id: makes the id of an update that comes without one.
         now_ms: the time of an update that comes without one, in milliseconds since 1970.
+        max_ahead_seconds: how far the time of an event may be ahead of the clock.
         timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
         edge: who may call, and what is measured.
     """
     timeouts = timeouts or SendTimeouts()
+    times = EventTimes(now_ms, max_ahead_seconds)
     app = build_app(
         "user-status emitter",
         VERSION,
@@ -61,12 +66,12 @@ def build_emitter(
         limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
     )
 
-    def outgoing(user: str, status: NewStatus) -> Outgoing[UserStatusUpdate]:
+    def outgoing(user: str, status: NewStatus, where: str = "body.at") -> Outgoing[UserStatusUpdate]:
         record = UserStatusUpdate(
             id=str(status.id or new_id()),
             user_id=user,
             status=status.status,
-            at=now_ms() if status.at is None else status.at,
+            at=times.of(status.at, where),
         )
         return Outgoing(record["id"], user, record)
 
@@ -94,7 +99,7 @@ def build_emitter(
         503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each update. An unknown
         one may be stored or not: send it again with the same `id`.
         """
-        updates = [outgoing(update.user_id, update) for update in body]
+        updates = [outgoing(update.user_id, update, f"body.{n}.at") for n, update in enumerate(body)]
         return JSONResponse({"accepted": await send_all(request, emitter, updates, timeouts)})
 
     return app

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from contracts.event_time import MAX_AHEAD_SECONDS, fault_of_time
 from contracts.records import (
     USER_STATUS,
     USER_STATUS_CHANGE,
@@ -33,16 +34,23 @@ def click_counts(group: str) -> Table[str, int]:
     return Table(f"{group}-table", key=String(), value=Avro("long"), group=group)
 
 
-def statuses(name: str, clicks_group: str = "click-count") -> Group[str, UserStatus]:
+def statuses(
+    name: str, clicks_group: str = "click-count", max_ahead_seconds: float = MAX_AHEAD_SECONDS
+) -> Group[str, UserStatus]:
     """The group; its table is `<name>-table`.
 
     Args:
         name: of the group.
         clicks_group: of click counting, whose table each status is joined with.
+        max_ahead_seconds: how far an update's time may be ahead of its record's timestamp; others are dead letters,
+            because the latest status counts, and one from the far future would be the latest for ever.
     """
     clicks = click_counts(clicks_group)
 
     def keep(ctx: Context[str, UserStatus], update: UserStatusUpdate) -> None:
+        fault = fault_of_time(update["at"], ctx.timestamp_ms, max_ahead_seconds)
+        if fault is not None:
+            ctx.fail(fault)
         old = ctx.value
         if not is_later(update, old):
             return

@@ -11,6 +11,8 @@ from typing import Final
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from streamtable_spark.transforms.event_time import timely
+
 BUCKETS: Final = 16
 LG_K: Final = 12
 SKETCHES: Final = ("hll", "theta")
@@ -26,7 +28,7 @@ def followers(follows: DataFrame) -> DataFrame:
         `author`, `follower`.
     """
     last = fn.max(fn.struct("event.at", "event.follows"))
-    now = follows.groupBy("event.author", "event.follower").agg(last.alias("last"))
+    now = timely(follows).groupBy("event.author", "event.follower").agg(last.alias("last"))
     return now.where("last.follows").select("author", "follower")
 
 
@@ -41,7 +43,9 @@ def tweeted(tweets: DataFrame) -> DataFrame:
     """
     first = fn.min_by("event.url", fn.struct("partition", "offset"))
     deleted = fn.max(fn.col("event.url").isNull())
-    each = tweets.groupBy("event.author", "event.id").agg(first.alias("url"), deleted.alias("deleted"))
+    each = (
+        timely(tweets).groupBy("event.author", "event.id").agg(first.alias("url"), deleted.alias("deleted"))
+    )
     return each.where(~fn.col("deleted")).select("author", "url").distinct()
 
 

@@ -3,6 +3,8 @@
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as fn
 
+from streamtable_spark.transforms.event_time import timely
+
 ORDER = ("at", "id", "status")
 
 
@@ -16,8 +18,10 @@ def history(updates: DataFrame) -> DataFrame:
         `user_id`, `status`, `at`, `id`, and `until`: when the next one began, null for the present one. Milliseconds
         since 1970.
     """
-    said = updates.where(~fn.col("repeat")).select(
-        fn.col("key").alias("user_id"), "event.status", "event.at", "event.id"
+    said = (
+        timely(updates)
+        .where(~fn.col("repeat"))
+        .select(fn.col("key").alias("user_id"), "event.status", "event.at", "event.id")
     )
     said = said.dropDuplicates(["user_id", *ORDER])
     next_at = fn.lead("at").over(Window.partitionBy("user_id").orderBy(*ORDER))
@@ -38,7 +42,7 @@ def latest(updates: DataFrame, clicks: DataFrame) -> DataFrame:
         `user_id`, `status`, `at`, `id`, `clicks` (0: none).
     """
     last = fn.max(fn.struct(*[fn.col(f"event.{name}").alias(name) for name in ORDER]))
-    statuses = updates.groupBy(fn.col("key").alias("user_id")).agg(last.alias("last"))
+    statuses = timely(updates).groupBy(fn.col("key").alias("user_id")).agg(last.alias("last"))
     statuses = statuses.select("user_id", "last.status", "last.at", "last.id")
     clicked = clicks.where(~fn.col("repeat")).select(
         fn.col("key").alias("user_id"), fn.col("event.at").alias("clicked_at")

@@ -2,17 +2,19 @@
 
 from typing import Final
 
+from contracts.event_time import MAX_AHEAD_SECONDS, fault_of_time
 from contracts.records import Follow, ReachFact, Tweet
 
 NAME_CHARACTERS_MAX: Final = 128
 URL_CHARACTERS_MAX: Final = 2048
 TEXT_CHARACTERS_MAX: Final = 280
-TIME_MS_MAX: Final = 2**53 - 1
 CHUNK_NAMES_MAX: Final = 1000
 
 
-def fault_of_tweet(key: str, tweet: Tweet) -> str | None:
-    """Why it cannot be counted; None: it can."""
+def fault_of_tweet(
+    key: str, tweet: Tweet, recorded_ms: int, max_ahead_seconds: float = MAX_AHEAD_SECONDS
+) -> str | None:
+    """Why it cannot be counted; None: it can. `recorded_ms` is the timestamp of its record."""
     if key != tweet["author"]:
         return "the key is not the author"
     if not 1 <= len(tweet["id"]) <= NAME_CHARACTERS_MAX:
@@ -21,14 +23,17 @@ def fault_of_tweet(key: str, tweet: Tweet) -> str | None:
         return f"the URL must have 1 to {URL_CHARACTERS_MAX} characters"
     if len(tweet["text"]) > TEXT_CHARACTERS_MAX:
         return f"the text must have at most {TEXT_CHARACTERS_MAX} characters"
-    return _fault_of_name(key) or _fault_of_time(tweet["at"])
+    return _fault_of_name(key) or fault_of_time(tweet["at"], recorded_ms, max_ahead_seconds)
 
 
-def fault_of_follow(key: str, follow: Follow) -> str | None:
-    """Why it cannot be counted; None: it can."""
+def fault_of_follow(
+    key: str, follow: Follow, recorded_ms: int, max_ahead_seconds: float = MAX_AHEAD_SECONDS
+) -> str | None:
+    """Why it cannot be counted; None: it can. `recorded_ms` is the timestamp of its record."""
     if key != follow["author"]:
         return "the key is not the author"
-    return _fault_of_name(key) or _fault_of_name(follow["follower"]) or _fault_of_time(follow["at"])
+    fault = _fault_of_name(key) or _fault_of_name(follow["follower"])
+    return fault or fault_of_time(follow["at"], recorded_ms, max_ahead_seconds)
 
 
 def fault_of_fact(key: str, fact: ReachFact) -> str | None:
@@ -44,7 +49,3 @@ def _fault_of_name(name: str) -> str | None:
     if 1 <= len(name) <= NAME_CHARACTERS_MAX:
         return None
     return f"ids of users must have 1 to {NAME_CHARACTERS_MAX} characters"
-
-
-def _fault_of_time(at: int) -> str | None:
-    return None if 0 <= at <= TIME_MS_MAX else f"the time must be from 0 to {TIME_MS_MAX} milliseconds"

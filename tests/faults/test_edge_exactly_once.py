@@ -1,0 +1,59 @@
+"""From the client to the count: whatever freezes, dies or is lost, answers and topic never contradict each other."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.faults.edge_arena import ATTACKS, EdgeArena
+
+ROUNDS: Final = int(os.environ.get("FAULTS_EDGE_ROUNDS", "200"))
+DEDUPLICATED: Final = False
+"""Whether click-count counts an id once. Then `acknowledged <= counted <= distinct sent` is checked; else the count must
+be that of the topic's records, repeated ones included."""
+
+
+def check(arena: EdgeArena) -> str:
+    """Check everything that was answered against the topic and the table. Returns a line for the summary."""
+    ledger = arena.ledger
+    assert ledger.wrong == []
+    records = arena.in_topic()
+    stored = set(records)
+    assert ledger.accepted - stored == set(), "accepted, and not in the topic"
+    assert stored - (ledger.accepted | ledger.unknown) == set(), "in the topic, and no answer has said so"
+    never_sent = ledger.sent - ledger.accepted - ledger.unknown
+    assert never_sent & stored == set(), "answered as not sent, and in the topic"
+    counted = arena.counted(len(stored) if DEDUPLICATED else len(records))
+    if DEDUPLICATED:
+        assert len(ledger.accepted) <= counted <= len(ledger.sent)
+        assert counted == len(stored)
+    else:
+        assert counted == len(records)
+    return (
+        f"{len(ledger.sent)} clicks sent, {len(ledger.accepted)} accepted, {len(stored)} stored in {len(records)} "
+        f"records, {counted} counted; {ledger.not_sent} times one was not sent, {len(never_sent)} were never; "
+        f"answers by status {ledger.answers}"
+    )
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_answers_and_topic_agree_when_the_broker_freezes_dies_or_loses_answers(
+    folder: Path, seed: int, tell: Callable[[str], None]
+) -> None:
+    with EdgeArena(folder, seed) as arena:
+        for attack in ("long freeze", "kill", "lost answers", "late answers", "lost http answers"):
+            arena.round(attack)
+        tell(check(arena))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(7200)
+def test_answers_topic_and_count_agree_after_many_random_attacks(
+    folder: Path, seed: int, tell: Callable[[str], None]
+) -> None:
+    with EdgeArena(folder, seed) as arena:
+        for _ in range(ROUNDS):
+            arena.round(arena.random.choice(ATTACKS))
+        tell(check(arena))
