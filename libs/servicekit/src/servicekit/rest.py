@@ -114,6 +114,7 @@ def build_app(
     description: str = "",
     limits: Limits | None = None,
     edge: Edge | None = None,
+    not_ready: Callable[[], str] = lambda: "",
 ) -> FastAPI:
     """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
@@ -130,6 +131,7 @@ def build_app(
         description: for OpenAPI.
         limits: what a request may cost; default `Limits()`.
         edge: who may call, and what is measured; default `Edge()`.
+        not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
     """
     edge = edge or Edge()
     layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
@@ -147,7 +149,7 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,  # what generated clients call it
         middleware=layers,
     )
-    _add_health(app, ready, metrics)
+    _add_health(app, ready, metrics, not_ready)
     if edge.docs:
         openapi.add_page(app)
     app.add_exception_handler(Problem, _on_problem)
@@ -254,7 +256,9 @@ def _admit(edge: Edge) -> Admit:
     return admit
 
 
-def _add_health(app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], bytes]) -> None:
+def _add_health(
+    app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], bytes], not_ready: Callable[[], str]
+) -> None:
     async def livez() -> (
         Response
     ):  # in the event loop: alive also while all threads wait, for Kafka for example
@@ -262,7 +266,7 @@ def _add_health(app: FastAPI, ready: Callable[[], bool], metrics: Callable[[], b
 
     def readyz() -> Response:
         if not ready():
-            raise unavailable("not ready yet")
+            raise unavailable(not_ready() or "not ready yet")
         return JSONResponse({"status": "ready"})
 
     def metrics_page() -> Response:

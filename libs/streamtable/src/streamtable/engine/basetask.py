@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -95,6 +95,11 @@ class BaseTask(ABC):
             records: of one topic.
             since: monotonic time; they have waited since then at the longest. None: they come right now.
         """
+
+    @property
+    def position(self) -> Hashable:
+        """Differs from an earlier one if records were handled since. Read by other threads while handlers run."""
+        return None
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """The index of the first record that has to wait for a joined table; None if there is none."""

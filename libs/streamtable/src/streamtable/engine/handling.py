@@ -98,6 +98,7 @@ class Handling:
         self._condemned: dict[str, dict[int, HandlerFailed]] = {}
         # Up to here, by topic, records are handled one at a time, to find the one that a batch failed on.
         self._careful_until: dict[str, int] = {}
+        self._calls = 0  # of handlers, for rows of visits and deferred results
         self._unchecked = False  # a record since the last commit was handled without looking at what it made
 
     def _make_routes(self) -> dict[str, Route]:
@@ -143,6 +144,11 @@ class Handling:
         else:
             route(records, False)
         self.next_offsets[topic] = NextOffset(records.last_offset + 1)
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Differs from an earlier one if a handler has returned since; see `BaseTask.position`."""
+        return self.records, self._calls, self._context.index
 
     def _one_by_one(self, route: Route, records: RecordBatch, _: bool) -> None:  # noqa: FBT001 - a Route
         for index in range(len(records)):
@@ -281,6 +287,7 @@ class Handling:
             for key in keys:
                 self._context.stand_at_row(key, decode(key))
                 handler(self._context, progress.argument)
+                self._calls += 1
             next_ = progress.went_on(cursor, len(keys), done=done)
             self.outgoing.add(
                 OutputRecord(
@@ -294,6 +301,7 @@ class Handling:
         """Hand over what a deferred awaitable has come to. Raises as `handle`."""
 
         def call() -> None:
+            self._calls += 1
             self._context.stand(deferral.records, deferral.index, deferral.key)
             self._context.stand_at_row(deferral.raw_key, deferral.key)
             if isinstance(result, asyncio.CancelledError):

@@ -5,7 +5,7 @@ only as a whole: handlers may have changed values in place.
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from typing import Any
 
 import structlog
@@ -114,6 +114,10 @@ class Task(BaseTask):
     def records(self) -> int:
         """Handled since the last commit."""
         return self._handling.records
+
+    @property
+    def position(self) -> Hashable:
+        return self._handling.position
 
     def cache(self, bytes_max: int) -> None:
         """About so much memory may be taken by decoded rows of all its tables."""
