@@ -37,6 +37,7 @@ def test_an_empty_environment_gives_the_documented_defaults() -> None:
     assert settings.group_protocol == "consumer"
     assert settings.start_timeout is None
     assert settings.shutdown_timeout == 30
+    assert (settings.stall_timeout, settings.stall_exit) == (30, None)
     assert settings.failpoint is None
 
 

@@ -45,6 +45,9 @@ class BatchProcessor(GroupProcessor):
         store_deadline: seconds for a call of the store, with all its attempts; then the batch is undone, and comes again.
         store_attempt: seconds for one of them.
         start_timeout: seconds to wait for the broker; None waits for ever.
+        stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
+            of a handler takes.
+        stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         metrics: where numbers go; a registry of its own unless given.
         batch_metrics: those of batches and store; the same.
         failpoint: where the process kills or freezes itself, for tests; see `streamtable.engine.failpoint`.
@@ -66,6 +69,8 @@ class BatchProcessor(GroupProcessor):
         store_deadline: float = 10.0,
         store_attempt: float = 3.0,
         start_timeout: float | None = None,
+        stall_timeout: float = 30.0,
+        stall_exit: float | None = None,
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
         failpoint: str | None = None,
@@ -98,6 +103,8 @@ class BatchProcessor(GroupProcessor):
             commit_interval=_DUE_IS_DUE_S,
             poll_records=group.limits.records,
             start_timeout=start_timeout,
+            stall_timeout=stall_timeout,
+            stall_exit=stall_exit,
             tracer=tracer_of(kafka),
         )
         super().__init__(
@@ -135,6 +142,8 @@ class BatchProcessor(GroupProcessor):
             plain_writes=plain_writes,
             start_over=start_over,
             start_timeout=settings.start_timeout,
+            stall_timeout=settings.stall_timeout,
+            stall_exit=settings.stall_exit,
             metrics=metrics,
             batch_metrics=batch_metrics,
             failpoint=settings.failpoint,

@@ -115,6 +115,7 @@ def build_app(
     limits: Limits | None = None,
     edge: Edge | None = None,
     details: Callable[[], Mapping[str, Any]] | None = None,
+    not_ready: Callable[[], str] = lambda: "",
 ) -> FastAPI:
     """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
@@ -132,6 +133,7 @@ def build_app(
         limits: what a request may cost; default `Limits()`.
         edge: who may call, and what is measured; default `Edge()`.
         details: how parts of the service are that do not decide whether it is ready; told by `/readyz`.
+        not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
     """
     edge = edge or Edge()
     layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
@@ -149,7 +151,7 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,  # what generated clients call it
         middleware=layers,
     )
-    _add_health(app, ready, metrics, details or dict)
+    _add_health(app, ready, metrics, details or dict, not_ready)
     if edge.docs:
         openapi.add_page(app)
     app.add_exception_handler(Problem, _on_problem)
@@ -262,6 +264,7 @@ def _add_health(
     ready: Callable[[], bool],
     metrics: Callable[[], bytes],
     details: Callable[[], Mapping[str, Any]],
+    not_ready: Callable[[], str],
 ) -> None:
     async def livez() -> (
         Response
@@ -276,7 +279,7 @@ def _add_health(
         except StreamtableError as error:  # what is behind it has stopped for good; the process says more
             raise unavailable(f"stopped: {error.message}") from None
         if not is_ready:
-            raise unavailable("not ready yet")
+            raise unavailable(not_ready() or "not ready yet")
         told = details()
         return JSONResponse({"status": "ready", **({"details": told} if told else {})})
 

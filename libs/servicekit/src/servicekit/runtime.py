@@ -156,7 +156,9 @@ class Program(Generic[S]):
 
 
 @contextmanager
-def operations(runtime: Runtime[S], command: str, ready: Callable[[], bool]) -> Iterator[None]:
+def operations(
+    runtime: Runtime[S], command: str, ready: Callable[[], bool], not_ready: Callable[[], str] = lambda: ""
+) -> Iterator[None]:
     """Serve `/livez`, `/readyz` and `/metrics` where STREAMTABLE_METRICS_ADDRESS says, if it does."""
     runtime.status.serves(command, ready)
     address = runtime.settings.metrics_address
@@ -165,7 +167,7 @@ def operations(runtime: Runtime[S], command: str, ready: Callable[[], bool]) -> 
         return
     edge = runtime.rest_edge()
     title = f"{runtime.name} {command}"
-    app = build_app(title, VERSION, ready=ready, metrics=runtime.metrics, edge=edge)
+    app = build_app(title, VERSION, ready=ready, metrics=runtime.metrics, edge=edge, not_ready=not_ready)
     server = runtime.http_server(app, address)
     server.start()
     try:

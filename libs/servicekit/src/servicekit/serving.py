@@ -122,7 +122,7 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
     runtime.status.processes(group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
-    with operations(runtime, "processor", lambda: processor.ready):
+    with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
         processor.run()
     return 0
 

@@ -66,6 +66,9 @@ class Processor(GroupProcessor):
         guarantee: exactly once unless said otherwise.
         commit_interval: seconds.
         start_timeout: seconds to wait for the broker; None waits for ever.
+        stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
+            of a handler takes.
+        stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         state_retention: seconds that the state of partitions that left is kept.
         standby: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
         memory_bytes: for RocksDB's caches, for those of looked-up tables if there are any, and for decoded rows, each.
@@ -86,6 +89,8 @@ class Processor(GroupProcessor):
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         commit_interval: float = 0.2,
         start_timeout: float | None = None,
+        stall_timeout: float = 30.0,
+        stall_exit: float | None = None,
         state_retention: float = 24 * 3600.0,
         standby: bool = False,
         memory_bytes: int = 64 << 20,
@@ -100,6 +105,8 @@ class Processor(GroupProcessor):
             guarantee=guarantee,
             commit_interval=commit_interval,
             start_timeout=start_timeout,
+            stall_timeout=stall_timeout,
+            stall_exit=stall_exit,
             state_retention=state_retention,
             standby=standby,
             cache_bytes=memory_bytes,
@@ -139,6 +146,8 @@ class Processor(GroupProcessor):
             guarantee=Guarantee(settings.guarantee),
             commit_interval=settings.commit_interval,
             start_timeout=settings.start_timeout,
+            stall_timeout=settings.stall_timeout,
+            stall_exit=settings.stall_exit,
             state_retention=settings.state_retention,
             standby=settings.standby == "all",
             metrics=metrics,

@@ -117,6 +117,7 @@ class Metrics:
         batch_records: records handled in one go; of a group.
         aborts: transactions given up; of a group.
         rebalances: assigned, revoked and lost partitions' callbacks; of a group, with `event`.
+        stall_seconds: Since the processor has made progress: polled, handled a record, committed what was due; of a group.
         recovery_remaining: changelog records still to load; of a table's partition.
         standby_lag: changelog records that the copy of a partition at work elsewhere has still to read.
         store_bytes: on disk and in memory tables; of a table's partition.
@@ -134,6 +135,7 @@ class Metrics:
     batch_records: Histogram
     aborts: Counter
     rebalances: Counter
+    stall_seconds: Gauge
     recovery_remaining: Gauge
     standby_lag: Gauge
     store_bytes: Gauge
@@ -163,6 +165,12 @@ class Metrics:
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),
             aborts=counter("aborts", "Transactions given up", "group"),
             rebalances=counter("rebalances", "Rebalance callbacks", "group", "event"),
+            stall_seconds=Gauge(
+                "streamtable_stall_seconds",
+                "Seconds since the processor last made progress",
+                ("group",),
+                registry=registry,
+            ),
             recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
             standby_lag=gauge("standby_lag_records", "Changelog records that a warm copy has still to read"),
             store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),

@@ -219,6 +219,8 @@ class Settings(BaseModel):
         group_protocol: `classic` for brokers before 4.0.
         start_timeout: seconds until Kafka has to have answered; None waits for ever.
         shutdown_timeout: seconds for a last commit and for leaving in order.
+        stall_timeout: Seconds without progress after which a processor is not ready.
+        stall_exit: Seconds without progress after which a processor's process exits; None: it never does.
         store: URL of the central store of micro-batches, which may hold a password; read by `streamtable-microbatch`.
         failpoint: where to crash; for fault tests only.
     """
@@ -250,6 +252,8 @@ class Settings(BaseModel):
     group_protocol: Annotated[GroupProtocol, BeforeValidator(_one_of(GroupProtocol))] = "consumer"
     start_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
     shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0
+    stall_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 30.0
+    stall_exit: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
     store: str | None = Field(default=None, repr=False)
     failpoint: str | None = None
 

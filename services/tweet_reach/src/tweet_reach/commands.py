@@ -101,7 +101,7 @@ def _serve_stage(runtime: ReachRuntime, stage: Stage, store: StoreSettings, pare
     runtime.status.processes(group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
-    with operations(runtime, "processor", lambda: processor.ready):
+    with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
         processor.run()
     return 0
 

@@ -4,7 +4,7 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -106,6 +106,11 @@ class BaseTask(ABC):
             RewindNeeded: Rewind, and read them again. `RetryLater`: the same after a pause.
             HandlerFailed: The process is to stop, after a commit of what was handled.
         """
+
+    @property
+    def position(self) -> Hashable:
+        """Differs from an earlier one if records were handled since. Read by other threads while handlers run."""
+        return None
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """The index of the first record that has to wait for a joined table; None if there is none."""

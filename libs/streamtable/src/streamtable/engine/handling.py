@@ -101,6 +101,7 @@ class Handling:
         )
         self._choose_rows()
         self._routes = self._make_routes()
+        self._calls_of_rows = 0  # of visits, and deferred results; see `position`
 
     @property
     def records(self) -> int:
@@ -174,6 +175,11 @@ class Handling:
     def must_commit(self) -> bool:
         """A commit must come before the next record."""
         return self.deferrals.full or self._mode.commit_reached_by(self.next_offsets)
+
+    @property
+    def position(self) -> tuple[int, int, int]:
+        """Differs from an earlier one if a handler has returned since; see `BaseTask.position`."""
+        return self.records, self._calls_of_rows, self._context.index
 
     def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
@@ -374,6 +380,7 @@ class Handling:
                     self._calls.row(visit.on_error, record, raw, call)
                 else:
                     call()
+                self._calls_of_rows += 1
             if self.deferrals.full and count < len(keys):
                 visited, cursor, done = count, raw, False  # the others come with the next record
                 break
@@ -384,6 +391,7 @@ class Handling:
 
     def finish(self, deferral: Deferral, result: Any) -> None:
         """Hand over what a deferred awaitable has come to. Raises as `handle`."""
+        self._calls_of_rows += 1
         try:
             self._calls.finish(deferral, result)
         except RewindNeeded:

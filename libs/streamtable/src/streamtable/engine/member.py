@@ -25,6 +25,7 @@ from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.standby import Standby, copied_tables
 from streamtable.engine.vitals import Vitals
+from streamtable.engine.watchdog import Heartbeat
 from streamtable.errors import (
     HandlerFailed,
     Migrated,
@@ -100,7 +101,8 @@ class Member:
         self._failures = 0  # commits that failed in a row
         # One event loop for a whole life: clients that handlers share keep their connections in it.
         self._loop = event_loop_of(self)
-        self._committed_at = self._saved_at = self._polled_at = clock.monotonic()
+        self._committed_at = self._saved_at = clock.monotonic()
+        self.heartbeat = Heartbeat(self._committed_at)
         self._outbox = self._new_outbox()
         try:
             self._outbox.open(_OPEN_SECONDS_MAX)
@@ -139,17 +141,27 @@ class Member:
 
     @property
     def ready(self) -> bool:
-        """Has joined, and all assigned partitions are at work, if it was given any."""
-        if self._joined_at is None or self.assignment.restores or self._renew_needed:
-            return False
+        return not self.not_ready
+
+    @property
+    def not_ready(self) -> str:
+        """Why it is not ready; empty if it has joined and all assigned partitions are at work."""
+        if restores := self.assignment.restores:
+            return f"{len(restores)} of its partitions load their tables"
+        if self._renew_needed:
+            return "the outcome of its last commit is not known yet"
         # A first assignment follows the joining by some heartbeats; later than that, it is a spare member.
-        return bool(self.assignment.tasks) or self._clock.monotonic() - self._joined_at > _SPARE_SECONDS
+        if self._joined_at is None or not (
+            self.assignment.tasks or self._clock.monotonic() - self._joined_at > _SPARE_SECONDS
+        ):
+            return "it is joining its group"
+        return ""
 
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
-        since = self._polled_at  # what comes now may be here since the last look
+        since = self.heartbeat.polled_at  # what comes now may be here since the last look
         batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
-        self._polled_at = self._clock.monotonic()
+        self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
         if not self._settled():
@@ -172,6 +184,7 @@ class Member:
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
         began = self._clock.monotonic()
         if tasks and not self._renew_needed and not self._abandoned:
+            self.heartbeat.commit_due((task.partition for task in tasks), began)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -184,6 +197,7 @@ class Member:
             else:
                 if works is not None:
                     self._failures = 0
+                    self.heartbeat.committed(work.task.partition for work in works)
                     self._vitals.committed(works, self._clock.monotonic() - began)
                     self._rebuild([task for task in tasks if task.failure is not None])
                     self._rewound |= any(task.must_recover for task in tasks)
@@ -223,10 +237,12 @@ class Member:
     ) -> RecordBatch:
         """Let a task handle records. Returns those that must come after a commit; none if the task goes back."""
         others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
+        self.heartbeat.handles(records)
         try:
             taken = task.process(records, since, max(1, DEFERRED_MAX - others))
         except (RewindNeeded, RetryLater) as error:
             gone_back.add(task.partition)
+            self.heartbeat.commit_due([task.partition], self._clock.monotonic())
             self._seek(task)
             if isinstance(error, RetryLater):
                 log.warning("handling waits", reason=str(error))

@@ -12,6 +12,7 @@ from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
+from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
 from streamtable.graph import Group
 from streamtable.lookups import Lookups
@@ -83,7 +84,8 @@ class GroupProcessor:
         self._checked_at = self._sampled_at = clock.monotonic()
         self._background_failure: BaseException | None = None
         self._answered_at = 0.0  # when Kafka last answered a question
-        self._silent = False
+        self._answering_since: float | None = None  # without a gap; None: it does not answer
+        self._stalls = StallDetector(settings.stall_timeout, clock)
         self.member: Member | None = None
         self._lookups = Lookups(log_, lookups, clock, metrics, group.name) if lookups is not None else None
 
@@ -114,11 +116,20 @@ class GroupProcessor:
 
     @property
     def ready(self) -> bool:
-        """Has joined, all assigned partitions are at work, and Kafka answers (or did, in the last 15 seconds)."""
+        """Has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        return not self.not_ready
+
+    @property
+    def not_ready(self) -> str:
+        """Why the processor is not ready, for people; empty if it is."""
         member = self.member  # once: another thread may ask while it is closed
-        if member is None or self._clock.monotonic() - self._answered_at > _SILENCE_SECONDS_MAX:
-            return False
-        return member.ready
+        if member is None:
+            return "it has not joined its group"
+        if stalled := self._stalls.reason(self._wait(member)):
+            return stalled
+        if (silent := self._clock.monotonic() - self._answered_at) > _SILENCE_SECONDS_MAX:
+            return f"Kafka has not answered for {silent:.0f} s"
+        return member.not_ready
 
     @property
     def recovering(self) -> Mapping[int, int]:
@@ -157,7 +168,7 @@ class GroupProcessor:
             self.lookups,
             self._tasks,
         )
-        self._answered_at = self._clock.monotonic()
+        self._answered_at = self._answering_since = self._clock.monotonic()
 
     def step(self) -> None:
         """A turn of the main thread: poll, handle, commit if it is time. After an error nothing is committed."""
@@ -233,6 +244,10 @@ class GroupProcessor:
     def _work(self) -> None:
         background = threading.Thread(target=self._run_background, name="restorer", daemon=True)
         background.start()
+        watchdog = Watchdog(
+            self.group.name, self._stalls, self._look, self._vitals.without_progress, self.settings.stall_exit
+        )
+        watchdog.start()
         try:
             while not self._stopping:
                 self.step()
@@ -241,6 +256,14 @@ class GroupProcessor:
         finally:
             self._stopping = True
             background.join()
+            watchdog.stop()
+
+    def _look(self) -> Wait | None:
+        member = self.member
+        return self._wait(member) if member is not None else None
+
+    def _wait(self, member: Member) -> Wait:
+        return self._stalls.wait(member.heartbeat, self._answering_since)
 
     def _run_background(self) -> None:
         try:
@@ -258,14 +281,15 @@ class GroupProcessor:
         try:
             ask()
         except RetryLater as error:
-            if not self._silent:
+            if self._answering_since is not None:
                 log.warning("Kafka does not answer; work goes on when it does", reason=str(error))
-            self._silent = True
+            self._answering_since = None
             return
-        if self._silent:
-            log.info("Kafka answers again", seconds=round(self._clock.monotonic() - self._answered_at, 1))
-        self._silent = False
-        self._answered_at = self._clock.monotonic()
+        now = self._clock.monotonic()
+        if self._answering_since is None:
+            log.info("Kafka answers again", seconds=round(now - self._answered_at, 1))
+            self._answering_since = now
+        self._answered_at = now
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
         """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""

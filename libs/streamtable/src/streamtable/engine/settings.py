@@ -28,6 +28,9 @@ class ProcessorSettings:
         state_retention: seconds that the state of partitions that left is kept.
         standby: keep copies of the partitions that are at work elsewhere.
         defer_timeout: seconds that what a handler has deferred may take.
+        stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
+            processor is not ready.
+        stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: told of batches and commits.
@@ -44,6 +47,8 @@ class ProcessorSettings:
     state_retention: float = 24 * 3600.0
     standby: bool = False
     defer_timeout: float = 10.0
+    stall_timeout: float = 30.0
+    stall_exit: float | None = None
     around: Around | None = None
     tracer: Tracer = UNTRACED
 
@@ -55,9 +60,14 @@ class ProcessorSettings:
             "poll_timeout",
             "cache_bytes",
             "defer_timeout",
+            "stall_timeout",
         ):
             if not 0 < getattr(self, name) < _ENDLESS:
                 raise ConfigurationError(f"{name} must be positive and finite, not {getattr(self, name)!r}")
+        if self.stall_exit is not None and not self.stall_timeout <= self.stall_exit < _ENDLESS:
+            raise ConfigurationError(
+                f"stall_exit={self.stall_exit!r}: give at least stall_timeout, {self.stall_timeout!r} s"
+            )
         try:
             legal_instance_id(self.instance_id)
         except ValueError as error:

@@ -5,7 +5,7 @@ failure its records are handled carefully, so that each can be undone alone (`en
 """
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import structlog
@@ -119,6 +119,10 @@ class Task(BaseTask):
     def records(self) -> int:
         """Handled since the last commit."""
         return self._handling.records
+
+    @property
+    def position(self) -> Hashable:
+        return self._handling.position
 
     def cache(self, bytes_max: int) -> None:
         """About so much memory may be taken by decoded rows of all its tables."""

@@ -66,6 +66,10 @@ class Vitals:
     def aborted(self) -> None:
         self._metrics.aborts.labels(self._group.name).inc()
 
+    def without_progress(self, seconds: float) -> None:
+        """The processor has made no progress for so long. Called by a thread of its own."""
+        self._metrics.stall_seconds.labels(self._group.name).set(seconds)
+
     def rebalanced(self, event: str) -> None:
         """`event` is assigned, revoked or lost."""
         self._metrics.rebalances.labels(self._group.name, event).inc()

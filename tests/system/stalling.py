@@ -1,0 +1,67 @@
+"""A processor in a process of its own that stalls while a file exists: `-m tests.system.stalling KIND GROUP TOPIC`.
+
+What it does with a record is the record's value: `hang PATH` or `retry PATH`.
+"""
+
+import sys
+import time
+from pathlib import Path
+from typing import ClassVar
+
+from microbatch import Batch, BatchProcessor, MicroBatch, Send
+from microbatch.stores.memory import MemoryDriver
+from servicekit.runtime import Program, Runtime, operations
+from servicekit.service_settings import ServiceSettings
+from servicekit.serving import serve_group
+from streamtable import Context, Group, Input, Long, Persist, Stream, String
+from streamtable.errors import RetryLater
+
+KIND, GROUP, TOPIC = sys.argv[1:]
+EVENTS = Stream(TOPIC, String(), String())
+
+
+class StallingSettings(ServiceSettings):
+    PREFIX: ClassVar[str] = "STALLING_"
+
+
+def hold(event: str) -> None:
+    what, _, path = event.partition(" ")
+    while Path(path).exists():
+        if what == "retry":
+            raise RetryLater("the file is there")
+        time.sleep(0.02)
+
+
+def handle(ctx: Context[str, int], event: str) -> None:
+    hold(event)
+    ctx.set((ctx.value or 0) + 1)
+
+
+def process(batch: Batch, _: Send) -> None:
+    for record in batch.of(EVENTS):
+        hold(record.value)
+
+
+def serve_batches(runtime: Runtime[StallingSettings]) -> int:
+    group = MicroBatch(GROUP, inputs=[EVENTS], process=process, max_wait=0.05)
+    processor = BatchProcessor.from_settings(
+        group,
+        runtime.settings,
+        store=MemoryDriver(tenant=GROUP),
+        kafka=runtime.kafka,
+        start_over=True,
+        metrics=runtime.measured,
+    )
+    with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
+        processor.run()
+    return 0
+
+
+def serve(runtime: Runtime[StallingSettings]) -> int:
+    if KIND == "batch":
+        return serve_batches(runtime)
+    return serve_group(runtime, Group(GROUP, Input(EVENTS, handle), Persist(Long())))
+
+
+if __name__ == "__main__":
+    sys.exit(Program("stalling", StallingSettings, TOPIC).run(serve))
