@@ -1,19 +1,12 @@
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from localkafka.waiting import wait_until
 from servicekit.testing import MemoryTable
 from servicekit.top import TopList
 from streamtable.errors import NotReady
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -1,8 +1,7 @@
 """The services as processes, with a real broker between them."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from typer.testing import CliRunner
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
@@ -31,13 +31,6 @@ PARTITIONS = 3
 GROUPS = ["tweet-reach-authors", "tweet-reach-urls"]
 TOPICS = ["tweets", "twitter-followers", "tweet-reach-facts", "tweet-reach-work", "tweet-reach-rebuilds"]
 TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
 
 
 class Cluster:
