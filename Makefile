@@ -45,7 +45,7 @@ test: lint ## all checks and tests, with a real broker and the short faults
 	$(BIN)/pytest -p no:schemathesis -m "faults and not faults_long" $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no server, in less than a minute
-	$(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold -m "$(FAST)" $(PYTEST_ARGS)
+	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold -m "$(FAST)" $(PYTEST_ARGS)
 
 lint: setup ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .

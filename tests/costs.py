@@ -111,8 +111,17 @@ class Costs:
         self._count()
         if hasattr(self._config, "workeroutput"):
             self._config.workeroutput["costs"] = {"spent": dict(self.spent), "long": self.long}
-        elif self._config.getoption("--hold") and self._broken() and session.exitstatus == pytest.ExitCode.OK:
+            return
+        if self._config.getoption("--write-budgets"):
+            self._write()
+        if self._config.getoption("--hold") and self._broken() and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write(self) -> None:
+        comments = [line for line in BUDGETS.read_text().splitlines() if not line or line.startswith("#")]
+        asked = {**self._budgets, **{folder: round(1.5 * used + 5) for folder, used in self.spent.items()}}
+        lines = [f'"{folder}" = {seconds}' for folder, seconds in sorted(asked.items())]
+        BUDGETS.write_text("\n".join([*comments, "[processor-seconds]", *lines, ""]))
 
     def _broken(self) -> list[str]:
         long = [f"{each}, and has no @pytest.mark.slow('why')" for each in self.long]
@@ -135,6 +144,11 @@ class Costs:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-budgets",
+        action="store_true",
+        help="write half as much again as was used to tests/budgets.toml",
+    )
     parser.addoption(
         "--hold", action="store_true", help="print what folders and tests cost; fail above tests/budgets.toml"
     )

@@ -67,7 +67,7 @@ class Shell:
         # The jobs are process groups of their own; one that was told to stop may end between the two commands.
         self._type("for job in $(jobs -p); do kill -9 -- -$job || true; done")
         assert self._bash.stdin is not None
-        self._bash.communicate(timeout=10)
+        self._bash.communicate(timeout=60)
 
     def follow(self, step: Step) -> None:
         """Do what a step says; an assertion tells what came out instead of what was expected."""

@@ -155,22 +155,28 @@ def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the
     wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == expected)
 
 
+WAY_OF_A_DELETION = {
+    ("DELETE /users/{user}/tweets/{tweet_id}", "send tweets"),
+    ("send tweets", "process tweet-reach-authors"),
+    ("process tweet-reach-authors", "commit tweet-reach-authors"),
+    ("commit tweet-reach-authors", "process tweet-reach-urls"),
+    ("process tweet-reach-urls", "commit tweet-reach-urls"),
+    ("commit tweet-reach-urls", "apply tweet-reach-table"),
+}
+
+
 def check_way_of_the_deletion(collector: Collector) -> None:
     """One trace leads from the caller through both stages to whoever holds a copy of the table."""
     trace = TRACEPARENT.split("-")[1]
-    collector.wait(lambda span: (span.trace, span.name) == (trace, "apply tweet-reach-table"), 2)
-    story = {span.span: span for span in collector.spans if span.trace == trace}
-    steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
-    assert steps >= {
-        ("DELETE /users/{user}/tweets/{tweet_id}", "send tweets"),
-        ("send tweets", "process tweet-reach-authors"),
-        ("process tweet-reach-authors", "commit tweet-reach-authors"),
-        ("commit tweet-reach-authors", "process tweet-reach-urls"),
-        ("process tweet-reach-urls", "commit tweet-reach-urls"),
-        ("commit tweet-reach-urls", "apply tweet-reach-table"),
-    }
-    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
-    assert told == {"view", "query"}
+
+    def told() -> tuple[set[tuple[str, str]], set[Any]]:
+        story = {span.span: span for span in list(collector.spans) if span.trace == trace}
+        steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
+        applied = [span for span in story.values() if span.name.startswith("apply")]
+        return steps & WAY_OF_A_DELETION, {span.facts["streamtable.view"] for span in applied}
+
+    # Each process sends its spans when it has time: what happened last can arrive first.
+    wait_until(lambda: told() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
 
 
 @pytest.mark.timeout(300)
