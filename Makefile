@@ -14,7 +14,7 @@ GROUP ?= click-count
 TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
-FAST := not broker and not faults and not faults_long
+FAST := not broker and not server and not slow and not faults and not faults_long
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
 # Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.
@@ -41,11 +41,11 @@ demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHE
 # long ones first. Fault tests need the machine to themselves.
 test: lint ## all checks and tests, with a real broker and the short faults
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
-		-m "not faults and not faults_long" $(PYTEST_ARGS)
+		--hold -m "not faults and not faults_long" $(PYTEST_ARGS)
 	$(BIN)/pytest -p no:schemathesis -m "faults and not faults_long" $(PYTEST_ARGS)
 
-test-fast: setup ## the tests that need no broker
-	$(BIN)/pytest -n 2 --dist loadfile -m "$(FAST)" $(PYTEST_ARGS)
+test-fast: setup ## the tests that need no server, in less than a minute
+	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold -m "$(FAST)" $(PYTEST_ARGS)
 
 lint: setup ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from xdist.scheduler import LoadFileScheduling
 
-pytest_plugins = ["localkafka.fixtures"]
+from localkafka.waiting import slowdown
+
+pytest_plugins = ["localkafka.fixtures", "tests.costs"]
 
 _ROOT = Path(__file__).parent
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
@@ -36,12 +38,22 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run files that take long first.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run files that take long first, and leave tests more time where the machine is busy when the run begins.
 
     With several workers, the many quick ones then fill what is left at the end, instead of all waiting for one worker
     with the last long one.
     """
+    longest_first(items)
+    if (times := slowdown()) > 1 and config.pluginmanager.hasplugin("timeout"):
+        usual = float(config.getoption("timeout", default=None) or config.getini("timeout"))
+        for item in items:
+            marker = item.get_closest_marker("timeout")
+            item.add_marker(pytest.mark.timeout(times * (marker.args[0] if marker else usual)), append=False)
+
+
+def longest_first(items: list[pytest.Item]) -> None:
+    """Sort the files by what they take, as `_FIRST` says; tests of a file stay together."""
     ranks: dict[Path, int] = {}
     for item in items:
         marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")

@@ -7,20 +7,26 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.session import Local, connect
 
+INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Quiet, local, two threads."""
     session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
+    # Plans run a few times on a few rows: to generate and compile Java for each costs more than it saves.
+    for name, value in INTERPRETED.items():
+        session.conf.set(name, value)
     yield session
     session.stop()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test that asks for Spark the time that it takes to start, and let its bridge to Java leave sockets open."""
+    """Mark what needs Spark, with the time that it takes to start; and let its bridge to Java leave sockets open."""
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:
             if item.get_closest_marker("timeout") is None:
                 item.add_marker(pytest.mark.timeout(600))
+            item.add_marker(pytest.mark.server)
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed.*socket:ResourceWarning"))

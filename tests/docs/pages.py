@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from localkafka.waiting import Deadline
+
 _FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _END = "--- end of what was typed ---"
 _PATIENCE_SECONDS = 40.0
@@ -65,7 +67,7 @@ class Shell:
         # The jobs are process groups of their own; one that was told to stop may end between the two commands.
         self._type("for job in $(jobs -p); do kill -9 -- -$job || true; done")
         assert self._bash.stdin is not None
-        self._bash.communicate(timeout=10)
+        self._bash.communicate(timeout=60)
 
     def follow(self, step: Step) -> None:
         """Do what a step says; an assertion tells what came out instead of what was expected."""
@@ -76,12 +78,12 @@ class Shell:
             self._jobs += 1
             self._type(f"{step.text.removesuffix('&')}> {self._folder}/job-{self._jobs}.log 2>&1 &")
             return
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        deadline = Deadline(_PATIENCE_SECONDS)
         while True:
             printed = self._type(step.text)
             if _fits(printed, step.expected):
                 return
-            again = step.text.startswith(self._patience) and time.monotonic() < deadline
+            again = step.text.startswith(self._patience) and not deadline.passed()
             assert again, f"{self._story(step.text, printed)}\n--- expected:\n{step.expected}"
             time.sleep(0.5)
 

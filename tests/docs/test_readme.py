@@ -84,6 +84,7 @@ def until_it_is(expected: int, view: Any, key: str) -> None:
 
 @pytest.mark.broker
 @pytest.mark.timeout(240)
+@pytest.mark.slow("the demo runs three scenarios with all their processes")
 def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_started() -> None:
     with subprocess.Popen(
         [ROOT / ".venv/bin/python", ROOT / "infra/demo.py"],

@@ -10,6 +10,7 @@ import pytest
 from tests.docs.pages import Shell, Step, steps_of
 
 from localkafka.process import reserve_port
+from localkafka.waiting import slowdown
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UV = [sys.executable, "-m", "uv"]
@@ -24,7 +25,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What `make wheels` makes."""
     folder = tmp_path_factory.mktemp("dist")
     command = ["make", "--no-print-directory", "wheels", f"DIST={folder}"]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100)
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=100 * slowdown())
     return folder
 
 
@@ -54,6 +55,7 @@ def told(page: str, wheels: Path, port: int) -> str:
 
 @pytest.mark.broker
 @pytest.mark.timeout(480)
+@pytest.mark.slow("it builds the wheels, installs them, and follows five pages with their processes")
 def test_the_tutorial_can_be_followed_word_by_word_from_an_empty_folder(shell: Shell, wheels: Path) -> None:
     with reserve_port() as held:
         port = held.getsockname()[1]

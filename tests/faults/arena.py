@@ -21,6 +21,7 @@ from tests.faults import worker
 from tests.faults.oracle import digest, make_events, make_keys, replayed, violations
 from tests.faults.patience import patiently
 
+from localkafka import waiting
 from localkafka.fixtures import Topics
 from localkafka.process import Child
 from streamtable import Kafka, View
@@ -62,11 +63,8 @@ class Verdict:
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout: float = HANDLED_SECONDS) -> None:
-    """Wait for a condition. Raises `AssertionError` that names it after `timeout` seconds."""
-    deadline = time.monotonic() + timeout
-    while not true():
-        assert time.monotonic() < deadline, f"after {timeout:g} s still not: {what}"
-        time.sleep(0.05)
+    """Wait for a condition. Raises `AssertionError` that names it after `timeout` seconds of an idle machine."""
+    waiting.wait_until(true, timeout, what, every=0.05)
 
 
 class Process:

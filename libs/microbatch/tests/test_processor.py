@@ -1,7 +1,6 @@
 """A processor on a real Kafka, over a store in memory or a real Valkey."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from localstores.redis import RedisServer
 from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver
@@ -56,10 +56,7 @@ class Place:
         return sum(each.next_offset for each in found.values() if each is not None)
 
     def wait(self, true: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < deadline, what
-            time.sleep(0.05)
+        wait_until(true, 60, what, every=0.05)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import socket
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from threading import Event
 
@@ -12,6 +12,7 @@ import httpx
 import pytest
 from starlette.responses import Response
 
+from localkafka.waiting import wait_until
 from servicekit.connections import (
     ANSWER_NOT_TAKEN,
     HEAD_TOO_SLOW,
@@ -103,13 +104,6 @@ def until(connection: socket.socket, ending: bytes) -> bytes:
 def is_open(connection: socket.socket) -> bool:
     connection.sendall(GET)
     return until(connection, b"}").startswith(b"HTTP/1.1 200")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET /livez HT", GET[:-2]])

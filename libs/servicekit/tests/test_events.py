@@ -1,13 +1,14 @@
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import httpx
 import pytest
 from starlette.responses import Response
 
+from localkafka.waiting import wait_until
 from servicekit.events import EventStreams, ServerEvent, Source
 from servicekit.guard import Limits
 from servicekit.problems import Problem
@@ -74,13 +75,6 @@ def service() -> Iterator[Service]:
     yield service
     service.server.stop()
     service.events.close()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def test_events_arrive_in_the_form_that_browsers_read(service: Service) -> None:

@@ -1,13 +1,13 @@
 """Every kind of method behind the guard. Callers who stop half-way are in tests/hostile, which speaks raw HTTP/2."""
 
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import grpc
 import pytest
 
+from localkafka.waiting import wait_until
 from servicekit.grpc_guard import GrpcLimits
 from servicekit.grpc_server import GrpcServer
 from servicekit.streams import Streams
@@ -76,13 +76,6 @@ def answered(method: Any) -> bool:
         return bool(method(b"x", timeout=2) == b"x")
     except grpc.RpcError:
         return False
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_coroutine_and_a_stream_of_requests_are_served_too(channel: Any) -> None:

@@ -1,6 +1,5 @@
 import asyncio
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from threading import Semaphore
 from typing import Any
 
@@ -8,6 +7,7 @@ import grpc
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from servicekit.grpc_errors import Refused
 from servicekit.grpc_guard import GrpcLimits
 from servicekit.grpc_metrics import CallMetrics
@@ -63,13 +63,6 @@ def channel(registry: CollectorRegistry) -> Iterator[Any]:
     with grpc.insecure_channel(server.start()) as channel:
         yield channel
     server.stop()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def handled(registry: CollectorRegistry, method: str, code: str, service: str = "test.Echo") -> float:

@@ -1,7 +1,6 @@
 import asyncio
 import socket
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -10,6 +9,7 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+from localkafka.waiting import wait_until
 from servicekit.grpc_errors import Refused
 from servicekit.grpc_guard import GrpcLimits
 from servicekit.grpc_server import GrpcServer
@@ -103,13 +103,6 @@ def code_of(action: Callable[[], Any]) -> grpc.StatusCode:
     assert SECRET_TEXT not in error.details()
     code: grpc.StatusCode = error.code()
     return code
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def test_a_call_with_a_deadline_is_answered(channel: grpc.Channel) -> None:

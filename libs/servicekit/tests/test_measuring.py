@@ -1,10 +1,10 @@
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx
 import pytest
 from prometheus_client import CollectorRegistry
 
+from localkafka.waiting import wait_until
 from servicekit.measuring import HttpMetrics
 from servicekit.rest import Edge, build_app
 from servicekit.server import HttpServer
@@ -28,14 +28,6 @@ def client(registry: CollectorRegistry) -> Iterator[httpx.Client]:
     with httpx.Client(base_url=server.start()) as client:
         yield client
     server.stop()
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """A request is counted when all is done with it, a moment after its answer is here."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def count(registry: CollectorRegistry, method: str, route: str, status: str) -> float | None:

@@ -1,7 +1,7 @@
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated
 
@@ -12,6 +12,7 @@ from pydantic import Field
 from starlette.responses import Response, StreamingResponse
 from structlog.testing import capture_logs
 
+from localkafka.waiting import wait_until
 from servicekit.guard import Limits
 from servicekit.problems import MEDIA_TYPE
 from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
@@ -121,13 +122,6 @@ def assert_problem(response: httpx.Response, status: int) -> dict[str, object]:
     assert EVIL not in response.text
     assert "Traceback" not in response.text
     return document
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def post(client: httpx.Client, body: bytes | str, media_type: str = "application/json") -> httpx.Response:

@@ -8,6 +8,7 @@ import pytest
 from starlette.types import ASGIApp
 from structlog.testing import capture_logs
 
+from localkafka.waiting import wait_until
 from servicekit.rest import build_app
 from servicekit.server import HttpServer
 from streamtable.errors import ConfigurationError
@@ -43,13 +44,6 @@ def in_thread(function: Callable[[], None]) -> threading.Thread:
     thread = threading.Thread(target=function)
     thread.start()
     return thread
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 def refuses(port: int) -> bool:

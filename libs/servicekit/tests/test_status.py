@@ -1,6 +1,6 @@
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 
 from contracts.records import ProcessStatus
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from servicekit.status import (
     ENTRIES_MAX,
     Publisher,
@@ -41,13 +42,6 @@ class Working:
         self.ready = ready
         self.working: tuple[int, ...] = ()
         self.recovering: Mapping[int, int] = {}
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

@@ -1,21 +1,14 @@
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
+from localkafka.waiting import wait_until
 from servicekit.testing import MemoryTable
 from servicekit.top import TopList, TopMetrics
 from streamtable.errors import NotReady, StreamtableError
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from confluent_kafka import Producer
 from typer.testing import CliRunner
 
 from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from streamtable import Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import PoisonRecord, RetryLater
@@ -272,7 +273,4 @@ def add(ctx: Any, number: int) -> None:
 
 
 def until(true: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + SECONDS_MAX
-    while not true():
-        assert time.monotonic() < deadline, f"still not: {what}"
-        time.sleep(0.05)
+    wait_until(true, SECONDS_MAX, what, every=0.05)

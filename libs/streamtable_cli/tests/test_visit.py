@@ -14,6 +14,7 @@ from streamtable import OnError
 from streamtable.graph import Visit
 from streamtable.types import TopicPartition
 from streamtable.visiting import VisitProgress
+from streamtable_cli.output import note
 
 
 @pytest.fixture
@@ -148,6 +149,22 @@ def test_ctrl_c_leaves_the_visit_going_and_says_how_to_look_again(
     assert f"no member of group '{group}' is alive" in rest
     assert f"""streamtable visit {group} age --run r1 --argument 'it'"'"'s'""" in rest
     assert [len(each) for each in records(world, visits).values()] == [1, 1]
+
+
+def test_ctrl_c_at_the_moment_in_which_the_reason_is_printed_says_it_once_more(
+    cli: Cli, world: World, visits: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def note_and_interrupt(text: str) -> None:
+        note(text)
+        if text.startswith("no member of group") and not interrupted:
+            interrupted.append(text)
+            raise KeyboardInterrupt
+
+    interrupted: list[str] = []
+    monkeypatch.setattr("streamtable_cli.visit.note", note_and_interrupt)
+    ran = cli("visit", world.topics.name("g"), "age", "--run", "r1")
+    assert ran.code == 130
+    assert ran.err.count(interrupted[0]) == 2
 
 
 def test_a_partition_that_was_given_up_ends_the_watching(cli: Cli, world: World, visits: str) -> None:

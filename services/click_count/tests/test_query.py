@@ -1,7 +1,6 @@
 import json
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from typing import Any
 
@@ -9,6 +8,7 @@ import httpx
 import pytest
 
 from click_count.query import build_query
+from localkafka.waiting import wait_until
 from servicekit.events import EventStreams
 from servicekit.own_writes import OwnWrites
 from servicekit.pages import Cursors
@@ -19,13 +19,6 @@ from servicekit.top import TopList
 from streamtable.types import Ack
 
 WRITE = Ack("user-clicks", 3, 41)
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.01)
 
 
 @pytest.fixture(scope="module")

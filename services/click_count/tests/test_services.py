@@ -2,8 +2,7 @@
 
 import signal
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -17,18 +16,12 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from servicekit.collector import Collected, Collector, collecting
 from servicekit.testing import Process
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
 
 
 class Cluster:

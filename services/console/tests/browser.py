@@ -13,6 +13,8 @@ from typing import Any
 
 import httpx
 
+from localkafka.waiting import Deadline
+
 _INTERRUPTED = "ERR_NETWORK_CHANGED"
 TAB, ENTER, SPACE = "\ue004", "\ue007", "\ue00d"
 
@@ -58,9 +60,9 @@ class Browser:
 
     def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
         """Wait until it is true, and return what it gave."""
-        end = time.monotonic() + seconds
+        deadline = Deadline(seconds)
         while not (found := condition()):
-            if time.monotonic() > end:
+            if deadline.passed():
                 said = f"the page says: {self.text()[:2000]}; the browser says: {self.complaints()}"
                 raise AssertionError(f"it did not come true in time; {said}")
             if self._interrupted():

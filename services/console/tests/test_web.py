@@ -8,11 +8,12 @@ from typing import Any
 import httpx
 import pytest
 from pydantic import BaseModel
-from services.console.tests.world import World, console_of, run_with, status_with, wait_until
+from services.console.tests.world import World, console_of, run_with, status_with
 
 from console import models
 from console.web import PAGE
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from streamtable import Bytes, Emitter, Stream
 
 pytestmark = pytest.mark.broker

@@ -1,7 +1,6 @@
 """A fleet for the tests: a processor that works, what others would tell, and consoles as processes of their own."""
 
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from contracts.records import JOB_RUN, USER_CLICK, JobRun, ProcessStatus, UserClick
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import wait_until
 from servicekit.status import StatusBoard, publishing, status_stream
 from servicekit.testing import Process
 from streamtable import (
@@ -106,15 +106,6 @@ def run_with(**changes: Any) -> JobRun:
 
 def click(number: int, user: str = "alice") -> UserClick:
     return UserClick(id=f"{number:032x}", user_id=user, url="https://example.org/", at=number)
-
-
-def wait_until(condition: Callable[[], Any], seconds: float = 60.0) -> Any:
-    """Returns what it gave, as soon as that is true."""
-    end = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
-    return found
 
 
 @dataclass

@@ -3,7 +3,7 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,19 +14,13 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import Blocked
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from messaging.domain import SPAM_SENT_MIN
 from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
 from servicekit.testing import Process
 from streamtable import Kafka, View
 
 PARTITIONS = 3
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
 
 
 class Service:

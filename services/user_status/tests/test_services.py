@@ -1,8 +1,7 @@
 """The services as processes, with a real broker between them and with the processor of click counting."""
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from servicekit.collector import Collector, collecting
 from servicekit.testing import Process
 from user_status.topics import CHANGES, UPDATES, click_counts
@@ -24,13 +24,6 @@ PARTITIONS = 4
 CLICKS = click_counts("click-count")
 TRACED = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
 COMMANDS = ["emitter", "load", "processor", "view", "query"]
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
-        time.sleep(0.05)
 
 
 class Cluster:

@@ -2,7 +2,6 @@
 
 import os
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -25,6 +24,7 @@ from spark.tests.groups.jobs import Jobs
 
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
+from localkafka.waiting import wait_until
 from servicekit.testing import Process
 from streamtable import Avro
 from streamtable_spark.jobs.cluster import Cluster
@@ -262,10 +262,7 @@ class Stage:
         return {key: codec.decode(value) for key, value in rows.items() if value is not None}
 
     def wait(self, condition: Callable[[], bool], seconds: float = 90.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come true in time"
-            time.sleep(0.05)
+        wait_until(condition, seconds, every=0.05)
 
 
 @pytest.fixture

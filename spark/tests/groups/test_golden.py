@@ -37,7 +37,10 @@ from streamtable_spark.transforms.avro import decode, released
 from streamtable_spark.transforms.changelog import rows_held
 from streamtable_spark.transforms.tables import events
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [
+    pytest.mark.timeout(600),
+    pytest.mark.slow("the services themselves compute what Spark is held against"),
+]
 UPDATES, TWEETS, FOLLOWS = Avro(USER_STATUS_UPDATE), Avro(TWEET), Avro(FOLLOW)
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/spark.md"
 POISON: Final = (b"", b"junk", b"\xc3\x01" + bytes(12))

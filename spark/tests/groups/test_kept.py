@@ -11,7 +11,7 @@ from streamtable_spark.jobs.etl import STAGES, Etl, Settings
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.topics import topics_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("it fills a lake and rebuilds a table twice")]
 
 
 def test_a_table_made_from_the_lake_is_the_one_made_from_the_topics_when_these_had_their_beginning(

@@ -1,6 +1,5 @@
 """Topics with what happens to topics: transactions, aborted ones, repeated events, records that cannot be read."""
 
-import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import USER_CLICK, USER_STATUS_UPDATE, UserClick, UserStatusUpdate
+from localkafka.waiting import wait_until
 from streamtable import Avro
 from streamtable.errors import PoisonRecord
 
@@ -62,10 +62,7 @@ class Stage:
             gone.result(60)
 
     def wait(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline, "it did not come true in time"
-            time.sleep(0.05)
+        wait_until(condition, seconds, every=0.05)
 
     def send(self, count: int) -> None:
         """So many users' clicks, a fifth as many updates, poison between them; every fourth transaction is aborted."""

@@ -67,6 +67,7 @@ def test_a_wrong_argument_ends_the_job_with_one_line_that_names_it(
 
 
 @pytest.mark.broker
+@pytest.mark.slow("the first run of the ETL, for all tests of the file")
 def test_the_lake_has_every_committed_record_once_and_none_of_an_aborted_transaction(runs: Runs) -> None:
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
@@ -96,6 +97,7 @@ def test_a_run_without_new_records_changes_nothing(runs: Runs) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.slow("a run of the ETL that crashes, and another one")
 def test_the_next_run_takes_what_came_since_and_results_follow(runs: Runs) -> None:
     runs.stage.send(240)
     with pytest.raises(ENDS):
@@ -136,6 +138,7 @@ def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(r
 
 
 @pytest.mark.broker
+@pytest.mark.slow("three runs of jobs over the whole lake")
 def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch(runs: Runs) -> None:
     columns = ("partition", "offset", "key", "event", "repeat")
     runs.stage.send(80)

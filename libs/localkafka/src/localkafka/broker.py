@@ -24,6 +24,7 @@ from localkafka.jars import class_archive, kafka_jars
 from localkafka.java import find_java
 from localkafka.process import Child, reserve_port
 from localkafka.security import LISTENER, Security
+from localkafka.waiting import Deadline
 
 READY_LINE = b"Kafka Server started"
 LOGGING = files("localkafka") / "log4j2.properties"
@@ -191,10 +192,10 @@ class Broker:
 
     def wait_ready(self, timeout: float = 90) -> None:
         """Wait until it says that it has started, and answers with as many brokers as the cluster has."""
-        deadline = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         while not (self._says_ready() and self._answers()):
             ended = self._running().returncode
-            if ended is not None or time.monotonic() > deadline:
+            if ended is not None or deadline.passed():
                 self.kill()
                 state = f"did not answer in {timeout:.0f} s" if ended is None else f"ended with {ended}"
                 log = self.log_file.read_bytes()[self._log_start :]

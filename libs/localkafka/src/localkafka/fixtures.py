@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, TopicMetadata
 from localkafka.broker import Broker, BrokerCluster
 from localkafka.errors import RetryLater
 from localkafka.security import Security
+from localkafka.waiting import Deadline
 
 B = TypeVar("B", Broker, BrokerCluster)
 # Members are heard five times as often as elsewhere, so partitions move at once.
@@ -67,9 +68,9 @@ class Topics:
 
     def _wait(self, done: Callable[[Mapping[str, TopicMetadata]], bool]) -> None:
         # The controller has answered; the broker learns of it a moment later.
-        deadline = time.monotonic() + _ANSWER_SECONDS
+        deadline = Deadline(_ANSWER_SECONDS)
         while not done(self._known()):
-            if time.monotonic() > deadline:
+            if deadline.passed():
                 raise RetryLater(
                     f"the broker has not taken over a change of its topics in {_ANSWER_SECONDS} s"
                 )

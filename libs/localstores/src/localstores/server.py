@@ -11,6 +11,7 @@ from typing import Self
 
 from localkafka.errors import ConfigurationError, Fatal
 from localkafka.process import Child, reserve_port
+from localkafka.waiting import Deadline
 
 
 class Server(ABC):
@@ -65,17 +66,17 @@ class Server(ABC):
 
         Raises:
             ConfigurationError: its program cannot be had here, or its port.
-            Fatal: it ended, or did not answer in `timeout` seconds; with the end of its log.
+            Fatal: it ended, or did not answer in `timeout` seconds of an idle machine; with the end of its log.
         """
         if self._child:
             return
         self.data_dir.mkdir(parents=True, exist_ok=True)
         self._child = Child(self.command(), self.log_file, detached=self._detached)
         (self.data_dir / "pid").write_text(f"{self._child.pid}\n")
-        until = time.monotonic() + timeout
+        deadline = Deadline(timeout)
         while not self._ready():
             ended = self._child.returncode
-            if ended is not None or time.monotonic() > until:
+            if ended is not None or deadline.passed():
                 self.kill()
                 log = self.log_file.read_bytes()[-3000:].decode(errors="replace")
                 raise Fatal(

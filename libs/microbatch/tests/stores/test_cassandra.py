@@ -4,6 +4,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -75,6 +76,15 @@ def test_a_write_goes_on_when_a_killed_server_is_back(server: CassandraServer, c
     store.put_many({b"b": b"2"}, 2)
     back.join()
     assert store.get(b"b") == Row(2, b"2")
+
+
+def test_a_node_that_was_away_for_an_hour_is_tried_again_within_seconds_and_for_as_long_as_it_takes() -> None:
+    driver = CassandraDriver(["127.0.0.1"], keyspace="k", table="t", tenant="t")
+    cluster = driver._make_cluster(1.0)
+    pauses = list(islice(cluster.reconnection_policy.new_schedule(), 1_000))
+    assert len(pauses) == 1_000
+    assert max(pauses) < 6
+    cluster.shutdown()
 
 
 def test_nobody_there_is_an_error_that_says_where() -> None:

@@ -23,6 +23,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, N
 from cassandra.connection import ConnectionException
 from cassandra.policies import (
     DCAwareRoundRobinPolicy,
+    ExponentialReconnectionPolicy,
     FallthroughRetryPolicy,
     RoundRobinPolicy,
     TokenAwarePolicy,
@@ -38,6 +39,7 @@ _KEYS_A_READ = 50
 _ROWS_A_WRITE = 10
 _BYTES_A_WRITE = 4_000
 _CHANGE_S = 30.0
+_RECONNECT_S = (1.0, 5.0)  # the first pause before a node that is down is tried again, and the longest
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _REFUSED = (InvalidRequest, Unauthorized, AuthenticationFailed, RequestValidationException)
 # Of a guardrail, which calls the request an invalid one; but it passes when there is room again.
@@ -100,6 +102,8 @@ class CassandraDriver:
             port=port,
             auth_provider=login,
             execution_profiles={EXEC_PROFILE_DEFAULT: profile},
+            # The client's own pauses double up to ten minutes: a node that is back would be left alone for that long.
+            reconnection_policy=ExponentialReconnectionPolicy(*_RECONNECT_S, max_attempts=None),
             connect_timeout=timeout,
             control_connection_timeout=timeout,
             prepare_on_all_hosts=False,

@@ -1,0 +1,80 @@
+"""Waits of tests, whose deadlines follow the machine: one that is shared can be many times slower for a while."""
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+T = TypeVar("T")
+SLOWEST: Final = 10.0
+"""However busy the machine is, a deadline is at most so many times as far away as on an idle one."""
+_PRESSURE: Final = Path("/proc/pressure/cpu")
+
+
+def stalled_seconds() -> float:
+    """Seconds since the machine started in which something waited for a processor; 0.0 where that is not counted."""
+    try:
+        first = _PRESSURE.read_text().splitlines()[0]
+    except OSError:  # not Linux, or a kernel without pressure stall information
+        return 0.0
+    return int(first.rpartition("total=")[2]) / 1e6
+
+
+def slowdown() -> float:
+    """How many times slower than on an idle machine a program runs now, by the load of the last minute; at least 1."""
+    try:
+        load = os.getloadavg()[0]
+    except OSError:  # not known here
+        return 1.0
+    return min(max(load / (os.cpu_count() or 1), 1.0), SLOWEST)
+
+
+class Deadline:
+    """The end of a wait. Time in which the machine was overloaded counts for a tenth.
+
+    Args:
+        seconds: how long the wait may take on an idle machine.
+        clock: seconds, from any beginning.
+        stalled: of these seconds, those in which something waited for a processor.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        clock: Callable[[], float] = time.monotonic,
+        stalled: Callable[[], float] = stalled_seconds,
+    ) -> None:
+        self.seconds = seconds
+        self._clock, self._stalled = clock, stalled
+        self._began, self._stalled_before = clock(), stalled()
+
+    def passed(self) -> bool:
+        """Whether the wait has taken too long."""
+        elapsed = self._clock() - self._began
+        if elapsed <= self.seconds:
+            return False
+        stalled = min(self._stalled() - self._stalled_before, elapsed)
+        return elapsed - stalled * (1 - 1 / SLOWEST) > self.seconds
+
+
+def wait_until(
+    condition: Callable[[], T], seconds: float = 30.0, what: str = "the condition", every: float = 0.02
+) -> T:
+    """Return what the condition gives, as soon as that is true.
+
+    Args:
+        condition: is asked again and again.
+        seconds: how long it may take on an idle machine; see `Deadline`.
+        what: named if it does not come true.
+        every: seconds between two questions.
+
+    Raises:
+        AssertionError: it did not come true in time.
+    """
+    deadline = Deadline(seconds)
+    while not (found := condition()):
+        if deadline.passed():
+            raise AssertionError(f"{what} did not come true within {seconds:g} s")
+        time.sleep(every)
+    return found

@@ -1,0 +1,170 @@
+"""What a run of the tests costs, against its budget: processor seconds of each folder, and tests that take long.
+
+Processor seconds, because they say the same on a machine that is shared; with all that the tests have started. A test's
+own time is that of the clock without the seconds in which something waited for a processor.
+"""
+
+import os
+import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+import pytest
+
+from localkafka.waiting import stalled_seconds
+
+LONG_SECONDS: Final = 20.0
+BUDGETS: Final = Path(__file__).with_name("budgets.toml")
+_PROCESSES: Final = Path("/proc")
+_EXEMPT: Final = ("slow", "faults", "faults_long", "stack")
+
+
+def folder_of(nodeid: str) -> str:
+    """The two first folders of a test: those that have a budget."""
+    return "/".join(PurePosixPath(nodeid.partition("::")[0]).parts[:-1][:2])
+
+
+def processor_seconds(root: int, processes: Path = _PROCESSES) -> float:
+    """What a process has used so far, with all that it has started and all that these have waited for; 0.0 if unknown."""
+    children: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for path in processes.glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended since
+            continue
+        pid = int(path.parent.name)
+        children.setdefault(int(fields[1]), []).append(pid)
+        used[pid] = sum(map(int, fields[11:15]))
+    found, left = 0, [root]
+    while left:
+        pid = left.pop()
+        found += used.get(pid, 0)
+        left += children.get(pid, [])
+    return found / os.sysconf("SC_CLK_TCK")
+
+
+def over_budget(spent: Mapping[str, float], budgets: Mapping[str, float]) -> list[str]:
+    """A line for each folder that has used more processor seconds than it may."""
+    return [
+        f"{folder}: {seconds:.0f} processor seconds, and its budget is {budgets[folder]:.0f}"
+        for folder, seconds in sorted(spent.items())
+        if seconds > budgets.get(folder, float("inf"))
+    ]
+
+
+class Costs:
+    """Counts in the process that runs tests; with xdist, the workers' counts are added up in the one that started them.
+
+    Attributes:
+        spent: processor seconds by folder.
+        long: tests that took longer than `LONG_SECONDS` and do not say why.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.spent: dict[str, float] = {}
+        self.long: list[str] = []
+        self._config = config
+        self._budgets: Mapping[str, float] = tomllib.loads(BUDGETS.read_text())["processor-seconds"]
+        self._folder = ""
+        self._used = processor_seconds(os.getpid())
+        self._began = time.monotonic()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        began, stalled = time.monotonic(), stalled_seconds()
+        try:
+            return (yield)
+        finally:
+            own = time.monotonic() - began - (stalled_seconds() - stalled)
+            if own > LONG_SECONDS and not any(map(item.get_closest_marker, _EXEMPT)):
+                self.long.append(f"{item.nodeid}: {own:.0f} s")
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        if not hasattr(self._config, "workerinput") and self._config.getoption("numprocesses", default=None):
+            return  # what a worker tells
+        if (folder := folder_of(nodeid)) != self._folder:
+            self._count()
+            self._folder = folder
+
+    def _count(self) -> None:
+        used = processor_seconds(os.getpid())
+        if self._folder:
+            # Less than before, if a program has ended that another one had started.
+            self._add({self._folder: max(0.0, used - self._used)})
+        self._used = used
+
+    def _add(self, spent: Mapping[str, float]) -> None:
+        for folder, seconds in spent.items():
+            self.spent[folder] = self.spent.get(folder, 0.0) + seconds
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        told = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": []})
+        self._add(told["spent"])
+        self.long += told["long"]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        self._count()
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput["costs"] = {"spent": dict(self.spent), "long": self.long}
+            return
+        if self._config.getoption("--write-budgets"):
+            self._write()
+        if self._config.getoption("--hold") and self._broken() and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def _write(self) -> None:
+        comments = [line for line in BUDGETS.read_text().splitlines() if not line or line.startswith("#")]
+        asked = {**self._budgets, **{folder: round(1.5 * used + 5) for folder, used in self.spent.items()}}
+        lines = [f'"{folder}" = {seconds}' for folder, seconds in sorted(asked.items())]
+        BUDGETS.write_text("\n".join([*comments, "[processor-seconds]", *lines, ""]))
+
+    def _broken(self) -> list[str]:
+        long = [f"{each}, and has no @pytest.mark.slow('why')" for each in self.long]
+        return over_budget(self.spent, self._budgets) + long
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        if not self._config.getoption("--hold"):
+            return
+        terminalreporter.section("processor seconds")
+        for folder, seconds in sorted(self.spent.items(), key=lambda each: -each[1]):
+            budget = self._budgets.get(folder)
+            of = f" of {budget:.0f}" if budget else ""
+            terminalreporter.write_line(f"{seconds:8.1f}{of:8} {folder}")
+        elapsed = time.monotonic() - self._began
+        terminalreporter.write_line(
+            f"{sum(self.spent.values()):8.1f}         all, in {elapsed:.0f} s of the clock"
+        )
+        for line in self._broken():
+            terminalreporter.write_line(f"over budget: {line}", red=True)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--write-budgets",
+        action="store_true",
+        help="write half as much again as was used to tests/budgets.toml",
+    )
+    parser.addoption(
+        "--hold", action="store_true", help="print what folders and tests cost; fail above tests/budgets.toml"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs(config), "costs")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Refuse a `slow` that does not say why.
+
+    Raises:
+        UsageError: with the test's name.
+    """
+    for item in items:
+        for marker in item.iter_markers("slow"):
+            if len(marker.args) != 1 or not str(marker.args[0]).strip():
+                raise pytest.UsageError(f"{item.nodeid}: @pytest.mark.slow needs its reason")

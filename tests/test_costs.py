@@ -1,0 +1,72 @@
+"""What is printed of the costs of a run, and what fails it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.costs import folder_of, over_budget, processor_seconds
+
+CONFTEST = """
+import pytest
+from tests import costs
+
+pytest_plugins = ["tests.costs"]
+costs.LONG_SECONDS = 0.2
+costs.stalled_seconds = lambda: 0.0
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "slow(why): takes long")
+"""
+SLEEPS = "import time, pytest\n\n{mark}\ndef test_long():\n    time.sleep(0.3)\n"
+ROOT = Path(__file__).parent.parent
+
+
+def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedProcess[str]:
+    (folder / "conftest.py").write_text(CONFTEST)
+    (folder / "test_long.py").write_text(SLEEPS.format(mark=mark))
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *arguments, "."],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+    )  # fmt: skip
+
+
+def test_a_long_test_without_a_reason_fails_the_run_that_holds_budgets(tmp_path: Path) -> None:
+    for workers in ((), ("-n", "1")):
+        held = run(tmp_path, "", "--hold", *workers)
+        assert held.returncode == 1, held.stdout
+        assert "over budget: test_long.py::test_long: 0 s, and has no @pytest.mark.slow" in held.stdout
+    assert run(tmp_path).returncode == 0
+    assert run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold").returncode == 0
+
+
+def test_a_reason_is_a_must(tmp_path: Path) -> None:
+    refused = run(tmp_path, "@pytest.mark.slow")
+    assert refused.returncode != 0
+    assert "test_long.py::test_long: @pytest.mark.slow needs its reason" in refused.stdout
+
+
+def test_what_a_process_has_started_counts() -> None:
+    before = processor_seconds(os.getpid())
+    spin = "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\ninput()"
+    with subprocess.Popen([sys.executable, "-c", spin], stdin=subprocess.PIPE) as child:
+        end = time.monotonic() + 60
+        while processor_seconds(os.getpid()) < before + 0.2:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        child.communicate(b"\n")
+    assert processor_seconds(os.getpid()) >= before + 0.2, "also when it has ended"
+
+
+def test_a_folder_is_named_with_both_numbers_when_it_has_used_more_than_it_may() -> None:
+    assert over_budget({"a/tests": 11.0, "b/tests": 9.0, "c": 99.0}, {"a/tests": 10, "b/tests": 10}) == [
+        "a/tests: 11 processor seconds, and its budget is 10"
+    ]
+
+
+def test_folders_of_two_names_have_budgets() -> None:
+    assert folder_of("libs/streamtable/tests/engine/test_task.py::test_x[a/b]") == "libs/streamtable"
+    assert folder_of("tests/test_costs.py::test_y") == "tests"
