@@ -1,6 +1,7 @@
 """The page on retries: its client brings every click in, whatever the service answers or does not answer."""
 
 import re
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from pathlib import Path
@@ -71,7 +72,7 @@ def emitter() -> UnreliableEmitter:
 @pytest.fixture
 def client(emitter: UnreliableEmitter) -> Iterator[httpx.Client]:
     app = build_emitter(
-        emitter, ready=lambda: True, metrics=lambda: b"", new_id=uuid4, now_ms=lambda: 0,
+        emitter, ready=lambda: True, metrics=lambda: b"", new_id=uuid4, now_ms=lambda: time.time_ns() // 1_000_000,
         timeouts=SendTimeouts(delivery=0.1, wait=0.2),
     )  # fmt: skip
     server = HttpServer(app, "127.0.0.1", 0)

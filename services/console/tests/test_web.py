@@ -7,14 +7,17 @@ from typing import Any
 
 import httpx
 import pytest
+from confluent_kafka import Producer
 from pydantic import BaseModel
 from services.console.tests.world import World, console_of, run_with, status_with
 
 from console import models
 from console.web import PAGE
 from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from streamtable import Bytes, Emitter, Stream
+from streamtable.types import Committed, NextOffset, TopicPartition
 
 pytestmark = pytest.mark.broker
 
@@ -102,6 +105,36 @@ def test_a_status_that_cannot_be_read_hides_no_other(world: World) -> None:
 def test_lags_are_told_by_partition(world: World) -> None:
     found = world.until("/api/lags", lambda answer: answer["lags"])["lags"]
     assert {each["group"] for each in found} == {world.group.name}
+
+
+def test_the_ends_of_transactions_are_no_lag_as_for_the_command_line(world: World) -> None:
+    topics = Topics(world.kafka.bootstrap_servers)
+    topic, group = topics.create("written", partitions=1), topics.name("reads")
+    servers = {"bootstrap.servers": world.kafka.bootstrap_servers}
+    producer = Producer({**servers, "transactional.id": topics.name("writer")})
+    producer.init_transactions(60)
+    for value in (b"a", b"b", b"c"):
+        producer.begin_transaction()
+        producer.produce(topic, value, b"key")
+        producer.commit_transaction(60)
+    admin = world.kafka.admin()
+    now = time.time_ns() // 1_000_000
+    try:
+        for committed, records in ((5, 0), (3, 1)):  # of offsets 0 to 5, of which 1, 3 and 5 are markers
+            admin.set_offsets(group, {TopicPartition(topic, 0): Committed(NextOffset(committed))})
+            inputs = [{"topic": topic, "partition": 0, "lag": 6 - committed, "records": 3}]
+            told = status_with(role="processor", group=group, at=now, started_at=now, inputs=inputs)
+            world.tell("shop/processor/marks", told)
+
+            def shown(answer: Any, records: int = records) -> bool:
+                found = {each["key"]: each["lag"] for each in answer["instances"]}
+                return found.get("shop/processor/marks") == records
+
+            world.until("/api/fleet", shown)
+    finally:
+        world.tell("shop/processor/marks", None)
+        admin.close()
+        topics.delete_all()
 
 
 def next_event(lines: Any, name: str) -> Any:

@@ -9,13 +9,14 @@ import typer
 
 from streamtable.errors import StateLost
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.lag import readable
 from streamtable.types import TopicPartition
 from streamtable_cli.cuts import Cut, cuts_of
 from streamtable_cli.decode import Decoder, Shown, decoder_of
 from streamtable_cli.errors import Refused
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
-from streamtable_cli.reading import bar, read_to, readable
+from streamtable_cli.reading import bar, read_to
 from streamtable_cli.session import Session, session_of
 from streamtable_cli.tail import Schemas
 

@@ -2,15 +2,18 @@
 
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
+from streamtable import lag
 from streamtable.errors import RetryLater
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.kafka.reader import KafkaTableReader
-from streamtable.types import RecordBatch, TopicPartition, Watermarks
+from streamtable.lag import readable
+from streamtable.types import RecordBatch, TopicPartition
 from streamtable_cli.output import console, note
 from streamtable_cli.session import Session
 
@@ -20,8 +23,6 @@ STALL_S = 2.0
 """Seconds without progress after which the broker is asked whether there is more to come."""
 GIVE_UP_S = 30.0
 BAR_AFTER_S = 1.0
-COUNTED_MAX = 100
-"""Offsets of a partition up to which its records are counted: not every offset is one."""
 
 
 @contextmanager
@@ -87,37 +88,23 @@ def read_to(
             open_ones = {place for place in open_ones if reader.position(place) < ends[place]}
 
 
-def readable(admin: KafkaAdmin, places: Iterable[TopicPartition]) -> dict[TopicPartition, Watermarks]:
-    """What can be read now: an open transaction ends it, so whoever goes on from there misses nothing."""
-    places = list(places)
-    stable = admin.stable_ends(places)
-    return {
-        place: Watermarks(low, max(low, min(high, stable.get(place, high))))
-        for place, (low, high) in admin.watermarks(places).items()
-    }
-
-
 def unread(
     session: Session,
     admin: KafkaAdmin,
     starts: Mapping[TopicPartition, int],
     ends: Mapping[TopicPartition, int] | None = None,
 ) -> dict[TopicPartition, int]:
-    """How many records can be read from `starts` on: counted where it is at most `COUNTED_MAX` offsets, else offsets.
+    """How many records can be read from `starts` on, to the end, or up to `ends`; see `streamtable.lag`."""
 
-    To the end, or up to `ends`.
+    def count(
+        begin: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int]
+    ) -> Counter[TopicPartition]:
+        found = Counter[TopicPartition]()
+        for batch in read_to(session, admin, begin, end):
+            found[batch.place] += len(batch)
+        return found
 
-    The ends of transactions are offsets without a record; what an open transaction holds back is not counted.
-    """
-    marks = readable(admin, starts)
-    froms = {place: max(start, marks[place].low) for place, start in starts.items()}
-    tos = {place: min(mark.high, ends[place]) if ends else mark.high for place, mark in marks.items()}
-    found = {place: max(0, tos[place] - start) for place, start in froms.items()}
-    few = {place: froms[place] for place, behind in found.items() if 0 < behind <= COUNTED_MAX}
-    found |= dict.fromkeys(few, 0)
-    for batch in read_to(session, admin, few, {place: tos[place] for place in few}):
-        found[batch.place] += len(batch)
-    return found
+    return lag.unread(readable(admin, starts), starts, count, ends)
 
 
 def follow(session: Session, starts: Mapping[TopicPartition, int]) -> Iterator[RecordBatch | None]:

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.lag import readable
 from streamtable.partitioner import partition_for
 from streamtable.ports import Codec
 from streamtable.types import TopicPartition
@@ -25,7 +26,7 @@ from streamtable_cli.output import (
     show_json,
     show_json_line,
 )
-from streamtable_cli.reading import follow, read_to, readable
+from streamtable_cli.reading import follow, read_to
 from streamtable_cli.session import Session, partitions_of, places_of, session_of
 from streamtable_cli.tail import Graph, Record, Schemas, record_at, records_of
 

@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.lag import readable
 from streamtable.types import Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable_cli.decode import Decoder, Shown, decoder_of, document_of_headers
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJsonLines, at, printable, show_json_line
-from streamtable_cli.reading import follow, read_to, readable
+from streamtable_cli.reading import follow, read_to
 from streamtable_cli.session import Session, partitions_of, places_of, session_of
 from streamtable_cli.times import milliseconds
 

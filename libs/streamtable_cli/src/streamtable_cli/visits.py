@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 
 from streamtable.errors import StreamtableError
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.lag import readable
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable.visiting import VisitProgress
 from streamtable_cli.errors import Refused
-from streamtable_cli.reading import read_to, readable
+from streamtable_cli.reading import read_to
 from streamtable_cli.session import Session
 
 OPEN_S = 30.0

@@ -9,6 +9,7 @@ import structlog
 
 from console.fleet import Topic, graph_of, instances_of
 from console.history import History, Told
+from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.events import ServerEvent
 from streamtable import Avro, View
@@ -32,6 +33,7 @@ class Collector:
         view: of the status topic.
         admin: for topics; used by this collector's thread only.
         settings: what the page is told about the console, such as whether actions are on.
+        lags: counts what is left to read.
         past: gives what processes had told before; asked once, by this collector's thread.
     """
 
@@ -40,11 +42,13 @@ class Collector:
         view: View[bytes, bytes],
         admin: "KafkaAdmin",
         settings: Mapping[str, Any],
+        lags: Lags,
         past: Callable[[], Iterable[Told]],
     ) -> None:
         self._view = view
         self._admin = admin
         self._settings = settings
+        self._lags = lags
         self._past = past
         self.history = History()
         self._changed = Condition()
@@ -93,6 +97,9 @@ class Collector:
                 log.warning("topics are not known", reason=str(error))
         ready = self._view.ready
         statuses = dict(self._statuses()) if ready else {}
+        if self._turn % TOPICS_EVERY == 0:
+            self._lags.look(statuses)
+        statuses = self._lags.corrected(statuses)
         instances = instances_of(statuses, now_ms)
         if ready:
             self.history.look(instances, now_ms)

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from console.collector import Collector
+from console.lags import Lags
 from console.letters import DeadLetters
 from console.past import past
 from console.records import Reader
@@ -60,7 +61,7 @@ def serve(runtime: ConsoleRuntime) -> int:
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
         decoder = Decoder(schemas_of(records))
         reader = Reader(kafka)
-        collector = Collector(view, admin, settings, partial(past, reader, topic))
+        collector = Collector(view, admin, settings, Lags(admin, reader), partial(past, reader, topic))
         tables = Tables(kafka, state_dir, reader, decoder, runtime.measured)
         opened.callback(tables.close)
         collector.start()

@@ -31,7 +31,9 @@ class Input(BaseModel):
 
     topic: str
     partition: int
-    lag: Annotated[int, Field(description="offsets to the end; -1: not known yet")]
+    lag: Annotated[
+        int, Field(description="records to the end, where these are few; else offsets; -1: not known yet")
+    ]
     records: Annotated[int, Field(description="read since the start")]
 
 

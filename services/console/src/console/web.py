@@ -24,7 +24,7 @@ from servicekit.guard import Limits
 from servicekit.problems import Problem
 from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
 
-VERSION: Final = "1.0.0"
+VERSION: Final = "1.0.1"
 ROWS_MAX: Final = 500
 DESCRIPTION: Final = (
     "All processes of a fleet: what they do, how far behind they are, their tables, dead letters and topics; and the runs "

@@ -1,0 +1,86 @@
+"""What processes tell of their lag, with the ends of transactions taken out, as `streamtable group lag` does it."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from console.records import Reader
+from contracts.records import ProcessStatus
+from streamtable.errors import StreamtableError
+from streamtable.lag import COUNTED_MAX, Offsets, readable, unread
+from streamtable.types import TopicPartition
+
+if TYPE_CHECKING:
+    from streamtable.kafka.admin import KafkaAdmin
+
+log: Any = structlog.get_logger()
+Place = tuple[str, TopicPartition]
+"""A group and a partition that it reads."""
+
+
+class Lags:
+    """Counts the records of partitions that stand still a few offsets before their end. One thread.
+
+    A processor tells offsets: of a topic that is written in transactions there is always at least one left, the marker.
+
+    Args:
+        admin: For offsets.
+        reader: For records.
+    """
+
+    def __init__(self, admin: "KafkaAdmin", reader: Reader) -> None:
+        self._admin = admin
+        self._reader = reader
+        # By place: the offsets it has still to read, and how many of them are records.
+        self._counted: dict[Place, tuple[int, int]] = {}
+        self._told: dict[Place, int] = {}
+
+    def look(self, statuses: Mapping[str, ProcessStatus]) -> None:
+        """Count where the lag is what it was at the last look: while records come it changes, and is near enough."""
+        told = {
+            (status["group"], TopicPartition(each["topic"], each["partition"])): each["lag"]
+            for status in statuses.values()
+            if status["group"]
+            for each in status["inputs"]
+            if 0 < each["lag"] <= COUNTED_MAX
+        }
+        still = {place for place, lag in told.items() if self._told.get(place) == lag}
+        self._told = told
+        self._counted = {place: known for place, known in self._counted.items() if place in told}
+        due = [place for place in still if self._counted.get(place, (0, 0))[0] != told[place]]
+        for group in {group for group, _ in due}:
+            try:
+                self._count(group, [place for of, place in due if of == group])
+            except StreamtableError as error:  # no answer, or this user may not read the group or its topics
+                log.info(
+                    "the lag is shown in offsets, records were not counted", group=group, reason=str(error)
+                )
+
+    def corrected(self, statuses: Mapping[str, ProcessStatus]) -> dict[str, ProcessStatus]:
+        """Return the statuses with records in place of offsets, where they were counted."""
+        return {key: self._of(status) for key, status in statuses.items()}
+
+    def _of(self, status: ProcessStatus) -> ProcessStatus:
+        if not any(each["lag"] > 0 for each in status["inputs"]):
+            return status
+        inputs = list(status["inputs"])
+        for index, each in enumerate(inputs):
+            place = TopicPartition(each["topic"], each["partition"])
+            offsets, records = self._counted.get((status["group"], place), (-1, 0))
+            if each["lag"] == offsets:
+                inputs[index] = {**each, "lag": records}
+        return {**status, "inputs": inputs}
+
+    def _count(self, group: str, places: Iterable[TopicPartition]) -> None:
+        committed = self._admin.stable_offsets(group, list(places))
+        starts = {place: each.next_offset for place, each in committed.items() if each is not None}
+        if not starts:
+            return
+        marks = readable(self._admin, starts)
+        for place, records in unread(marks, starts, self._records).items():
+            self._counted[group, place] = (marks[place].high - starts[place], records)
+
+    def _records(self, starts: Offsets, ends: Offsets) -> Offsets:
+        found = self._reader.read(starts, ends, keep=COUNTED_MAX, whole=True)
+        return {place: len(records) for place, records in found.items()}
