@@ -1,7 +1,7 @@
 """The records of a partition that wait for their batch, and where the next batch ends."""
 
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -147,3 +147,10 @@ class Suspects:
             self.records_max = None
             self.until.clear()
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}
+
+
+class SuspectsOf(defaultdict[int, Suspects]):
+    """Suspects by partition: they outlive the tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(Suspects)
