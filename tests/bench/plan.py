@@ -89,6 +89,8 @@ def steps() -> Sequence[Step]:
         Step(("microbatch_latency_p50", "microbatch_latency_p99", "microbatch_memory"), microbatch.steady),
         Step(("microbatch_restart",), microbatch.restart),
         Step(("reach",), reach.reach),
+        Step(("reach_redis",), reach.reach_redis),
+        Step(("reach_memory",), reach.reach_memory),
         Step(
             ("count_keys_100000", "count_partitions_4"),
             lambda site: streams.also_called(

@@ -1,5 +1,6 @@
 """A micro-batch under attack: its topics, its Redis, its processes, and the check of everything at the end."""
 
+import shutil
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -52,10 +53,15 @@ class BatchArena:
     def __enter__(self) -> Self:
         for name in ("in", "seen", "chain", "retry", "dead-letters"):
             self.topics.create(f"mb-{name}", partitions=PARTITIONS)
-        self.redis = self._stack.enter_context(RedisServer(self.folder / "redis"))
+        self.store = self._begin_store()
         stream = Stream(f"{self.group}-in", String(), Long())
         self._emitter = self._stack.enter_context(Emitter(stream, self.kafka))
         return self
+
+    def _begin_store(self) -> str:
+        """What the processes are told of their store."""
+        self.redis = self._stack.enter_context(RedisServer(self.folder / "redis"))
+        return self.redis.url
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         for process in self.processes.values():
@@ -66,7 +72,7 @@ class BatchArena:
 
     def start(self, name: str, failpoint: str | None = None) -> Process:
         if name not in self.processes:
-            arguments = ["--bootstrap", self._bootstrap, "--group", self.group, "--store", self.redis.url]
+            arguments = ["--bootstrap", self._bootstrap, "--group", self.group, "--store", self.store]
             program = batch_worker.__file__
             log_file = self.folder / f"{name}.log"
             self.processes[name] = Process(arguments, name, self.folder / name, log_file, program)
@@ -164,3 +170,19 @@ class BatchArena:
                 found.append((key.decode(), value))
         consumer.close()
         return found
+
+
+class EmbeddedArena(BatchArena):
+    """The same with rows in the group's own table and on the disks of its processes."""
+
+    def _begin_store(self) -> str:
+        self.topics.create("mb-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+        return "embedded:"
+
+    def lose_disk(self, name: str) -> None:
+        """Delete what a process that does not run has kept."""
+        shutil.rmtree(self.folder / name)
+
+    def _rows(self) -> dict[str, Any]:
+        keys = {batch_worker.LAST.key(key).decode(): key for key in KEYS}
+        return {keys[key]: Json().decode(value) for key, value in self._records("table")}

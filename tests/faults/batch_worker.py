@@ -1,17 +1,18 @@
-"""One process of a micro-batch over Redis, to be killed and frozen by the fault tests.
+"""One process of a micro-batch over Redis or with embedded rows, to be killed and frozen by the fault tests.
 
 Each batch sends what it has seen, and for each key what it has read and what it leaves: a chain, if nothing is lost.
 """
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 from tests.faults.worker import EXIT_GAVE_UP
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
-from microbatch.stores.redis import RedisDriver
+from microbatch.store_settings import service_driver
 from streamtable import Json, Kafka, Long, Stream, String
 from streamtable.errors import StreamtableError
 from streamtable.observe import configure_logging
@@ -54,7 +55,8 @@ def main() -> int:
     processor = BatchProcessor(
         graph(args.group),
         Kafka(args.bootstrap),
-        store=RedisDriver(args.store, tenant=args.group),
+        store=service_driver(args.store, args.group),
+        state_dir=Path(args.state),
         instance_id=args.instance,
         failpoint=args.failpoint,
     )

@@ -1,12 +1,14 @@
-"""Micro-batches on a real Kafka and a real Valkey: processes killed between any two steps, and zombies that write late."""
+"""Micro-batches on a real Kafka, over a real Valkey or RocksDB: processes killed between any two steps, and zombies that write late."""
 
 import signal
 from typing import cast
 
 import pytest
-from tests.faults.arena import wait_until
+from tests.faults.arena import Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
-from tests.faults.batch_arena import PARTITIONS, BatchArena
+from tests.faults.batch_arena import PARTITIONS, BatchArena, EmbeddedArena
+
+from streamtable.engine.failpoint import COMMIT_STEPS
 
 pytestmark = pytest.mark.faults
 
@@ -33,10 +35,37 @@ def test_a_process_killed_between_store_and_commit_or_at_any_other_step_doubles_
     return arena.verify()
 
 
+@aside
+def test_embedded_rows_count_once_though_the_process_is_killed_at_each_step_and_loses_its_disk(
+    make: ArenaMaker,
+) -> str:
+    arena = cast("EmbeddedArena", make(EmbeddedArena))
+    for number, step in enumerate(("batch-processed", *COMMIT_STEPS)):
+        process = arena.start("only", f"{step}:4")
+
+        def killed(process: Process = process) -> bool:
+            arena.feed(60)
+            return not process.running
+
+        wait_until(killed, f"killed at {step}", 60)
+        assert process.wait_end(10) == -signal.SIGKILL
+        if number % 3 == 1:
+            arena.lose_disk("only")
+    arena.start("only")
+    arena.feed(200)
+    arena.wait_handled()
+    assert arena.processes["only"].stop() == 0
+    return arena.verify()
+
+
+@pytest.mark.parametrize("kind", [BatchArena, EmbeddedArena])
 @pytest.mark.parametrize("place", ["batch-processed", "rows-written"])
 @aside
-def test_a_frozen_process_that_writes_late_changes_nothing(make: ArenaMaker, place: str) -> str:
-    arena = cast("BatchArena", make(BatchArena))
+def test_a_frozen_process_that_writes_late_changes_nothing(
+    make: ArenaMaker, place: str, kind: type[BatchArena]
+) -> str:
+    arena = cast("BatchArena", make(kind))
+    place = "changelog-produced" if kind is EmbeddedArena and place == "rows-written" else place
     zombie = arena.start("zombie", f"stop@{place}:3")
     zombie.wait_log("partition at work")
     arena.feed(600)

@@ -33,9 +33,55 @@ def test_the_default_profile_has_three_scenarios_and_the_console() -> None:
     }
 
 
+def rendered(text: str, **variables: str) -> dict[str, dict[str, Any]]:
+    """The services of the file with these variables, as `docker compose config` fills them in."""
+
+    def value(match: re.Match[str]) -> str:
+        given = variables.get(match["name"])
+        return match["default"] if given is None or (match["colon"] and not given) else given
+
+    filled = re.sub(r"\$\{(?P<name>[A-Z_]+)(?P<colon>:?)-(?P<default>[^}]*)\}", value, text)
+    services: dict[str, dict[str, Any]] = yaml.safe_load(filled)["services"]
+    return services
+
+
+def host_port(service: dict[str, Any]) -> str:
+    """What is published on this machine: a number, a range, or nothing, for any free port."""
+    (port,) = service["ports"]
+    address, published, _ = port.split(":")
+    assert address == "127.0.0.1"
+    return str(published)
+
+
+@pytest.mark.parametrize(
+    "store", ["", "embedded:", "elasticsearch+http://elasticsearch:9200/reach?fields=text:text"]
+)
+def test_the_query_of_tweet_reach_is_given_the_store_of_its_processor(store: str) -> None:
+    services = rendered(TEXT, STACK_REACH_STORE=store)
+    told = [services[f"tweet-reach-{role}"]["environment"] for role in ("processor", "query")]
+    assert [each["STREAMTABLE_STORE"] for each in told] == [store or "embedded:"] * 2
+    assert told[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
+
+
+@pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach"])
+@pytest.mark.parametrize("role", ["view", "query"])
+def test_a_view_or_query_can_be_scaled_to_two(scenario: str, role: str) -> None:
+    name, variables = (
+        f"{scenario}-{role}",
+        {"click-count": "CLICK", "user-status": "STATUS", "tweet-reach": "REACH"},
+    )
+    variable = f"STACK_{variables[scenario]}_{role.upper()}_PORT"
+    assert host_port(rendered(TEXT)[name]).isdecimal()  # one copy is where the pages say
+    assert host_port(rendered(TEXT, **{variable: ""})[name]) == ""
+    assert host_port(rendered(TEXT, **{variable: "9001-9002"})[name]) == "9001-9002"
+    scaled = SERVICES[name]
+    assert not {"container_name", "hostname", "volumes"} & scaled.keys()
+    assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
+
+
 def test_tweet_reach_needs_no_store_of_others_unless_it_is_told_so() -> None:
     processor = SERVICES["tweet-reach-processor"]
-    assert processor["environment"]["STREAMTABLE_STORE"] == "${STACK_REACH_STORE:-memory:}"
+    assert processor["volumes"] == ["tweet-reach-processor:/var/lib/streamtable"]
     assert processor["depends_on"]["redis"] == {"condition": "service_healthy", "required": False}
 
 
@@ -70,8 +116,8 @@ def test_every_published_port_is_a_variable_and_bound_to_this_machine() -> None:
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
     assert len(published) > 10
     for port in published:
-        assert re.fullmatch(r"\$\{STACK_BIND:-127\.0\.0\.1}:\$\{STACK_[A-Z_]+_PORT:-\d+}:\d+", port), port
-    defaults = re.findall(r"_PORT:-(\d+)}:\d+", " ".join(published))
+        assert re.fullmatch(r"\$\{STACK_BIND:-127\.0\.0\.1}:\$\{STACK_[A-Z_]+_PORT:?-\d+}:\d+", port), port
+    defaults = re.findall(r"_PORT:?-(\d+)}:\d+", " ".join(published))
     assert len(set(defaults)) == len(defaults)
 
 
@@ -83,7 +129,7 @@ def test_every_image_of_others_is_pinned_to_a_release() -> None:
 
 
 def test_what_is_scaled_shares_no_port_and_has_no_name_of_its_own() -> None:
-    for name in ("click-count-processor", "user-status-processor"):
+    for name in ("click-count-processor", "user-status-processor", "tweet-reach-processor"):
         assert "ports" not in SERVICES[name]
         assert not {"container_name", "hostname"} & SERVICES[name].keys()
         assert "STREAMTABLE_INSTANCE_ID" not in SERVICES[name]["environment"]  # so it is the host name

@@ -16,7 +16,7 @@ from localstores.redis import RedisServer
 from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.redis import RedisDriver
-from streamtable import Emitter, Guarantee, Kafka, Long, Stream, String
+from streamtable import Emitter, Guarantee, Kafka, Long, Settings, Stream, String, View
 from streamtable.errors import ConfigurationError, StateLost
 from streamtable.types import TopicPartition
 
@@ -124,24 +124,38 @@ def buffered(processor: BatchProcessor) -> int:
     return sum(len(task._buffer) for task in list(tasks))
 
 
-def test_a_second_life_over_a_store_in_memory_is_refused_unless_it_starts_over(place: Place) -> None:
+def test_a_second_life_over_a_store_in_memory_is_refused(place: Place) -> None:
     place.emit(*"abc")
     with running(BatchProcessor(place.graph(), place.kafka, store=MemoryDriver(tenant="t"))) as errors:
         place.wait(lambda: place.handled() == 3 or bool(errors), "three handled")
     with running(BatchProcessor(place.graph(), place.kafka, store=MemoryDriver(tenant="t"))) as errors:
         place.wait(lambda: bool(errors), "refused")
     assert isinstance(errors[0], StateLost)
-    store = MemoryDriver(tenant="t")
-    with running(BatchProcessor(place.graph(), place.kafka, store=store, start_over=True)) as errors:
-        place.emit("a")
-        place.wait(
-            lambda: (place.handled() == 4 and len(all_rows(store)) == 3) or bool(errors), "all handled"
-        )
-    assert errors == []
 
 
-def all_rows(store: MemoryDriver) -> list[bytes]:
-    return list(store.read([TOTALS.key(key) for key in "abc"], 1).rows)
+def test_embedded_rows_outlive_the_process_and_its_disk(place: Place, topics: Topics, tmp_path: Path) -> None:
+    topics.create("g-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+    for life, (folder, keys) in enumerate([("one", "abc"), ("one", "abc"), ("two", "abc")], 1):
+        processor = BatchProcessor(place.graph(), place.kafka, state_dir=tmp_path / folder)
+        with running(processor) as errors:
+            place.emit(*keys)
+            place.wait(lambda life=life, e=errors: place.handled() == 3 * life or bool(e), "all handled")  # type: ignore[misc]
+        assert errors == []
+    with View(place.graph().table, place.kafka, state_dir=tmp_path) as view:
+        view.wait_ready(60)
+        found = TOTALS.of(dict(view.iterate()))
+    assert found == {"a": 3, "b": 3, "c": 3}
+
+
+def test_rows_need_a_place(place: Place) -> None:
+    with pytest.raises(ConfigurationError, match="state_dir= for the embedded store, or store="):
+        BatchProcessor(place.graph(), place.kafka)
+
+
+def test_a_service_s_store_is_not_in_memory(place: Place) -> None:
+    settings = Settings(bootstrap_servers="127.0.0.1:1", store="memory:")
+    with pytest.raises(ConfigurationError, match="use embedded: "):
+        BatchProcessor.from_settings(place.graph(), settings, kafka=place.kafka)
 
 
 def test_plain_rows_may_be_written_at_least_once(place: Place) -> None:

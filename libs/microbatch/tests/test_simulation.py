@@ -1,4 +1,5 @@
-"""Whole processes of a micro-batch that crash, freeze, lose answers and overlap, over a Kafka and a store in memory.
+"""Whole processes of a micro-batch that crash, freeze, lose answers and overlap, over a Kafka, and a central store or
+disks, in memory.
 
 It is the code that runs in production, from the consumer to the store's driver; only the schedule is drawn from a seed.
 Wherever a process asks Kafka or the store for something, or comes by a failpoint, the other ones may go on first, time may
@@ -10,9 +11,10 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any
+from typing import Any, Literal, get_args
 
 import orjson
 import pytest
@@ -20,6 +22,7 @@ from prometheus_client import CollectorRegistry
 
 from microbatch import Batch, BatchMetrics, MicroBatch, Rehearsal, Rows, Send
 from microbatch.buffer import Buffer
+from microbatch.embedded import EmbeddedTask, EmbeddedTasks
 from microbatch.processor import NoStores
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, Written
@@ -31,10 +34,12 @@ from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater
 from streamtable.observe import Metrics, SilentProgress
+from streamtable.store.memory import MemoryStores
 from streamtable.types import Committed, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
+from streamtable_testing.tester import rows_of
 
 EVENTS: Stream[str, Any] = Stream("events", String(), Json())
 MORE: Stream[str, Any] = Stream("more", String(), Json())
@@ -48,6 +53,7 @@ CALLS_IN_DOUBT = {"records", "send-offsets", "commit", "abort"}
 METRICS = Metrics.register(CollectorRegistry())
 BATCH_METRICS = BatchMetrics.register(CollectorRegistry())
 Plant = Callable[[pytest.MonkeyPatch], None]
+Kind = Literal["central", "embedded"]
 
 
 class Crash(BaseException):
@@ -61,17 +67,32 @@ class Life:
         self.instance, self.name = instance, name
         self.dead = self.running = False
         self.frozen_until = 0.0
-        settings = ProcessorSettings(instance, commit_interval=0.001, poll_records=5, poll_timeout=0.01)
-        driver = Driver(world, self)
-        reached = lambda name: world.meddle(self, name)  # noqa: E731
-        tasks = BatchTasks(
-            world.graph, driver, world.clock, BATCH_METRICS, reached, deadline=1.0, attempt=0.5
+        standby = world.kind == "embedded" and world.random.random() < 0.3
+        settings = ProcessorSettings(
+            instance, commit_interval=0.001, poll_records=5, poll_timeout=0.01, standby=standby
         )
+        reached = lambda name: world.meddle(self, name)  # noqa: E731
+        tasks: Any
+        self.stores: Any
+        if world.kind == "central":
+            self.stores = NoStores()
+            tasks = BatchTasks(
+                world.graph,
+                Driver(world, self),
+                world.clock,
+                BATCH_METRICS,
+                reached,
+                deadline=1.0,
+                attempt=0.5,
+            )
+        else:
+            self.stores = world.disk_of(instance)
+            tasks = EmbeddedTasks(world.graph, world.clock, BATCH_METRICS, reached)
         log = world.kafka.process(name)
         self.processor = GroupProcessor(
             world.graph,
             log,
-            NoStores(),
+            self.stores,
             settings,
             world.clock,
             METRICS,
@@ -79,6 +100,12 @@ class Life:
             reached,
             tasks=tasks,
         )
+
+    def die(self) -> None:
+        """What it still does reaches nothing; what it wrote in bulk is lost."""
+        if not self.dead and isinstance(self.stores, MemoryStores):
+            self.stores.crash()  # once: the disk may be another's by now
+        self.dead = True
 
 
 class Driver:
@@ -115,12 +142,13 @@ class Driver:
 class World(Faults):
     """All there is in a run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, kind: Kind = "central") -> None:
+        self.kind = kind
         self.random = Random(seed)
         self.calm = False
         self.clock = VirtualClock()
         self.kafka = VirtualKafka(self.clock, self, session_timeout=20.0)
-        self.graph = MicroBatch(
+        graph = MicroBatch(
             "sim",
             inputs=[EVENTS, MORE],
             process=self.process,
@@ -129,10 +157,12 @@ class World(Faults):
             max_records=self.random.choice((1, 3, 8)),
             max_wait=self.random.choice((0.0, 0.5)),
         )
+        self.graph = graph if kind == "embedded" else graph.over_central_store()
         self.kafka.create_topics_of(self.graph, PARTITIONS)
         self.rehearsal = Rehearsal(self.graph)
         self.late: list[Callable[[], object]] = []
         self.lives: dict[str, Life] = {}
+        self.disks: dict[str, tuple[MemoryStores, list[Life]]] = {}
         self.numbers = count(1)
         self.sent: list[tuple[str, int]] = []
         self.emit(20)
@@ -191,7 +221,7 @@ class World(Faults):
             raise Crash
         rare = 0.1 if place in {"fetch", "heartbeat", "watermarks", "topics"} else 1.0
         if self.chance(0.01 * rare):
-            life.dead = True
+            life.die()
             raise Crash
         if self.chance(0.02 * rare):
             self.clock.advance(self.random.choice((0.2, 3.0, 12.0, 25.0)))
@@ -210,9 +240,19 @@ class World(Faults):
         name = f"{instance}/{self.kafka.unique()}"
         for before in self.lives.values():  # a supervisor starts it again when it is dead, or believes so
             if before.instance == instance and self.chance(0.7):
-                before.dead = True
+                before.die()
         life = self.lives[name] = Life(self, instance, name)
+        if instance in self.disks:
+            self.disks[instance][1].append(life)
         self._do(life, GroupProcessor.start)
+
+    def disk_of(self, instance: str) -> MemoryStores:
+        """That of the process before, unless it may be at work still, or its disk is lost."""
+        disk, lives = self.disks.get(instance, (MemoryStores(self.clock.now), []))
+        if not all(life.dead for life in lives) or self.chance(0.2):
+            disk, lives = MemoryStores(self.clock.now), []
+        self.disks[instance] = disk, lives
+        return disk
 
     def turn(self, life: Life) -> None:
         if life.dead or life.running or self.clock.monotonic() < life.frozen_until:
@@ -235,11 +275,11 @@ class World(Faults):
         try:
             what(life.processor)
         except Crash:
-            life.dead = True
+            life.die()
         except RetryLater:
             pass  # at the start: again later
         except Fenced:
-            life.dead = True  # its name belongs to another process
+            life.die()  # its name belongs to another process
         finally:
             life.running = False
         if life.dead:
@@ -254,6 +294,8 @@ class World(Faults):
                 self.emit(self.random.randint(1, 6))
             elif draw < 0.07:
                 self.kafka.deliver_late()
+            elif draw < 0.08 and self.kind == "embedded":
+                self.kafka.compact(self.graph.table.name)
             else:
                 self.turn(self.random.choice(list(self.lives.values())))
             self.clock.advance(0.05)
@@ -304,9 +346,14 @@ class World(Faults):
         for key, (before, after) in links:
             assert before == last.get(key), f"a batch has read {before} of {key}, left was {last.get(key)}"
             last[key] = after
-        rows = self.rehearsal.rows(LAST, self.kafka.committed(self.graph.name))
-        assert rows == {key: value for key, value in last.items() if value is not None}
+        assert self.rows() == {key: value for key, value in last.items() if value is not None}
         return len(links)
+
+    def rows(self) -> dict[str, Any]:
+        if self.kind == "central":
+            return self.rehearsal.rows(LAST, self.kafka.committed(self.graph.name))
+        table = self.graph.table
+        return LAST.of(rows_of(table, (record for _, record in self.kafka.records(table.name))))
 
 
 def _within_a_loop() -> bool:
@@ -316,21 +363,22 @@ def _within_a_loop() -> bool:
     return False
 
 
-def simulate(seed: int) -> int:
-    world = World(seed)
+def simulate(seed: int, kind: Kind = "central") -> int:
+    world = World(seed, kind)
     try:
         world.run()
         return world.check()
     finally:
         for life in world.lives.values():
-            life.dead = True
+            life.die()
             with suppress(BaseException):
                 life.processor.close()
 
 
+@pytest.mark.parametrize("kind", get_args(Kind))
 @pytest.mark.parametrize("block", range(6))
-def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(block: int) -> None:
-    links = sum(simulate(seed) for seed in range(block * 10, block * 10 + 10))
+def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(block: int, kind: Kind) -> None:
+    links = sum(simulate(seed, kind) for seed in range(block * 10, block * 10 + 10))
     assert links > 10 * 15  # something was committed
 
 
@@ -385,14 +433,17 @@ def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_of_all_that_is_buffered(patch: pytest.MonkeyPatch) -> None:
-    offsets = BatchTask.offsets
+    for kind in (BatchTask, EmbeddedTask):
+        patch.setattr(kind, "offsets", _too_far(kind.offsets))
 
+
+def _too_far(offsets: Any) -> Any:
     def too_far(self: BatchTask, work: Any, position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
         found = offsets(self, work, position, exact=exact)
         ends = self._buffer.next_offsets
         return {p: c._replace(next_offset=max(c.next_offset, ends[p.topic])) for p, c in found.items()}
 
-    patch.setattr(BatchTask, "offsets", too_far)
+    return too_far
 
 
 def buffer_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
@@ -454,13 +505,69 @@ PLANTS: list[Plant] = [
 ]
 
 
-@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
-def test_a_planted_mistake_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+def rows_stored_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    def early(self: EmbeddedTask, work: Any) -> None:
+        self._write(work.changes, self.changelog_position, None)
+
+    patch.setattr(EmbeddedTask, "write_ahead", early)
+
+
+def position_of_before_the_commit(patch: pytest.MonkeyPatch) -> None:
+    offsets = EmbeddedTask.offsets
+
+    def behind(
+        self: EmbeddedTask, work: Any, position: int, *, exact: bool
+    ) -> dict[TopicPartition, Committed]:
+        del position
+        return offsets(self, work, self.changelog_position, exact=exact)
+
+    patch.setattr(EmbeddedTask, "offsets", behind)
+
+
+def rows_left_out_of_the_changelog(patch: pytest.MonkeyPatch) -> None:
+    work = EmbeddedTask.work
+
+    def stored_only(self: EmbeddedTask) -> Any:
+        found = work(self)
+        self._write(found.changes, self.changelog_position, None)
+        return replace(found, changes=[])
+
+    patch.setattr(EmbeddedTask, "work", stored_only)
+
+
+def deletions_left_out_of_the_changelog(patch: pytest.MonkeyPatch) -> None:
+    work = EmbeddedTask.work
+
+    def without(self: EmbeddedTask) -> Any:
+        found = work(self)
+        return replace(found, changes=[(key, data) for key, data in found.changes if data is not None])
+
+    patch.setattr(EmbeddedTask, "work", without)
+
+
+EMBEDDED_PLANTS: list[Plant] = [
+    rows_stored_before_the_commit,
+    position_of_before_the_commit,
+    rows_left_out_of_the_changelog,
+    deletions_left_out_of_the_changelog,
+    offsets_of_all_that_is_buffered,
+    buffer_kept_at_a_rewind,
+]
+ALL_PLANTS: list[tuple[Plant, Kind]] = [
+    *((plant, "central") for plant in PLANTS),
+    *((plant, "embedded") for plant in EMBEDDED_PLANTS),
+]
+
+
+@pytest.mark.parametrize(
+    ("plant", "kind"), ALL_PLANTS, ids=[f"{kind}-{plant.__name__}" for plant, kind in ALL_PLANTS]
+)
+def test_a_planted_mistake_is_found(plant: Plant, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
 
     def fails(seed: int) -> bool:
         try:
-            simulate(seed)
+            simulate(seed, kind)
         except Exception:  # noqa: BLE001 - whichever way it shows
             return True
         return False

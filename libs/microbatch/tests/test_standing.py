@@ -1,6 +1,6 @@
 import pytest
 
-from microbatch.standing import decode, encode, last_token, standing_of
+from microbatch.standing import decode, encode, standing_of
 from microbatch.stores.versions import UNOWNED, Mark, Standing
 from streamtable.errors import InputLost, StateLost
 from streamtable.types import Committed, NextOffset
@@ -22,12 +22,10 @@ def test_metadata_of_others_are_told_from_ours(metadata: str) -> None:
 
 def test_without_anything_of_ours_nobody_owns_the_partition() -> None:
     assert standing_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
-    assert last_token({"a": None}) == 0
 
 
 def test_an_input_that_is_new_may_join_the_others() -> None:
     assert standing_of(0, {"a": OURS, "b": OURS, "c": None}) == STANDING
-    assert last_token({"a": OURS, "c": None}) == 7
 
 
 def test_an_input_that_was_read_before_and_has_no_offset_is_refused() -> None:

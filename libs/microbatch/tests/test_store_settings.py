@@ -73,7 +73,7 @@ def test_user_and_password_are_decoded_and_never_shown() -> None:
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("", "no kind of store; allowed are memory:; redis://"),
+        ("", "no kind of store; allowed are embedded:; memory:; redis://"),
         ("   ", "no kind of store"),
         ("http://h:9200/rows", "'http' is no kind of store"),
         ("REDIS://h", "no kind of store"),

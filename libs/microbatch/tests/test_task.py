@@ -11,7 +11,6 @@ from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, Written
 from streamtable import Guarantee, Json, Long, OnError, Stream, String
 from streamtable.errors import (
-    ConfigurationError,
     GraphError,
     HandlerFailed,
     RetryLater,
@@ -183,7 +182,7 @@ def test_reads_see_what_the_batch_has_put_and_deleted(tester: Tester) -> None:
 def test_a_row_of_another_partition_is_refused() -> None:
     graph = batches(lambda batch, _: batch.rows(TOTALS).put("one for all", batch.records[0].value))
     with Tester(partitions=4) as tester:
-        tester.run(graph)
+        tester.run(graph, tasks=Rehearsal(graph))
         tester.emit(EVENTS, "a", 1)
         with pytest.raises(GraphError, match="must follow from the keys of records"):
             tester.emit_many(EVENTS, [(key, number + 9) for number, key in enumerate("abcdefgh")])
@@ -453,26 +452,11 @@ def test_an_empty_store_behind_committed_batches_is_refused(tester: Tester) -> N
 
 def test_offsets_that_are_gone_are_refused_while_the_store_is_there(tester: Tester) -> None:
     graph = batches(add)
-    tester.run(graph)
+    tester.run(graph, tasks=Rehearsal(graph))
     tester.emit(EVENTS, "a", 1)
     tester.stop(graph)
     tester.kafka.group("g").offsets.forget()
     with pytest.raises(StateLost, match="reset or have expired"):
-        tester.start(graph)
-
-
-def test_a_store_in_memory_may_start_over(tester: Tester) -> None:
-    graph = batches(add)
-    stores = [Rehearsal(graph, start_over=True)]
-    tester.run(graph, tasks=latest(stores))
-    tester.emit_many(EVENTS, [("a", 1), ("a", 2)])
-    tester.stop(graph)
-    stores.append(Rehearsal(graph, start_over=True))
-    tester.start(graph)
-    tester.emit(EVENTS, "a", 4)
-    assert rows_of(tester, stores[-1]) == {"a": 7}
-    tester.stop(graph)
-    with pytest.raises(ConfigurationError, match="start_over is for a store that is gone"):
         tester.start(graph)
 
 

@@ -1,6 +1,7 @@
 """The services as processes, with a real broker between them."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,11 +11,13 @@ import grpc
 import httpx
 import pytest
 import structlog
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from typer.testing import CliRunner
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
+from contracts.records import REACH
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from localstores.elasticsearch import ElasticsearchServer
@@ -22,6 +25,8 @@ from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
 from servicekit.collector import Collector, collecting
 from servicekit.testing import Process
+from streamtable import Avro, Kafka
+from streamtable.types import TopicPartition as Place
 from tweet_reach.commands import Stage
 from tweet_reach.domain.sketch import Sketch
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
@@ -65,6 +70,46 @@ class Cluster:
         """One process of each stage."""
         return [self.start("processor", "--stage", stage, **environment) for stage in Stage]
 
+    def forget_inputs(self) -> None:
+        """Delete all events and facts that the stages have handled, as retention does."""
+        cluster = Kafka(self.servers).cluster()
+        places = [Place(name, partition) for name in TOPICS for partition in range(PARTITIONS)]
+        handled = [cluster.stable_offsets(group, places) for group in GROUPS]
+        cluster.close()
+        ends = [
+            TopicPartition(*place, each.next_offset)
+            for offsets in handled
+            for place, each in offsets.items()
+            if each is not None
+        ]
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        for deleted in admin.delete_records(ends).values():
+            deleted.result(30)
+
+    def reaches(self) -> list[tuple[str, int]]:
+        """All that was ever published, in the order of each partition."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.servers,
+                "group.id": "nobody",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+            }
+        )
+        found: list[tuple[str, int]] = []
+        for partition in range(PARTITIONS):
+            consumer.assign([TopicPartition("tweet-reach-table", partition, 0)])
+            while True:
+                (message,) = consumer.consume(1, 30)
+                if (error := message.error()) is not None:
+                    assert error.code() == KafkaError._PARTITION_EOF  # its public name
+                    break
+                row = Avro(REACH).decode(message.value() or b"")
+                found.append(((message.key() or b"").decode(), row["reach"]))
+        consumer.close()
+        return found
+
     def http(self, process: Process) -> httpx.Client:
         client = httpx.Client(base_url=f"http://{process.address()}", timeout=20)
         return self._stack.enter_context(client)
@@ -75,7 +120,8 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     own = [f"{group}-{what}" for group in GROUPS for what in ("dead-letters", "retry")]
     topics = [NewTopic(name, PARTITIONS) for name in (*TOPICS, *own)]
-    topics.append(NewTopic("tweet-reach-table", PARTITIONS, config={"cleanup.policy": "compact"}))
+    tables = ["tweet-reach-table", *(f"{group}-table" for group in GROUPS)]
+    topics += [NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"}) for name in tables]
     for created in admin.create_topics(topics).values():
         created.result(30)
     with ExitStack() as stack:
@@ -147,12 +193,16 @@ def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the
             pass
     check_way_of_the_deletion(cluster.collector)
 
-    # What the stages had was in memory: the next ones begin at the start of their inputs.
+    # The next ones find their rows in the tables of the groups, also where their inputs are gone and the disk is another.
+    before = Counter(cluster.reaches())
     assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
+    cluster.forget_inputs()
     cluster.start_stages()
     emitter.post("/follows", json={"author": "adam", "follower": "zoe"}).raise_for_status()
     expected = {**REACHES, "foo.com/blog/1": 13, "engineering.twitter.com/blog/5": 15}
     wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == expected)
+    published = Counter(cluster.reaches()) - before
+    assert list(published) == [("engineering.twitter.com/blog/5", 15)]
 
 
 WAY_OF_A_DELETION = {
@@ -246,10 +296,12 @@ def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 
 @pytest.mark.usefixtures("told")
-def test_a_store_in_memory_is_refused_for_several_processes_of_a_stage() -> None:
-    result = CliRunner().invoke(app, ["processor", "--workers", "2"])
+@pytest.mark.parametrize("command", ["processor", "processor --stage urls", "query"])
+def test_a_store_in_memory_is_refused_with_what_to_use(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMTABLE_STORE", "memory:")
+    result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 2
-    assert "STREAMTABLE_STORE" in result.output
+    assert "use embedded: " in result.output
 
 
 @pytest.mark.usefixtures("told")

@@ -1,15 +1,16 @@
-"""A stage of tweet reach over a store in memory, as its service runs it."""
+"""A stage of tweet reach, as its service runs it: with embedded rows, or over the store that the job names."""
 
 import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 from tests.bench.job import Job
 from tests.bench.programs.marks import mark
 
 from microbatch import BatchProcessor
-from microbatch.stores.memory import MemoryDriver
+from microbatch.store_settings import store_from
 from streamtable import Kafka
 from streamtable.observe import configure_logging
 from tweet_reach.stages import authors_stage, urls_stage
@@ -24,9 +25,9 @@ def main() -> None:
     processor = BatchProcessor(
         group,
         Kafka(job.broker),
-        store=MemoryDriver(tenant=group.name),
+        store=store_from(job.store, group.name) if job.store else None,
+        state_dir=Path(job.state_dir),
         instance_id=job.instance,
-        start_over=True,
     )
 
     def wait_ready() -> None:

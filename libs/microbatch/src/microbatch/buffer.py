@@ -1,7 +1,7 @@
 """The records of a partition that wait for their batch, and where the next batch ends."""
 
 from bisect import bisect_left
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -155,3 +155,10 @@ class Suspects:
         elif self.records_max is not None:
             self.records_max *= 2
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}
+
+
+class SuspectsOf(defaultdict[int, Suspects]):
+    """Suspects by partition: they outlive the tasks."""
+
+    def __init__(self) -> None:
+        super().__init__(Suspects)

@@ -1,10 +1,11 @@
-"""What a micro-batch reads, keeps in a central store and sends, as frozen data.
+"""What a micro-batch reads, keeps and sends, as frozen data.
 
 PIECES = Rows("pieces", value=Avro(FOLLOWER_PIECE))
 AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=[FACTS], rows=[PIECES])
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeVar
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeVar
 from microbatch.batch import Batch, Send
 from microbatch.rows import Rows
 from streamtable import Batch as GroupBatch
-from streamtable import Group, Input, OnError, Output, Stream
+from streamtable import Bytes, Group, Input, OnError, Output, Persist, Stream, String, Table
 from streamtable.errors import GraphError
 
 V = TypeVar("V")
@@ -48,14 +49,18 @@ class MicroBatch(Group[Any, Any]):
     """A group whose records are handled by `process(batch, send)`, one partition's batch at a time.
 
     A batch holds records of the same partition of all inputs. Its rows, what it sends, and its input offsets count
-    together or not at all. `BatchProcessor` runs it; the `Tester` runs it over a store in memory.
+    together or not at all. `BatchProcessor` runs it; the `Tester` runs it with the disk in memory.
+
+    Its rows are kept in the compacted topic `<name>-table` and in RocksDB beside the process, unless the processor is
+    given a central store.
 
     Args:
-        name: of the consumer group; `<name>-retry` and `<name>-dead-letters` are its topics.
+        name: of the consumer group; `<name>-retry` and `<name>-dead-letters` are its topics, and `<name>-table` if it
+            keeps rows.
         inputs: keyed alike, in the same number of partitions. A record without key or value is a dead letter.
         process: called with each batch. It may raise `RetryLater` to be given the same records again later.
         outputs: what it may send to.
-        rows: what it may keep in the store.
+        rows: what it may keep, each partition its own.
         max_records: completes a batch.
         max_bytes: of keys and values; completes a batch.
         max_wait: seconds from the batch's first record, which complete it.
@@ -85,6 +90,7 @@ class MicroBatch(Group[Any, Any]):
             name,
             *(Input(stream, batch=_named_as(process), start=start, on_error=on_error) for stream in inputs),
             *(Output(stream) for stream in outputs),
+            *([Persist(Bytes())] if rows else []),
         )
         self.process = process
         self.awaits = iscoroutinefunction(process) or iscoroutinefunction(type(process).__call__)
@@ -95,11 +101,30 @@ class MicroBatch(Group[Any, Any]):
             raise GraphError(f"two of the rows of {name!r} have the same name")
         self.streams: Mapping[str, Stream[Any, Any]] = {stream.name: stream for stream in inputs}
 
-    def tasks_for_tests(self) -> Any:
-        """A `rehearsal.Rehearsal`: tasks over a store in memory."""
-        from microbatch.rehearsal import Rehearsal  # noqa: PLC0415 - it knows this module
+    @property
+    def table(self) -> Table[str, bytes]:
+        """The changelog of its rows: encoded values by kind and key, `totals/alice`.
 
-        return Rehearsal(self)
+        A record is in the partition of the batch that wrote it, which does not follow from its key: no view can look
+        rows up in it. Send what others are to read to an output. Raises `GraphError` if no rows are kept, or not there.
+        """
+        if self.persist is None:
+            raise GraphError(
+                f"micro-batch {self.name!r} has no table: it keeps no rows, or in a central store"
+            )
+        return Table(f"{self.name}-table", String(), Bytes(), group=self.name)
+
+    def over_central_store(self) -> "MicroBatch":
+        """The same group with its rows in a central store: it has no table."""
+        found = copy(self)
+        found.persist = None
+        return found
+
+    def tasks_for_tests(self) -> Any:
+        """Makes tasks over its own table, as a process without a central store does."""
+        from microbatch.rehearsal import embedded_tasks  # noqa: PLC0415 - it knows this module
+
+        return embedded_tasks(self)
 
     def __repr__(self) -> str:
         return f"MicroBatch({self.name!r})"

@@ -1,16 +1,21 @@
-"""One process of a micro-batch, on Kafka and a central store."""
+"""One process of a micro-batch, on Kafka and RocksDB or a central store."""
 
 import socket
 import sys
 from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry
 
+from microbatch.embedded import EmbeddedTasks
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
+from microbatch.store_settings import service_driver
 from microbatch.stores.port import Driver
 from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Settings, kafka_from, stop_on_signals
+from streamtable.app import local_stores
 from streamtable.clock import SystemClock
 from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.processor import GroupProcessor
@@ -18,8 +23,11 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, StoreBroken
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, progress_on
-from streamtable.ports import Log, Store
+from streamtable.ports import Log, Store, Stores
 from streamtable.tracing import tracer_of
+
+if TYPE_CHECKING:
+    from streamtable.engine.basetask import Tasks
 
 _DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they are due
 
@@ -27,22 +35,26 @@ _DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they a
 class BatchProcessor(GroupProcessor):
     """One process of a `MicroBatch`.
 
+        BatchProcessor(AUTHORS, kafka, state_dir=Path("state")).run()
         BatchProcessor(AUTHORS, kafka, store=RedisDriver(url, tenant="authors")).run()
 
-    Rows that a batch leaves, its output and its input offsets count together or not at all. With `plain_writes` rows
-    are written as they are, without versions: for state that comes out the same when a batch is applied twice.
+    Rows that a batch leaves, its output and its input offsets count together or not at all. Without `store` the rows
+    are embedded: in the group's table and in RocksDB below `state_dir`, from which they are restored as any table is.
 
     Args:
         group: the graph.
         kafka: the cluster.
-        store: of the group's tenant; closed at the end.
+        store: a central store, of the group's tenant; closed at the end. None: the rows are embedded.
+        state_dir: embedded rows are kept in `<state_dir>/<group>/<table>/<partition>`.
         instance_id: names this process among the group's; the host name unless given.
         guarantee: of offsets and output. Rows with versions need exactly once.
-        plain_writes: rows without versions.
-        start_over: each partition begins at the start of its inputs, whatever was committed, and sends again what it
-            has sent: for a store in memory, with one process. Without it, such a process is refused once anything has
-            been committed.
-        store_deadline: seconds for a call of the store, with all its attempts; then the batch is undone, and comes again.
+        plain_writes: rows in the central store without versions: for state that comes out the same when a batch is
+            applied twice. It is also what allows at least once.
+        standby: keep a warm copy of every partition of embedded rows, also of those at work elsewhere.
+        state_retention: seconds that embedded rows of partitions that left are kept.
+        memory_bytes: for RocksDB's caches.
+        store_deadline: seconds for a call of the central store, with all its attempts; then the batch is undone, and
+            comes again.
         store_attempt: seconds for one of them.
         start_timeout: seconds to wait for the broker; None waits for ever.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
@@ -61,11 +73,14 @@ class BatchProcessor(GroupProcessor):
         group: MicroBatch,
         kafka: Log,
         *,
-        store: Driver,
+        store: Driver | None = None,
+        state_dir: Path | None = None,
         instance_id: str | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
         plain_writes: bool = False,
-        start_over: bool = False,
+        standby: bool = False,
+        state_retention: float = 24 * 3600.0,
+        memory_bytes: int = 64 << 20,
         store_deadline: float = 10.0,
         store_attempt: float = 3.0,
         start_timeout: float | None = None,
@@ -77,26 +92,33 @@ class BatchProcessor(GroupProcessor):
     ) -> None:
         if guarantee is not Guarantee.EXACTLY_ONCE and not plain_writes:
             raise ConfigurationError(
-                "rows with versions count by Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for "
-                "state that comes out the same when a batch is applied twice"
+                "rows count by Kafka's transactions: give guarantee=EXACTLY_ONCE, or plain_writes=True for state that "
+                "comes out the same when a batch is applied twice"
             )
         if not 0 < store_attempt <= store_deadline:
             raise ConfigurationError(
                 f"store_attempt={store_attempt!r}: more than 0 and at most store_deadline, {store_deadline!r}"
             )
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
-        tasks = BatchTasks(
-            group,
-            store,
-            clock,
-            batch_metrics or BatchMetrics.register(CollectorRegistry()),
-            reached,
-            plain=plain_writes,
-            start_over=start_over,
-            deadline=store_deadline,
-            attempt=store_attempt,
-            tracer=tracer_of(kafka),
-        )
+        numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
+        tasks: Tasks
+        stores: Stores
+        if store is not None:
+            group, stores = group.over_central_store(), NoStores()
+            tasks = BatchTasks(
+                group,
+                store,
+                clock,
+                numbers,
+                reached,
+                plain=plain_writes,
+                deadline=store_deadline,
+                attempt=store_attempt,
+                tracer=tracer,
+            )
+        else:
+            stores = _local_stores(group, state_dir, memory_bytes)
+            tasks = EmbeddedTasks(group, clock, numbers, reached, tracer=tracer)
         settings = ProcessorSettings(
             instance_id=instance_id or socket.gethostname(),
             guarantee=guarantee,
@@ -105,12 +127,14 @@ class BatchProcessor(GroupProcessor):
             start_timeout=start_timeout,
             stall_timeout=stall_timeout,
             stall_exit=stall_exit,
-            tracer=tracer_of(kafka),
+            state_retention=state_retention,
+            standby=standby,
+            tracer=tracer,
         )
         super().__init__(
             group,
             kafka,
-            NoStores(),
+            stores,
             settings,
             clock,
             metrics or Metrics.register(CollectorRegistry()),
@@ -125,22 +149,27 @@ class BatchProcessor(GroupProcessor):
         group: MicroBatch,
         settings: Settings,
         *,
-        store: Driver,
+        store: Driver | None = None,
         kafka: Log | None = None,
         plain_writes: bool = False,
-        start_over: bool = False,
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
     ) -> "BatchProcessor":
-        """A processor as the environment's settings say; `kafka` only if theirs is there already."""
+        """A processor as the environment's settings say; `kafka` and `store` only if theirs are there already.
+
+        Raises:
+            ConfigurationError: `STREAMTABLE_STORE` is malformed, or names the memory of this process.
+        """
         return cls(
             group,
             kafka or kafka_from(settings),
-            store=store,
+            store=store or service_driver(settings.store, group.name),
+            state_dir=settings.state_dir,
             instance_id=settings.instance_id,
             guarantee=Guarantee(settings.guarantee),
             plain_writes=plain_writes,
-            start_over=start_over,
+            standby=settings.standby == "all",
+            state_retention=settings.state_retention,
             start_timeout=settings.start_timeout,
             stall_timeout=settings.stall_timeout,
             stall_exit=settings.stall_exit,
@@ -157,6 +186,16 @@ class BatchProcessor(GroupProcessor):
         hand_back()
         with stop_on_signals(self.stop), fewer_collections():
             super().run()
+
+
+def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) -> Stores:
+    if group.persist is None:
+        return NoStores()
+    if state_dir is None:
+        raise ConfigurationError(
+            f"micro-batch {group.name!r} keeps rows: give state_dir= for the embedded store, or store= for a central one"
+        )
+    return local_stores(state_dir / group.name, memory_bytes)
 
 
 class NoStores:

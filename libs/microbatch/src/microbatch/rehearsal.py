@@ -1,10 +1,11 @@
-"""Micro-batches in tests without servers: over a store in memory that outlives the processes of the group."""
+"""Micro-batches in tests without servers: over their own tables, or over a central store in memory."""
 
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from microbatch.embedded import EmbeddedTasks
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
@@ -20,8 +21,18 @@ from streamtable.types import Committed, TopicPartition
 V = TypeVar("V")
 
 
+def embedded_tasks(group: MicroBatch) -> Callable[[Clock, Failpoint], EmbeddedTasks]:
+    """Makes the tasks of a micro-batch over its own table; its rows are `TOTALS.of(tester.table(ADD))`."""
+
+    def make(clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
+        metrics = BatchMetrics.register(CollectorRegistry())
+        return EmbeddedTasks(group, clock, metrics, failpoint)
+
+    return make
+
+
 class Rehearsal:
-    """Makes the tasks of a micro-batch for the `Tester`, which does so by itself; make one to look at its rows.
+    """Makes the tasks of a micro-batch over a central store, in memory; it outlives the processes of the group.
 
         store = Rehearsal(AUTHORS)
         tester.run(AUTHORS, tasks=store)
@@ -31,7 +42,6 @@ class Rehearsal:
     Args:
         group: the graph.
         plain: as `BatchProcessor`'s `plain_writes`.
-        start_over: as `BatchProcessor`'s.
         driver: makes the driver of each process; over `server` unless given.
     """
 
@@ -40,13 +50,11 @@ class Rehearsal:
         group: MicroBatch,
         *,
         plain: bool = False,
-        start_over: bool = False,
         driver: Callable[[], Driver] | None = None,
     ) -> None:
         self.server = MemoryServer()
-        self._group = group
+        self._group = group.over_central_store()
         self._plain = plain
-        self._start_over = start_over
         self._driver = driver or (lambda: MemoryDriver(self.server, tenant=group.name))
 
     def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
@@ -59,7 +67,6 @@ class Rehearsal:
             metrics,
             failpoint,
             plain=self._plain,
-            start_over=self._start_over,
         )
 
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from microbatch.stores.port import LONGEST_KEY, Fields, FieldValue
-from microbatch.stores.store import RemoteStore
+from microbatch.stores.port import LONGEST_KEY, Fields, FieldValue, Row
 from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
 from streamtable.errors import GraphError, PoisonRecord, StateLost, StreamtableError, Unencodable
 from streamtable.ports import Codec
@@ -16,7 +15,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class Rows(Generic[V]):
-    """A kind of rows in the central store, by text keys.
+    """A kind of rows in the store, by text keys.
 
     A key belongs to the partition whose batch has written it first: let the keys of rows follow from the key of the
     record (`author`, `author/3`), or two partitions will meet in a row, which is refused.
@@ -34,6 +33,15 @@ class Rows(Generic[V]):
     def __post_init__(self) -> None:
         legal_name(self.name, "kind of rows")
 
+    def of(self, table: Mapping[str, bytes]) -> dict[str, V]:
+        """The rows of this kind in a micro-batch's own table, by key: `TOTALS.of(tester.table(ADD))`."""
+        prefix = f"{self.name}/"
+        return {
+            key.removeprefix(prefix): self.value.decode(data)
+            for key, data in table.items()
+            if key.startswith(prefix)
+        }
+
     def key(self, key: str) -> bytes:
         """As the store has it. Raises `Unencodable`: too long, or no text."""
         try:
@@ -47,11 +55,19 @@ class Rows(Generic[V]):
         return found
 
 
+class ReadRows(Protocol):
+    """Where rows are read from: a central store, or the partition's local one."""
+
+    def get_many(self, keys: Iterable[bytes]) -> Mapping[bytes, Row]:
+        """The rows of those keys that have one."""
+        ...
+
+
 class StoredRows:
     """What one batch knows of the store.
 
     Args:
-        store: the tenant's.
+        store: the tenant's, or the partition's.
         partition: the batch's.
         ledger: tells which versions count; None: rows are plain, without versions.
 
@@ -59,7 +75,7 @@ class StoredRows:
         failure: what the store has raised; whoever catches it in `process` does not get rid of it.
     """
 
-    def __init__(self, store: RemoteStore, partition: int, ledger: Ledger | None) -> None:
+    def __init__(self, store: ReadRows, partition: int, ledger: Ledger | None) -> None:
         self.partition = partition
         self.failure: StreamtableError | None = None
         self._store = store
@@ -91,6 +107,11 @@ class StoredRows:
 
     def known(self, key: bytes) -> Version:
         return self._known[key]
+
+    def holds(self, key: bytes, data: bytes | None) -> bool:
+        """Whether the store is known to have this for the key; None: to have nothing."""
+        known = self._known.get(key)
+        return known is not None and known.value == data
 
 
 class BatchRows(Generic[V]):

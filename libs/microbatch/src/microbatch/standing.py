@@ -27,12 +27,6 @@ def decode(metadata: str) -> tuple[Standing, frozenset[str]] | None:
     return None
 
 
-def last_token(committed: Mapping[str, Committed | None]) -> int:
-    """The highest token under which anything is committed; 0 if there is none."""
-    found = [decode(each.metadata) for each in committed.values() if each is not None]
-    return max((standing.token for standing, _ in filter(None, found)), default=0)
-
-
 def standing_of(partition: int, committed: Mapping[str, Committed | None]) -> Standing:
     """What the committed offsets of a partition's inputs say; `UNOWNED` if nothing is committed, or by others only.
 

@@ -1,4 +1,5 @@
-"""A central store named by a URL, as `STREAMTABLE_STORE` has it. No server's client is imported before it is needed.
+"""The store of micro-batches named by a URL, as `STREAMTABLE_STORE` has it. No server's client is imported before it is
+needed.
 
 docs/reference/stores.md lists the parameters; a test holds it to `PARAMETERS`.
 """
@@ -14,14 +15,17 @@ from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Admin, Driver
 from streamtable.errors import ConfigurationError
 
-Kind = Literal["memory", "redis", "elasticsearch", "cassandra"]
+Kind = Literal["embedded", "memory", "redis", "elasticsearch", "cassandra"]
 FIELD_TYPES = ("keyword", "text", "long", "double", "boolean", "date")
 FORMS: Mapping[Kind, str] = {
+    "embedded": "embedded:",
     "memory": "memory:",
     "redis": "redis://[user:password@]host[:6379][/database], rediss:// with TLS",
     "elasticsearch": "elasticsearch+https://[user:password@]host[:9200]/alias, elasticsearch+http:// without TLS",
     "cassandra": "cassandra://[user:password@]host[,host][:9042]/keyspace/table",
 }
+_HERE: tuple[Kind, ...] = ("embedded", "memory")
+"""Without a server, and so without hosts and parameters."""
 _SCHEMES: Mapping[str, tuple[Kind, bool]] = {
     "redis": ("redis", False),
     "rediss": ("redis", True),
@@ -108,6 +112,7 @@ def _fields(text: str) -> Mapping[str, str]:
 _TTL = Parameter(_whole(1, 20 * 365 * _DAY), None)
 _CA = Parameter(_text, None)
 PARAMETERS: Mapping[Kind, Mapping[str, Parameter]] = {
+    "embedded": {},
     "memory": {},
     "redis": {"ttl": _TTL, "replicas": Parameter(_whole(0, 9), 0), "ca": _CA},
     "elasticsearch": {
@@ -157,8 +162,9 @@ class StoreSettings:
             ConfigurationError: it is malformed, or names a store or parameter that there is not. The message says
                 what is allowed, and shows neither user nor password.
         """
-        if url == FORMS["memory"]:
-            return cls("memory")
+        for kind in _HERE:
+            if url == FORMS[kind]:
+                return cls(kind)
         found = _SCHEME.match(url)
         scheme = found[0] if found else ""
         if scheme not in _SCHEMES:
@@ -184,8 +190,8 @@ class StoreSettings:
         return cls(kind, tls, hosts, path[1:], user, password, parameters)
 
     def __str__(self) -> str:
-        if self.kind == "memory":
-            return FORMS["memory"]
+        if self.kind in _HERE:
+            return FORMS[self.kind]
         (scheme,) = (each for each, what in _SCHEMES.items() if what == (self.kind, self.tls))
         hosts = ",".join(f"{host}:{port}" for host, port in self.hosts)
         return f"{scheme}://{hosts}/{self.path}"
@@ -195,7 +201,7 @@ class StoreSettings:
 
         Raises:
             ConfigurationError: the tenant's name is none, or the server's client is not installed; the message says
-                what to install.
+                what to install. Or the store is embedded, which has no server.
         """
         return self._made(tenant)[0]
 
@@ -206,7 +212,7 @@ class StoreSettings:
             ConfigurationError: as `driver` does, and for a store in memory, which nobody can look after from outside.
         """
         driver, admin = self._made(tenant)
-        if admin is None:
+        if admin is None:  # in memory
             _refuse(
                 "a store in memory is gone with its process: there is nothing to make, to check or to sweep"
             )
@@ -215,6 +221,11 @@ class StoreSettings:
 
     def _made(self, tenant: str) -> tuple[Driver, Admin | None]:
         given = self.parameters
+        if self.kind == "embedded":
+            _refuse(
+                "embedded rows are in the group's table and in its processes' state_dir, not in a server: its topic "
+                "is made by `streamtable topics apply`, and there is nothing else to make, to check or to sweep"
+            )
         match self.kind:
             case "memory":
                 return MemoryDriver(tenant=tenant), None
@@ -280,6 +291,33 @@ class StoreSettings:
 
 
 _ELASTIC_OPTIONS = {"api_key": "api_key", "ca": "ca_certs"}
+
+
+def service_driver(url: str | None, tenant: str) -> Driver | None:
+    """The central store that a service's settings name; None: its rows are embedded.
+
+    Args:
+        url: `STREAMTABLE_STORE`; None: `embedded:`.
+        tenant: whose rows; by custom the group's name.
+
+    Raises:
+        ConfigurationError: as `store_from`, and for `memory:`, which is gone with its process while the group's
+            offsets stay.
+    """
+    settings = service_store(url)
+    return None if settings.kind == "embedded" else settings.driver(tenant)
+
+
+def service_store(url: str | None) -> StoreSettings:
+    """The settings of a service's store. Raises what `service_driver` does."""
+    settings = StoreSettings.parse(url or FORMS["embedded"])
+    if settings.kind == "memory":
+        _refuse(
+            "memory: is for tests and single runs. A service that starts again would have its offsets but none of its "
+            "rows: use embedded: (the default), which keeps rows in the group's table and needs no server, or name a "
+            "central store"
+        )
+    return settings
 
 
 def store_from(url: str, tenant: str) -> Driver:

@@ -41,7 +41,7 @@ from streamtable.errors import (
     Unencodable,
 )
 from streamtable.graph import OnError
-from streamtable.ports import TopicInfo
+from streamtable.ports import Store, TopicInfo
 from streamtable.tracing import UNTRACED, Tracer, carrying
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 
@@ -80,7 +80,7 @@ class Surroundings:
     """What all tasks of a process share."""
 
     group: MicroBatch
-    store: RemoteStore
+    store: RemoteStore | None  # None: the rows are embedded
     clock: Clock
     metrics: BatchMetrics
     failpoint: Failpoint
@@ -98,6 +98,8 @@ class BatchTask(BaseTask):
         ledger: of the partition, under a token that nobody has used; None: rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
         suspects: of the partition.
+        stores: what is open locally, by table.
+        changelog_position: where the group's own table stands, if it has one.
     """
 
     def __init__(
@@ -110,12 +112,14 @@ class BatchTask(BaseTask):
         ledger: Ledger | None,
         uncommitted: bool,
         suspects: Suspects,
+        stores: Mapping[str, Store] | None = None,
+        changelog_position: int = 0,
     ) -> None:
         super().__init__(
             around.group,
             partition,
-            stores={},
-            changelog_position=0,
+            stores=stores or {},
+            changelog_position=changelog_position,
             next_offsets=next_offsets,
             uncommitted=uncommitted,
         )
@@ -176,7 +180,7 @@ class BatchTask(BaseTask):
     def _next_batch(self, reach: Reach) -> Awaitable[None] | None:
         self._sent_ahead = False
         cut = self._cut()
-        stored = StoredRows(self._around.store, self.partition, self._ledger)
+        stored = self._stored_rows()
         if not cut.records:
             self._done = Done(cut, Written({}, None, {}))
             return None
@@ -218,8 +222,20 @@ class BatchTask(BaseTask):
     def _end(self, cut: Cut, batch: Batch, stored: StoredRows, began: float) -> None:
         if stored.failure is not None:
             raise stored.failure  # somebody has caught it; what was made without these rows must not count
-        self._done = Done(cut, written(batch.used_rows, stored, self._ledger))
+        self._done = Done(cut, self._written(batch, stored))
         self._around.metrics.seconds.labels(self.group.name).observe(time.perf_counter() - began)
+
+    def _stored_rows(self) -> StoredRows:
+        return StoredRows(self._server, self.partition, self._ledger)
+
+    def _written(self, batch: Batch, stored: StoredRows) -> Written:
+        """What the batch leaves in the store. Raises what `written` does."""
+        return written(batch.used_rows, stored, self._ledger)
+
+    @property
+    def _server(self) -> RemoteStore:
+        assert self._around.store is not None, "rows are embedded"
+        return self._around.store
 
     def _cut(self) -> Cut:
         chunks = self._buffer.cut(self._suspects.records_max)
@@ -359,7 +375,7 @@ class BatchTask(BaseTask):
             return
         self.must_recover = self._ledger is not None
         try:
-            self._around.store.put_many(done.written.rows, done.written.number, done.written.fields)
+            self._server.put_many(done.written.rows, done.written.number, done.written.fields)
         except Unencodable as error:
             raise self._failed(error, done.cut) from error
         self._around.failpoint("rows-written")
@@ -404,7 +420,7 @@ class BatchTask(BaseTask):
     def _write_ledger(self, ledger: Ledger) -> None:
         """Now that the commit has proved the token. Until then the metadata have the one end that the row lacks."""
         try:
-            self._around.store.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
+            self._server.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
         except (RetryLater, Migrated) as error:
             log.warning(
                 "ledger not written: the partition recovers again",

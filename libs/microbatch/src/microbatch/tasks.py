@@ -1,20 +1,21 @@
 """Makes the tasks of a process: opens each partition's ledger under a new token when its recovery asks for it."""
 
-from collections import defaultdict
 from collections.abc import Mapping
 
-from microbatch.buffer import Suspects
+from microbatch.beginnings import Beginnings
+from microbatch.buffer import SuspectsOf
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics, metered
-from microbatch.standing import last_token, standing_of
+from microbatch.standing import standing_of
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import NOTHING, Ledger, Standing, ledger_key, reset_error
+from microbatch.stores.versions import Ledger, Standing, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.clock import Clock
 from streamtable.engine.failpoint import Failpoint
+from streamtable.engine.position import TablePosition
 from streamtable.engine.restore import Restore
-from streamtable.errors import ConfigurationError, Migrated, RetryLater
+from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Committed
 
@@ -29,8 +30,6 @@ class BatchTasks:
         metrics: where the numbers go.
         failpoint: called between any two steps.
         plain: rows without versions, written without condition.
-        start_over: each partition begins at the start of its inputs in each life of the process, whatever was
-            committed: for a store that is gone with the process.
         deadline: seconds for a call of the store, all its attempts together.
         attempt: seconds for one of them.
         tracer: told of batches, and of what they ask of the store.
@@ -45,7 +44,6 @@ class BatchTasks:
         failpoint: Failpoint,
         *,
         plain: bool = False,
-        start_over: bool = False,
         deadline: float = 10.0,
         attempt: float = 3.0,
         tracer: Tracer = UNTRACED,
@@ -55,11 +53,10 @@ class BatchTasks:
         )
         self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
         self._plain = plain
-        self._start_over = start_over
-        self._begun: set[int] = set()
         self._ledgers: dict[int, Ledger] = {}
         self._refused: dict[int, Standing] = {}
-        self._suspects: defaultdict[int, Suspects] = defaultdict(Suspects)
+        self._suspects = SuspectsOf()
+        self._beginnings = Beginnings(group)
 
     def recover(
         self, partition: int, committed: Mapping[str, Committed | None]
@@ -70,22 +67,18 @@ class BatchTasks:
             RetryLater: the store does not answer, or a later owner may have been there meanwhile.
             StateLost: store and offsets do not fit together.
         """
-        over = self._start_over and partition not in self._begun
-        self._begun.add(partition)
-        if not self._plain:
-            if over and self._store.get(ledger_key(partition)) is not None:
-                raise ConfigurationError(
-                    "start_over is for a store that is gone with the process, and this one holds rows: leave it out, "
-                    "or clear the tenant",
-                    partition=partition,
-                )
-            standing = Standing(last_token(committed), NOTHING) if over else standing_of(partition, committed)
-            self._ledgers[partition] = self._open(partition, standing)
-        return dict.fromkeys(committed) if over else committed
+        _refuse_embedded(partition, committed)
+        if self._plain:
+            self._mark_plain(partition, committed)
+        else:
+            self._ledgers[partition] = self._open(partition, standing_of(partition, committed))
+        self._beginnings.note(partition, committed)
+        return committed
 
     def make(self, recovered: Restore) -> BatchTask:
         assert recovered.plan is not None, "asked for before it is ready"
         partition = recovered.partition
+        self._beginnings.check(partition, recovered.plan.next_offsets)
         ledger = None if self._plain else self._ledgers.pop(partition)
         return BatchTask(
             self._around,
@@ -95,10 +88,32 @@ class BatchTasks:
             ledger=ledger,
             uncommitted=recovered.plan.uncommitted or ledger is not None,
             suspects=self._suspects[partition],
+            stores=recovered.stores,
         )
 
     def close(self) -> None:
         self._store.close()
+
+    def _mark_plain(self, partition: int, committed: Mapping[str, Committed | None]) -> None:
+        """Plain rows have no ledger: a row of its own says that the store has been there since the first commit.
+
+        Raises:
+            StateLost: the group has committed offsets, and the store knows nothing of the partition.
+        """
+        key = ledger_key(partition)
+        if self._store.get(key) is not None:
+            return
+        for topic, each in committed.items():
+            if each is not None:
+                raise StateLost(
+                    f"the group has committed offset {each.next_offset}, but the central store has nothing of this "
+                    "partition: it was emptied, lost its rows, or is another one. Counting would go on from nothing: "
+                    "restore the store, or delete the group's offsets to start from the beginning of its inputs",
+                    topic=topic,
+                    partition=partition,
+                    offset=each.next_offset,
+                )
+        self._store.put_many({key: b"plain"}, None)
 
     def _open(self, partition: int, standing: Standing) -> Ledger:
         row = self._store.get(ledger_key(partition))
@@ -114,3 +129,17 @@ class BatchTasks:
             raise RetryLater(error.message) from error
         self._refused.pop(partition, None)
         return ledger
+
+
+def _refuse_embedded(partition: int, committed: Mapping[str, Committed | None]) -> None:
+    """Raise `StateLost` if the group has committed over its own changelog: its rows are there."""
+    for topic, each in committed.items():
+        if each is not None and TablePosition.decode(each.metadata) is not None:
+            raise StateLost(
+                "the group has committed with the embedded store, and its rows are in its changelog: a central store "
+                "would count from nothing. Run it without a central store (STREAMTABLE_STORE=embedded:), or give the "
+                "group another name, or delete its offsets to start from the beginning of its inputs",
+                topic=topic,
+                partition=partition,
+                offset=each.next_offset,
+            )

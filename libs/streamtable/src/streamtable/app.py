@@ -46,7 +46,8 @@ def kafka_from(settings: Settings) -> Kafka:
     )
 
 
-def _rocks(folder: Path, memory_bytes: int) -> Stores:
+def local_stores(folder: Path, memory_bytes: int) -> Stores:
+    """Stores in RocksDB below a folder."""
     from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
 
     return RocksStores(folder, memory_bytes=memory_bytes)
@@ -119,13 +120,13 @@ class Processor(GroupProcessor):
         super().__init__(
             group,
             kafka,
-            _rocks(state_dir / group.name, memory_bytes),
+            local_stores(state_dir / group.name, memory_bytes),
             settings,
             SystemClock(),
             metrics or Metrics.register(CollectorRegistry()),
             progress or progress_on(sys.stderr),
             failpoint_at(failpoint) if failpoint else no_failpoint,
-            _rocks(copies, memory_bytes) if group.lookups else None,
+            local_stores(copies, memory_bytes) if group.lookups else None,
         )
 
     @classmethod
@@ -191,7 +192,7 @@ class View(view.View[K, V], Generic[K, V]):
         metrics: Metrics | None = None,
         host: Host | None = None,
     ) -> None:
-        stores = host.stores if host else _rocks(state_dir / "views" / name, memory_bytes)
+        stores = host.stores if host else local_stores(state_dir / "views" / name, memory_bytes)
         metrics = metrics or Metrics.register(CollectorRegistry())
         super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
 
@@ -220,7 +221,7 @@ class Views(views.Views):
         memory_bytes: int = 64 << 20,
         metrics: Metrics | None = None,
     ) -> None:
-        stores = _rocks(state_dir / "views" / name, memory_bytes)
+        stores = local_stores(state_dir / "views" / name, memory_bytes)
         metrics = metrics or Metrics.register(CollectorRegistry())
         super().__init__(kafka, stores, SystemClock(), metrics, name)
         self._state_dir = state_dir

@@ -7,11 +7,9 @@ from enum import StrEnum
 from typing import Final, TypeAlias, cast
 from uuid import uuid4
 
-import structlog
-
 from contracts.records import Follow, Reach, Tweet
 from microbatch import BatchMetrics, BatchProcessor, MicroBatch
-from microbatch.store_settings import StoreSettings
+from microbatch.store_settings import service_store
 from servicekit import serving
 from servicekit.events import EventStreams
 from servicekit.load import Load, progress_bar, send
@@ -22,7 +20,6 @@ from servicekit.streams import Streams
 from servicekit.top import TopList, TopMetrics
 from servicekit.workers import stop_with_parent
 from streamtable import View
-from streamtable.errors import ConfigurationError
 from streamtable.types import Ack
 from tweet_reach import topics
 from tweet_reach.emitter import build_emitter
@@ -33,9 +30,7 @@ from tweet_reach.settings import ReachSettings
 from tweet_reach.view import SERVICE_NAME, TweetReachesService
 
 ReachRuntime: TypeAlias = Runtime[ReachSettings]
-log = structlog.get_logger()
 MODULE: Final = "tweet_reach.main"
-_IN_MEMORY: Final = "memory:"
 _STREAMS: Final = 64
 _READ_THREADS: Final = 8
 
@@ -73,32 +68,22 @@ def serve_emitter(runtime: ReachRuntime) -> int:
 def serve_stages(runtime: ReachRuntime, stage: Stage | None, workers: int, parent: int | None) -> int:
     """Process until stopped: one stage in this process, or as many processes of each stage as there are to be."""
     stages = [stage] if stage is not None else list(Stage)
-    store = StoreSettings.parse(runtime.settings.store or _IN_MEMORY)
-    if workers > 1 and store.kind == "memory":
-        raise ConfigurationError(
-            "a store in memory is for one process of each stage: set STREAMTABLE_STORE, or leave --workers out"
-        )
+    service_store(runtime.settings.store)  # refused here, not by each of the processes
     if stage is None or workers > 1:
         commands = [[MODULE, "processor", "--stage", each] for each in stages for _ in range(workers)]
         return serving.serve_commands(runtime.settings, commands)
-    return _serve_stage(runtime, stage, store, parent)
+    return _serve_stage(runtime, stage, parent)
 
 
-def _serve_stage(runtime: ReachRuntime, stage: Stage, store: StoreSettings, parent: int | None) -> int:
-    group = stage_of(stage, runtime.service)
-    in_memory = store.kind == "memory"
-    if in_memory:
-        log.warning("the store is in memory: this process reads its inputs from the beginning", stage=stage)
+def _serve_stage(runtime: ReachRuntime, stage: Stage, parent: int | None) -> int:
     processor = BatchProcessor.from_settings(
-        group,
+        stage_of(stage, runtime.service),
         runtime.settings,
-        store=store.driver(group.name),
         kafka=runtime.kafka,
-        start_over=in_memory,
         metrics=runtime.measured,
         batch_metrics=BatchMetrics.register(runtime.registry),
     )
-    runtime.status.processes(group, processor)
+    runtime.status.processes(processor.group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
     with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
@@ -145,7 +130,7 @@ def serve_query(runtime: ReachRuntime) -> int:
 
 def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
     """Searches the rows of the first stage, if they are where that can be done."""
-    store = StoreSettings.parse(runtime.settings.store or _IN_MEMORY)
+    store = service_store(runtime.settings.store)
     if store.kind != "elasticsearch":
         return None
     from microbatch.searching import Searcher  # noqa: PLC0415 - its client doubles the time that a start takes

@@ -54,7 +54,7 @@ def processor(
 ) -> None:
     """Keep the reach of each URL: from tweets and twitter-followers to the table tweet-reach-table.
 
-    Rows are in the central store that STREAMTABLE_STORE names; without it in memory, for one process of each stage.
+    Rows are in tables of the groups and in STREAMTABLE_STATE_DIR, or in the central store that STREAMTABLE_STORE names.
     """
     sys.exit(
         PROGRAM.run(

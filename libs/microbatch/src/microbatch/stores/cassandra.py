@@ -31,7 +31,7 @@ from cassandra.policies import (
 from cassandra.protocol import ErrorMessage, RequestValidationException
 from cassandra.query import BatchStatement, BatchType
 
-from microbatch.stores.port import Found, Row, Written, tenant_name
+from microbatch.stores.port import OWN, Found, Row, Written, tenant_name
 from streamtable.errors import ConfigurationError, RetryLater, Unencodable
 
 _IN_FLIGHT = 256
@@ -68,7 +68,7 @@ class CassandraDriver:
         datacenter: the local one; None: the cluster has only one.
         user: and
         password: if it wants them.
-        ttl: whole seconds that a row lives after it was last written; None: for ever.
+        ttl: whole seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
     """
 
     def __init__(
@@ -167,7 +167,8 @@ class CassandraDriver:
                 if (data := rows[key]) is None:
                     batch.add(self._prepare(session, delete), (*stamps, self._tenant, key))
                 else:
-                    batch.add(self._prepare(session, put), (self._tenant, key, data, self._ttl, *stamps))
+                    ttl = 0 if key.startswith(OWN) else self._ttl  # 0: for ever, whatever the table says
+                    batch.add(self._prepare(session, put), (self._tenant, key, data, ttl, *stamps))
             asked.append((part, batch))
         return Written(self._ask(session, asked, timeout)[1])
 

@@ -14,6 +14,9 @@ from streamtable.errors import ConfigurationError
 
 LARGEST_NUMBER = (1 << 63) - 1
 LONGEST_KEY = 4096
+OWN = b"\0"
+"""What keys of the library's own rows begin with: ledgers, the notes of sweeps. They never have a time to live: a group
+whose ledger is gone is stopped. No other row has such a key."""
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 

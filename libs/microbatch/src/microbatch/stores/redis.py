@@ -5,7 +5,7 @@ rows are, by a script, as texts of fixed width: Lua has only floating-point numb
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha1
 from typing import Any
 
@@ -23,7 +23,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from microbatch.stores.port import Deletion, Found, Row, Written, tenant_name
+from microbatch.stores.port import OWN, Deletion, Found, Row, Written, tenant_name
 from microbatch.stores.versions import HEAD_BYTES, Head
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
 
@@ -77,7 +77,7 @@ class RedisDriver:
     Args:
         url: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///path`.
         tenant: whose rows; the keys in Redis are `<tenant>:<key>`.
-        ttl: seconds that a row lives after it was last written; None: for ever.
+        ttl: seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
         replicas: how many replicas must have a write before it is answered. 0: a failover can lose it.
     """
 
@@ -116,8 +116,7 @@ class RedisDriver:
         return Found(rows)
 
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> Written:
-        keys = list(rows)
-        chunks = [keys[at : at + _CHUNK] for at in range(0, len(keys), _CHUNK)]
+        chunks = _chunks(rows)
         commands = [self._command({key: rows[key] for key in chunk}, number) for chunk in chunks]
         answers, replicas = self._write(commands, timeout)
         if any(isinstance(answer, NoScriptError) for answer in answers):
@@ -145,7 +144,8 @@ class RedisDriver:
         names = (self._prefix + key for key in rows)
         data = (_DELETED if each is None else _ROW + each for each in rows.values())
         digits = b"%0*d" % (_DIGITS, number or 0)
-        return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, self._ttl_ms, *data)
+        ttl_ms = b"0" if next(iter(rows)).startswith(OWN) else self._ttl_ms
+        return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, ttl_ms, *data)
 
     def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
         """The answers, and how many replicas have all of it (as far as anybody wants to know)."""
@@ -234,6 +234,14 @@ class RedisDriver:
         if isinstance(error, _PASSING) or _PASSING_CODES.search(str(error)):
             return str(error)
         raise ConfigurationError(f"Redis refuses: {error}") from error
+
+
+def _chunks(keys: Iterable[bytes]) -> list[list[bytes]]:
+    """Those that go into one script each: the library's own rows apart, as they have no time to live."""
+    parts: tuple[list[bytes], list[bytes]] = ([], [])
+    for key in keys:
+        parts[key.startswith(OWN)].append(key)
+    return [part[at : at + _CHUNK] for part in parts for at in range(0, len(part), _CHUNK)]
 
 
 def _packed(command: Sequence[bytes]) -> bytes:

@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from microbatch.stores.port import Deletion, SweepDriver
+from microbatch.stores.port import OWN, Deletion, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import UNOWNED, Ledger, Mark, ledger_key
 from streamtable.errors import ConfigurationError
 
-NOTES_KEY = b"\0sweep"
+NOTES_KEY = OWN + b"sweep"
 SHORTEST_WAIT = 3600
 _NOTES_MAX = 100
 _PAGE_S = 30.0

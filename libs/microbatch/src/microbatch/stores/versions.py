@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
-from microbatch.stores.port import Row
+from microbatch.stores.port import OWN, Row
 from streamtable.errors import Migrated, StateLost
 
 _BATCH_BITS = 32
@@ -36,8 +36,8 @@ HEAD_BYTES = _HEAD.size
 
 
 def ledger_key(partition: int) -> bytes:
-    """Of the ledger's own row. No other row has a key that begins with a zero byte."""
-    return b"\0ledger/%d" % partition
+    """Of the ledger's own row."""
+    return OWN + b"ledger/%d" % partition
 
 
 class Mark(NamedTuple):

@@ -311,6 +311,7 @@ class Member:
         error = min(errors, key=_mildness)
         if not isinstance(error, RewindNeeded):
             raise error
+        self._rebuild([task for task in tasks if task.failure is not None])
         self._go_back()
         return False
 

@@ -1,0 +1,280 @@
+"""The embedded store: rows in the group's own changelog and local stores, seen through the Tester."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch.embedded import KeyOwners
+from streamtable import Long, OnError, Stream, String
+from streamtable.engine.failpoint import COMMIT_STEPS
+from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
+from streamtable.store.memory import MemoryStore
+from streamtable.types import TopicPartition
+from streamtable_testing import Tester
+from streamtable_testing.instance import MakeTasks
+
+EVENTS = Stream("events", String(), Long())
+SUMS = Stream("sums", String(), Long())
+TOTALS = Rows("totals", value=Long())
+TEXTS = Rows("texts", value=String())
+
+
+def add(batch: Batch, send: Send) -> None:
+    rows = batch.rows(TOTALS)
+    totals = rows.get_many(record.key for record in batch.records)
+    for record in batch.of(EVENTS):
+        totals[record.key] = totals.get(record.key, 0) + record.value
+        send(SUMS, record.key, totals[record.key])
+    rows.put_many(totals)
+
+
+def group_of(process: Any = add, **settings: Any) -> MicroBatch:
+    given: dict[str, Any] = {"inputs": [EVENTS], "outputs": [SUMS], "rows": [TOTALS, TEXTS], "max_wait": 1.0}
+    return MicroBatch("add", process=process, **{**given, **settings})
+
+
+def totals(tester: Tester, group: MicroBatch) -> Mapping[str, int]:
+    return TOTALS.of(tester.table(group))
+
+
+def sums(tester: Tester) -> list[int]:
+    return sorted(record.value or 0 for record in tester.records(SUMS))
+
+
+def latest(stores: list[Any]) -> MakeTasks:
+    """Each process that starts finds the last of these stores."""
+
+    def make(*given: Any) -> Any:
+        return stores[-1](*given)
+
+    return make
+
+
+@pytest.mark.parametrize("disk", [True, False])
+def test_a_process_that_starts_again_goes_on_where_it_was(tester: Tester, *, disk: bool) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit_many(EVENTS, [("a", 1), ("b", 2), ("a", 3)])
+    tester.stop(group)
+    tester.start(group, disk=disk)
+    tester.emit(EVENTS, "a", 5)
+    assert totals(tester, group) == {"a": 9, "b": 2}
+    assert sums(tester) == [1, 2, 4, 9]
+
+
+@pytest.mark.parametrize("disk", [True, False])
+@pytest.mark.parametrize("step", [*COMMIT_STEPS, "batch-processed", "new-partition-committed", "plan-made"])
+def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(step: str, *, disk: bool) -> None:
+    group = group_of()
+    with Tester(partitions=2) as tester:
+        tester.crash(group, step, times=1)
+        tester.run(group)
+        for number in (1, 2, 3):
+            tester.emit_many(EVENTS, [("a", number), ("b", 10)])
+            tester.start(group, disk=disk)
+        assert totals(tester, group) == {"a": 6, "b": 30}
+        assert sums(tester) == [1, 3, 6, 10, 20, 30]
+
+
+@pytest.mark.parametrize("standby", [False, True])
+def test_rows_move_with_their_partitions(*, standby: bool) -> None:
+    group, keys = group_of(), [f"key-{number}" for number in range(30)]
+    with Tester(partitions=4) as tester:
+        tester.run(group, members=2, standby=standby)
+        tester.emit_many(EVENTS, [(key, 1) for key in keys])
+        tester.join(group)
+        tester.emit_many(EVENTS, [(key, 1) for key in keys])
+        tester.leave(group, 0)
+        tester.emit_many(EVENTS, [(key, 1) for key in keys])
+        tester.join(group)
+        tester.emit_many(EVENTS, [(key, 1) for key in keys])
+        assert totals(tester, group) == dict.fromkeys(keys, 4)
+        assert sums(tester) == sorted([1, 2, 3, 4] * 30)
+
+
+def test_a_row_that_is_deleted_is_gone_after_a_restart_without_its_disk(tester: Tester) -> None:
+    def toggle(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            rows = batch.rows(TOTALS)
+            if rows.get(record.key) is None:
+                rows.put(record.key, record.value)
+            else:
+                rows.delete(record.key)
+
+    group = group_of(toggle)
+    tester.run(group)
+    tester.emit(EVENTS, "a", 1)
+    tester.emit(EVENTS, "a", 2)
+    tester.stop(group)
+    tester.start(group, disk=False)
+    assert totals(tester, group) == {}
+    tester.emit(EVENTS, "a", 3)
+    assert totals(tester, group) == {"a": 3}
+
+
+def test_what_does_not_change_is_not_written(tester: Tester) -> None:
+    group = group_of(lambda batch, _: batch.rows(TOTALS).put("same", batch.rows(TOTALS).get("same") or 7))
+    tester.run(group)
+    for _ in range(3):
+        tester.emit(EVENTS, "a", 1)
+    assert len(tester.kafka.records("add-table")) == 1
+
+
+def test_a_row_that_its_topic_does_not_accept_is_the_batch_s_failure(tester: Tester) -> None:
+    def grow(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            batch.rows(TEXTS).put(record.key, "x" * record.value)
+
+    group = group_of(grow, on_error=OnError.DEAD_LETTER)
+    tester.run(group)
+    tester.emit_many(EVENTS, [("a", 10), ("b", 2_000_000), ("c", 20)])
+    tester.advance(5)
+    assert TEXTS.of(tester.table(group)) == {"a": "x" * 10, "c": "x" * 20}
+    (letter,) = tester.dead_letters(group)
+    assert "row b'texts/b' of the changelog 'add-table' has 2,000,007 bytes" in letter.reason
+
+
+def test_without_another_choice_it_ends_the_process(tester: Tester) -> None:
+    group = group_of(lambda batch, _: batch.rows(TEXTS).put("a", "x" * 2_000_000))
+    tester.run(group)
+    with pytest.raises(HandlerFailed, match="more than the"):
+        tester.emit(EVENTS, "a", 1)
+
+
+def test_a_local_store_that_is_damaged_is_loaded_again(
+    tester: Tester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(EVENTS, "a", 1)
+    get, damaged, failed = MemoryStore.get, list[MemoryStore](), list[bytes]()
+
+    def read(self: MemoryStore, key: bytes) -> bytes | None:
+        if not damaged:
+            damaged.append(self)
+        if self in damaged:
+            failed.append(key)
+            raise StoreCorrupted("a file is damaged").at("add-table", 0)
+        return get(self, key)
+
+    monkeypatch.setattr(MemoryStore, "get", read)
+    tester.emit(EVENTS, "a", 2)
+    tester.advance(5)
+    assert failed == [b"totals/a"]  # it is not read again
+    assert totals(tester, group) == {"a": 3}
+    assert sums(tester) == [1, 3]
+
+
+def test_a_changelog_that_was_lost_is_refused(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(EVENTS, "a", 1)
+    tester.stop(group)
+    tester.kafka.delete_topic("add-table")
+    tester.kafka.create_topic("add-table", compacted=True)
+    with pytest.raises(StateLost, match="changelog ends at 0"):
+        tester.start(group)
+    assert sums(tester) == [1]
+
+
+def test_offsets_that_are_gone_are_refused_while_the_rows_are_there(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(EVENTS, "a", 1)
+    tester.stop(group)
+    tester.kafka.group("add").offsets.forget()
+    with pytest.raises(StateLost, match="Starting over would count everything twice"):
+        tester.start(group)
+
+
+def test_a_group_that_kept_its_rows_in_a_central_store_is_not_run_without_it() -> None:
+    group = group_of()
+    with Tester() as tester:
+        stores: list[Any] = [Rehearsal(group)]
+        tester.run(group, tasks=latest(stores))
+        tester.emit(EVENTS, "a", 1)
+        tester.stop(group)
+        stores.append(group.tasks_for_tests())
+        with pytest.raises(StateLost, match="committed over a central store"):
+            tester.start(group)
+        assert sums(tester) == [1]
+
+
+def test_a_group_with_embedded_rows_is_not_run_over_a_central_store() -> None:
+    group = group_of()
+    for plain in (False, True):
+        with Tester() as tester:
+            stores: list[Any] = [group.tasks_for_tests()]
+            tester.run(group, tasks=latest(stores))
+            tester.emit(EVENTS, "a", 1)
+            tester.stop(group)
+            stores.append(Rehearsal(group, plain=plain))
+            with pytest.raises(StateLost, match="committed with the embedded store"):
+                tester.start(group)
+            assert sums(tester) == [1]
+
+
+# ---- inputs whose beginning is gone, stores that are empty ---------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["embedded", "central", "plain"])
+def test_a_first_start_over_inputs_whose_beginning_is_gone_is_refused(tester: Tester, kind: str) -> None:
+    group = group_of()
+    tester.create(EVENTS)
+    for number in (1, 2, 4):
+        tester.emit(EVENTS, "a", number)
+    tester.kafka.delete_records(TopicPartition("events", 0), 2)
+    tasks = None if kind == "embedded" else Rehearsal(group, plain=kind == "plain")
+    with pytest.raises(InputLost, match="the topic begins at 2: records were deleted") as caught:
+        tester.run(group, tasks=tasks)
+    assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("events", 0, 0)
+    assert sums(tester) == []
+
+
+def test_a_first_start_at_the_end_of_its_inputs_needs_no_beginning(tester: Tester) -> None:
+    group = group_of(start="latest")
+    tester.create(EVENTS)
+    tester.emit(EVENTS, "a", 1)
+    tester.kafka.delete_records(TopicPartition("events", 0), 1)
+    tester.run(group)
+    tester.emit(EVENTS, "a", 2)
+    assert totals(tester, group) == {"a": 2}
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_store_that_was_emptied_is_refused_and_nothing_is_sent(*, plain: bool) -> None:
+    group = group_of()
+    with Tester() as tester:
+        stores: list[Any] = [Rehearsal(group, plain=plain)]
+        tester.run(group, tasks=latest(stores))
+        tester.emit(EVENTS, "a", 1)
+        tester.stop(group)
+        stores.append(Rehearsal(group, plain=plain))
+        with pytest.raises(StateLost, match="from the beginning of its input"):
+            tester.start(group)
+        assert sums(tester) == [1]
+
+
+# ---- rows of two partitions ----------------------------------------------------------------------------------------
+
+
+def test_a_row_that_two_partitions_write_is_refused() -> None:
+    group = group_of(lambda batch, _: batch.rows(TOTALS).put("one for all", batch.records[0].value))
+    with Tester(partitions=4) as tester:
+        tester.run(group)
+        with pytest.raises(
+            GraphError, match=r"is written by partition \d and by partition \d: in the embedded"
+        ):
+            tester.emit_many(EVENTS, [(key, number) for number, key in enumerate("abcdefgh")])
+
+
+def test_the_same_keys_are_looked_at_in_every_partition_and_not_all_are_remembered() -> None:
+    owners = KeyOwners()
+    keys = [b"%d" % number for number in range(100_000)]
+    for start in range(0, 100_000, 500):
+        owners.check(0, keys[start : start + 500])
+    with pytest.raises(GraphError):
+        owners.check(1, keys[-500:])
+    assert len(owners._owners) <= 8_192
