@@ -21,6 +21,7 @@ from streamtable.engine.deferral import DEFERRED_MAX, results, together
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
+from streamtable.engine.inputs import Inputs
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
@@ -136,6 +137,8 @@ class Member:
             lookups or {},
             tasks,
         )
+        ids = {name: topics[name].topic_id for name in group.input_topics}
+        self._inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property
@@ -161,6 +164,10 @@ class Member:
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
+        if self._rewound or self._renew_needed:
+            self._inputs.forget_passed()
+        else:
+            self._inputs.note_passed()
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -173,6 +180,8 @@ class Member:
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
         began = self._clock.monotonic()
         if tasks and not self._renew_needed and not self._abandoned:
+            self._inputs.refuse_recreated()
+            self._inputs.note_ends(tasks)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -188,6 +197,13 @@ class Member:
                     self._rewound |= any(task.must_recover for task in tasks)
         # From the end of one commit to the next, as in Kafka Streams: a commit may take half the interval under load.
         self._committed_at = self._clock.monotonic()
+
+    def finish(self) -> None:
+        """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
+        self.commit()
+        if not (self._rewound or self._renew_needed or self._abandoned):
+            self._inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
+            self.commit()
 
     def abandon(self) -> None:
         """Commit nothing any more: an error has left the work of this member in an unknown state."""
