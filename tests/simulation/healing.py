@@ -50,8 +50,11 @@ def _round(world: World) -> None:
 def undone(world: World) -> Iterator[str]:
     """What is not done yet."""
     for job, books in zip(world.jobs, world.books, strict=True):
+        committed = world.kafka.committed(job.group.name)
         for topic in job.topics:
             for partition in world.kafka.topics[topic].partitions:
+                if (at := committed.get(partition.place)) is None or at.next_offset < partition.high:
+                    yield f"{partition.place} has a lag: {at} is committed of {partition.high}, and it is quiet"
                 applied = books.expected[partition.place.partition].next[topic]
                 if any(record.offset() >= applied for record in reversed(partition.committed())):
                     yield f"{partition.place} is not applied beyond {applied}"

@@ -9,6 +9,7 @@
 A transaction counts from the moment it is decided, whether or not its markers have been written.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -256,12 +257,13 @@ class Unread:
 
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
-        self._next = 0  # of the list: these topics are not compacted
+        self._next = 0  # offset
         self._undecided: list[Record] = []
 
     def take(self) -> list[Record]:
-        waiting = self._undecided + self._partition.records[self._next :]
-        self._next = len(self._partition.records)
+        records = self._partition.records
+        waiting = self._undecided + records[bisect_left(records, self._next, key=Record.offset) :]
+        self._next = self._partition.high
         self._undecided = [r for r in waiting if r.transaction and r.transaction.committed is None]
         return [r for r in waiting if r.transaction is None or r.transaction.committed]
 

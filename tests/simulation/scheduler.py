@@ -11,6 +11,7 @@ from tests.simulation.world import World
 from streamtable.codec.plain import Long
 from streamtable.deadletter import Origin
 from streamtable.graph import OnError
+from streamtable.types import TopicPartition
 from streamtable.visiting import VisitProgress
 
 _POISON: Sequence[tuple[bytes | None, bytes | None]] = (
@@ -158,6 +159,20 @@ class Scheduler:
         job = self._rng.choice(self.world.jobs)
         self.world.trace.add("", "compaction", job.group.name)
         self.world.kafka.compact(job.group.table.name)
+
+    def _expire(self) -> None:
+        """Retention deletes a partition of an input as far as all groups have committed it: nothing is lost by that."""
+        world, rng = self.world, self._rng
+        world.check()  # looks at records that may be gone afterwards
+        topics = sorted({topic for job in world.jobs for topic in job.topics if topic != job.joined})
+        place = TopicPartition(rng.choice(topics), rng.randrange(world.shape.partitions))
+        partition = world.kafka.topics[place.topic].partitions[place.partition]
+        readers = [job.group.name for job in world.jobs if place.topic in job.topics]
+        committed = [world.kafka.committed(group).get(place) for group in readers]
+        known = [each.next_offset for each in committed if each is not None]
+        if len(known) == len(readers) and (end := min(known)) > partition.low:
+            world.kafka.delete_records(place, end)
+            world.trace.add("", "retention", place, end)
 
     def _damage(self) -> None:
         disk, name = self._disk()

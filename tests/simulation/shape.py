@@ -157,7 +157,15 @@ def draw(rng: Random) -> Shape:
         phases=rng.choice((1, 1, 2)),
         standby=rng.random() < 0.4,
     )
-    return _with_more(shape)
+    return _with_retention(_with_more(shape))
+
+
+def _with_retention(shape: Shape) -> Shape:
+    """Retention deletes inputs behind the groups, in half of the shapes; drawn apart, as above."""
+    rng = Random(f"retention of {shape!r}")
+    if rng.random() < 0.5:
+        return shape
+    return replace(shape, turns={**shape.turns, "expire": 4.0 * rng.random()})
 
 
 def _with_more(shape: Shape) -> Shape:

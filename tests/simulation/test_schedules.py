@@ -98,7 +98,14 @@ def test_what_can_go_wrong_does_go_wrong(metrics: Metrics) -> None:
             "disk full",
             "sent again",
         ),
-        *("compaction", "time passes", "stops Fenced", "stops StoreBroken", "stops HandlerFailed"),
+        *(
+            "compaction",
+            "retention",
+            "time passes",
+            "stops Fenced",
+            "stops StoreBroken",
+            "stops HandlerFailed",
+        ),
     }
     for seed in (*TELLING, *range(1, 400)):
         for event in run_seed(seed, metrics).trace.events:

@@ -13,7 +13,7 @@ from tests.simulation.trace import Trace
 
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.restore import Stage
-from streamtable.errors import RetryLater, StoreCorrupted, StreamtableError
+from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.observe import Metrics
 from streamtable.types import TopicPartition
 from streamtable.wanted import wanted_topics
@@ -221,9 +221,19 @@ class World:
 
     def stopped(self, life: Life, error: StreamtableError) -> None:
         """A process has stopped with an error: is it one that it may stop with?"""
-        if not (isinstance(error, life.excused) or isinstance(error.__cause__, Flaky)):
+        if not (
+            isinstance(error, life.excused) or isinstance(error.__cause__, Flaky) or self._outrun(error, life)
+        ):
             raise self.broken(f"{life.name} stopped with {type(error).__name__}: {error}") from error
         self.trace.add(life.name, "stops", type(error).__name__, error.message)
+
+    def _outrun(self, error: StreamtableError, life: Life) -> bool:
+        """It stood still while others have gone on, and what it was to read then has expired since."""
+        if not isinstance(error, InputLost) or error.topic is None or error.offset is None:
+            return False
+        committed = self.kafka.committed(life.job.group.name)
+        at = committed.get(TopicPartition(error.topic, error.partition or 0))
+        return at is not None and at.next_offset > error.offset
 
     def plan_made(self, life: Life) -> None:
         """A recovery of this process is about to start."""

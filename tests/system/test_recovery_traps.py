@@ -302,6 +302,43 @@ def test_a_changed_number_of_partitions_is_refused_with_both_numbers(
     assert numbers in str(error)
 
 
+@BOTH
+def test_an_input_that_was_made_anew_is_refused_though_the_local_disk_is_lost(
+    bench: Bench, admin: AdminClient, guarantee: Guarantee
+) -> None:
+    group = bench.counting()
+    bench.send(bench.name("in"), *events("a", times=100))
+    bench.work_off(group, guarantee=guarantee)
+    recreate(bench, admin, bench.name("in"), {})
+    bench.send(bench.name("in"), *events("a", times=300))
+    error = bench.run(group, state="lost", guarantee=guarantee).failure()
+    assert isinstance(error, InputLost)
+    assert (error.topic, error.partition) == (bench.name("in"), 0)
+    # It stays refused, whatever a disk holds; an operator who sets the offset accepts the loss.
+    assert isinstance(bench.run(group, guarantee=guarantee).failure(), InputLost)
+    set_offsets(bench, admin, group.name, {bench.name("in"): 0})
+    bench.work_off(group, guarantee=guarantee)
+    assert bench.rows(group) == {"a": 400}
+
+
+@BOTH
+def test_nothing_of_an_input_that_is_made_anew_is_committed_at_the_old_ones_offset(
+    bench: Bench, admin: AdminClient, guarantee: Guarantee
+) -> None:
+    group = bench.counting()
+    bench.send(bench.name("in"), *events("a", times=100))
+    running = bench.run(group, guarantee=guarantee)
+    bench.wait_handled(group, running)
+    recreate(bench, admin, bench.name("in"), {})
+    # More than the old one had: the client goes on in the middle of it.
+    bench.send(bench.name("in"), *events("a", times=300))
+    error = running.failure()
+    assert isinstance(error, InputLost)
+    assert error.topic == bench.name("in")
+    changes = [Long().decode(each.value or b"") for each in bench.read(group.table.name)]
+    assert changes[-1] == 100
+
+
 # ---- the changelog's topic ---------------------------------------------------------------------------------------------
 
 

@@ -183,6 +183,7 @@ class ConsumerDouble:
         self.paused: set[TopicPartition] = set()
         self.seeks: list[tuple[TopicPartition, int]] = []
         self.committed: dict[TopicPartition, Committed] = {}
+        self.ends: dict[TopicPartition, int] = {}  # read to there since the last look
         self.listener: RebalanceListener
 
     def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
@@ -190,6 +191,13 @@ class ConsumerDouble:
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
         return self.batches.pop(0) if self.batches else []
+
+    def passed(self) -> Mapping[TopicPartition, int]:
+        passed, self.ends = self.ends, {}
+        return passed
+
+    def end(self, place: TopicPartition) -> int:
+        return 0
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         self.paused.update(places)
@@ -224,6 +232,9 @@ class ClusterDouble:
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         self.asked.append("topics")
         return {name: self.infos[name] for name in names if name in self.infos}
+
+    def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
+        return {name: self.infos[name].topic_id for name in names if name in self.infos}
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         self.asked.append("watermarks")

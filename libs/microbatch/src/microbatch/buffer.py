@@ -52,6 +52,10 @@ class Buffer:
             self._bytes += size
             self.next_offsets[records.topic] = NextOffset(records.last_offset + 1)
 
+    def passed(self, topic: str, offset: int) -> None:
+        """Below this offset nothing more of the topic comes than what is here."""
+        self.next_offsets[topic] = max(NextOffset(offset), self.next_offsets[topic])
+
     @property
     def full(self) -> bool:
         return self._records >= self._limits.records or self._bytes >= self._limits.bytes

@@ -1,19 +1,30 @@
 """A partition's standing in the metadata of its committed offsets, and whether these offsets belong together."""
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import orjson
 
 from microbatch.stores.versions import UNOWNED, Mark, Standing
+from streamtable.engine.seen import SeenInputs
 from streamtable.errors import InputLost, StateLost
 from streamtable.types import Committed
 
 
-def encode(standing: Standing, inputs: Iterable[str]) -> str:
-    """The metadata of each committed offset. `inputs`: all topics that are committed with it."""
-    return orjson.dumps(
-        {"token": standing.token, "end": list(standing.end), "inputs": sorted(inputs)}
-    ).decode()
+def encode(standing: Standing | None, inputs: Iterable[str], seen: SeenInputs | None = None) -> str:
+    """The metadata of a committed offset.
+
+    Args:
+        standing: The partition's; None if rows are plain.
+        inputs: All topics that are committed with it.
+        seen: Which topics the inputs are.
+    """
+    document: dict[str, Any] = {}
+    if standing is not None:
+        document = {"token": standing.token, "end": list(standing.end), "inputs": sorted(inputs)}
+    if seen is not None:
+        document["seen"] = seen.encode()
+    return orjson.dumps(document).decode() if document else ""
 
 
 def decode(metadata: str) -> tuple[Standing, frozenset[str]] | None:

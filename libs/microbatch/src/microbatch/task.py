@@ -25,7 +25,7 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
 from streamtable.deadletter import Origin
-from streamtable.engine.basetask import AT_ONCE, BaseTask, Reach, Work
+from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.outgoing import Outgoing
 from streamtable.errors import (
@@ -122,7 +122,9 @@ class BatchTask(BaseTask):
             changelog_position=changelog_position,
             next_offsets=next_offsets,
             uncommitted=uncommitted,
+            topic_ids={name: topics[name].topic_id for name in around.group.input_topics if name in topics},
         )
+        self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         self._graph = around.group
         self._around = around
         self._ledger = ledger
@@ -151,14 +153,26 @@ class BatchTask(BaseTask):
         self._buffer.add(records, self._around.clock.monotonic() if since is None else since)
         return len(records)
 
+    def passed(self, topic: str, offset: int, now: float) -> None:
+        if not self._moved:
+            self._moved_at = now
+        self._buffer.passed(topic, offset)
+
     @property
     def dirty(self) -> bool:
-        return not self.must_recover and (self.uncommitted or len(self._buffer) > 0)
+        return not self.must_recover and (self.uncommitted or len(self._buffer) > 0 or self._moved)
+
+    @property
+    def _moved(self) -> bool:
+        """Positions have passed transaction markers, and nothing waits for a batch."""
+        return not len(self._buffer) and self._buffer.next_offsets != self.committed_offsets
 
     @property
     def due_at(self) -> float:
         if self.uncommitted or self._buffer.full or self._suspects.records_max is not None:
             return AT_ONCE
+        if not len(self._buffer):
+            return self._moved_at + MOVED_SECONDS
         return self._buffer.first_arrival + self._graph.limits.seconds
 
     @property
@@ -240,6 +254,8 @@ class BatchTask(BaseTask):
     def _cut(self) -> Cut:
         chunks = self._buffer.cut(self._suspects.records_max)
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
+        if not len(self._buffer):
+            ends = self._buffer.next_offsets  # which may be beyond the last records
         return Cut(chunks, self._decoded(chunks), {**self.committed_offsets, **ends})
 
     @contextmanager
@@ -364,9 +380,12 @@ class BatchTask(BaseTask):
             self,
             self._outgoing.records,
             [],
-            done.cut.next_offsets if done else dict(self.committed_offsets),
+            done.cut.next_offsets if done else self._idle_offsets(),
             self._outgoing.dead_letters,
         )
+
+    def _idle_offsets(self) -> Mapping[str, NextOffset]:
+        return dict(self._buffer.next_offsets if self._moved else self.committed_offsets)
 
     def write_ahead(self, work: Work) -> None:
         del work
@@ -382,12 +401,12 @@ class BatchTask(BaseTask):
 
     def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
         del changelog_position, exact
-        metadata = ""
-        ledger = self._next_ledger()
-        if ledger is not None:
-            metadata = encode(ledger.standing, work.next_offsets)
+        ledger, seen = self._next_ledger(), self.seen(work.next_offsets)
+        standing = ledger.standing if ledger is not None else None
         return {
-            TopicPartition(topic, self.partition): Committed(offset, metadata)
+            TopicPartition(topic, self.partition): Committed(
+                offset, encode(standing, work.next_offsets, seen.get(topic))
+            )
             for topic, offset in work.next_offsets.items()
         }
 

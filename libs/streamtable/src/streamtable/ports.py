@@ -183,6 +183,10 @@ class Cluster(Protocol):
         """The topics among `names` that exist. Raises `RetryLater`."""
         ...
 
+    def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
+        """The ids of the topics among `names` that exist. A quick question, asked again and again. Raises `RetryLater`."""
+        ...
+
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         """First and end offset of each. Raises `RetryLater`."""
         ...
@@ -236,6 +240,18 @@ class GroupConsumer(Protocol):
             InputLost: the position is outside of what the partition still holds.
             Fatal: the client cannot go on.
         """
+        ...
+
+    def passed(self) -> Mapping[TopicPartition, int]:
+        """Partitions that were read to their end since the last call, and the position there.
+
+        The position lies beyond transaction markers and aborted records, which are never handed out: everything
+        committed below it has been returned by `poll`. A `seek` takes back what was reported before it.
+        """
+        ...
+
+    def end(self, place: TopicPartition) -> int:
+        """The end of the partition as the client last heard of it, without asking; 0 if it has heard nothing yet."""
         ...
 
     def pause(self, places: Iterable[TopicPartition]) -> None: ...

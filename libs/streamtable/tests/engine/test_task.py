@@ -9,7 +9,9 @@ from streamtable.aggregate import Count
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context
 from streamtable.deadletter import OutputRecord
+from streamtable.engine.basetask import AT_ONCE
 from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.engine.seen import SeenInputs
 from streamtable.engine.task import Task
 from streamtable.errors import (
     GraphError,
@@ -24,7 +26,7 @@ from streamtable.graph import Group, Input, OnError, Output, Persist
 from streamtable.ports import Decoded, TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.topics import Stream
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())
@@ -148,12 +150,29 @@ def test_gaps_between_offsets_are_normal(make_task: MakeTask, batch: Make) -> No
 def test_all_inputs_are_committed_with_the_tables_position(make_task: MakeTask, batch: Make) -> None:
     task = make_task(group_of("per record"), partition=3)
     task.process(batch("events", [(b"a", b"x")], partition=3))
+    task.ends = {"events": 7}
     offsets = task.offsets(task.work(), 12, exact=True)
-    metadata = TablePosition(12, exact=True).encode()
+    seen = SeenInputs.ids_of({"events": "id-1"}, {"events": NextOffset(1)})  # of the retries nothing was read
     assert offsets == {
-        TopicPartition("events", 3): (1, metadata),
-        TopicPartition("g-retry", 3): (0, metadata),
+        TopicPartition("events", 3): (1, TablePosition(12, exact=True, seen=SeenInputs(7, seen)).encode()),
+        TopicPartition("g-retry", 3): (0, TablePosition(12, exact=True, seen=SeenInputs(0, seen)).encode()),
     }
+
+
+def test_a_position_that_passed_markers_is_committed_with_the_next_records_or_after_a_second(
+    make_task: MakeTask, batch: Make
+) -> None:
+    task = make_task(group_of("per record"))
+    task.passed("events", 5, 100.0)
+    assert (task.dirty, task.due_at, task.next_offsets["events"]) == (True, 101.0, 5)
+    task.passed("events", 6, 100.5)
+    assert task.due_at == 101.0
+    task.process(batch("events", [(b"a", b"x")], first=6))
+    assert task.due_at == AT_ONCE
+    task.passed("events", 3, 102.0)  # of long ago
+    assert task.next_offsets["events"] == 7
+    assert task.rewind()["events"] == 0
+    assert not task.dirty
 
 
 def test_a_partition_without_a_committed_offset_has_one_to_commit(make_task: MakeTask) -> None:

@@ -33,6 +33,9 @@ class VirtualCluster:
 
         return self._wire.ask("topics", find, silent=RetryLater)
 
+    def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
+        return {name: topic.topic_id for name, topic in self.topics(names).items()}
+
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         def look() -> dict[TopicPartition, Watermarks]:
             found = {}

@@ -1,5 +1,8 @@
 """A member of a group on the virtual Kafka: `ports.GroupConsumer`.
 
+As the real client, it learns only from a fetch without records that it has come to the end of a partition, and where
+that is, beyond transaction markers: see `passed`.
+
 It joins with its first poll and is heard with every one; a poll carries out at most one change of its assignment, after
 it has fetched, so it may return records of a partition that its callback has just taken away.
 """
@@ -49,6 +52,8 @@ class VirtualGroupConsumer:
         self._owned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._next: dict[TopicPartition, int] = {}  # where reading goes on; no entry until the first seek
+        self._passed: dict[TopicPartition, int] = {}
+        self._ends: dict[TopicPartition, int] = {}
         self._heartbeats = 0
         self._failure: BaseException | None = None
         self._closed = False
@@ -65,6 +70,13 @@ class VirtualGroupConsumer:
             self._clock.sleep(timeout)
         return batches
 
+    def passed(self) -> Mapping[TopicPartition, int]:
+        passed, self._passed = self._passed, {}
+        return passed
+
+    def end(self, place: TopicPartition) -> int:
+        return self._ends.get(place, 0)
+
     def pause(self, places: Iterable[TopicPartition]) -> None:
         self._paused.update(places)
 
@@ -78,6 +90,7 @@ class VirtualGroupConsumer:
         if place not in self._owned:
             raise Migrated("a seek in a partition that is not assigned").at(*place, offset)
         self._next[place] = offset
+        self._passed.pop(place, None)
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         if not offsets:
@@ -111,12 +124,12 @@ class VirtualGroupConsumer:
     def _fetch(self, max_records: int) -> list[RecordBatch]:
         starts = {place: self._next[place] for place in sorted(self._next.keys() - self._paused)}
 
-        def fetch() -> list[tuple[TopicPartition, list[Record], int]]:
+        def fetch() -> list[tuple[TopicPartition, list[Record], int, int]]:
             fetched, room = [], max_records
             for place, start in starts.items():
                 if room and (partition := self._partition(place)) is not None:
                     records, position = partition.read(start, room)
-                    fetched.append((place, records, position))
+                    fetched.append((place, records, position, partition.high))
                     room -= len(records)
             return fetched
 
@@ -126,9 +139,13 @@ class VirtualGroupConsumer:
             fetched = self._wire.ask("fetch", fetch, silent=RetryLater)
         except RetryLater:
             return []
-        for place, _, position in fetched:
-            self._next[place] = position
-        return [RecordBatch(*place, records) for place, records, _ in fetched if records]
+        for place, records, position, end in fetched:
+            self._ends[place] = end
+            if records:
+                self._next[place] = records[-1].offset() + 1
+            elif position > self._next[place]:
+                self._next[place] = self._passed[place] = position
+        return [RecordBatch(*place, records) for place, records, _, _ in fetched if records]
 
     def _heartbeat(self) -> None:
         self._heartbeats = number = self._heartbeats + 1
@@ -162,6 +179,7 @@ class VirtualGroupConsumer:
         self._paused -= places
         for place in places:
             self._next.pop(place, None)
+            self._passed.pop(place, None)
 
     def _tell(self, told: _Callback, places: frozenset[TopicPartition]) -> None:
         if places and self._listener is not None and self._failure is None:

@@ -111,6 +111,16 @@ class Partition:
                     return found, record.offset() + 1
         return found, max(start, self.stable_end)
 
+    def first_unread(self, offset: int) -> int:
+        """The first record from `offset` on that a reader may still be handed; the stable end if there is none.
+
+        Between the two are only markers and aborted records, so retention up to there takes nothing from the reader.
+        """
+        for record in self.records[self._index(offset) : self._index(self.stable_end)]:
+            if record.transaction is None or record.transaction.committed:
+                return record.offset()
+        return max(offset, self.stable_end)
+
     def committed(self) -> list[Record]:
         """All committed records that are there."""
         return self.read(self.low, self.high + 1)[0]

@@ -10,12 +10,15 @@ from typing import Any, Protocol
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.seen import SeenInputs
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import Group
 from streamtable.ports import Store
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 AT_ONCE = float("-inf")
+MOVED_SECONDS = 1.0
+"""A position that has only passed transaction markers is committed with the next records, or after this time."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +58,13 @@ class BaseTask(ABC):
         changelog_position: where the group's table stands.
         next_offsets: where each input goes on.
         uncommitted: its offsets must be committed before its first record.
+        topic_ids: The ids of its input topics, by name.
 
     Attributes:
         failure: a local store must be rebuilt.
         must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
         traced: contexts of the work since the last commit, as far as it is traced.
+        ends: The ends of its inputs as the client last heard of them, by topic.
     """
 
     failure: StoreCorrupted | None = None
@@ -74,6 +79,7 @@ class BaseTask(ABC):
         changelog_position: int,
         next_offsets: Mapping[str, NextOffset],
         uncommitted: bool,
+        topic_ids: Mapping[str, str] | None = None,
     ) -> None:
         self.group = group
         self.partition = partition
@@ -82,6 +88,8 @@ class BaseTask(ABC):
         self.committed_offsets = dict(next_offsets)
         self.uncommitted = uncommitted
         self.traced: list[Headers] = []
+        self.topic_ids = dict(topic_ids or {})
+        self.ends: dict[str, int] = {}
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -111,6 +119,16 @@ class BaseTask(ABC):
     def position(self) -> Hashable:
         """Differs from an earlier one if records were handled since. Read by other threads while handlers run."""
         return None
+
+    @abstractmethod
+    def passed(self, topic: str, offset: int, now: float) -> None:
+        """Nothing is left to read of this input below the offset: beyond the last record are only transaction markers.
+
+        Args:
+            topic: The input.
+            offset: Where reading goes on.
+            now: Monotonic time.
+        """
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """The index of the first record that has to wait for a joined table; None if there is none."""
@@ -181,6 +199,16 @@ class BaseTask(ABC):
     @abstractmethod
     def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
         """What the group commits for this work: all inputs, with metadata."""
+
+    def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
+        """What is known of the inputs, by topic, for the metadata of these offsets."""
+        if not self.topic_ids:
+            return {}
+        ids = SeenInputs.ids_of(self.topic_ids, next_offsets)
+        return {
+            topic: SeenInputs(max(self.ends.get(topic, 0), offset), ids)
+            for topic, offset in next_offsets.items()
+        }
 
     @abstractmethod
     def committed(self, work: Work, changelog_position: int) -> None:

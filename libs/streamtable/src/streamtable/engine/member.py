@@ -20,6 +20,7 @@ from streamtable.engine.eventloop import event_loop_of
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
+from streamtable.engine.inputs import Inputs
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
@@ -137,6 +138,8 @@ class Member:
             lookups or {},
             tasks,
         )
+        ids = {name: topics[name].topic_id for name in group.input_topics}
+        self._inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property
@@ -172,6 +175,10 @@ class Member:
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
+        if self._rewound or self._renew_needed:
+            self._inputs.forget_passed()
+        else:
+            self._inputs.note_passed()
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -185,6 +192,8 @@ class Member:
         began = self._clock.monotonic()
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
+            self._inputs.refuse_recreated()
+            self._inputs.note_ends(tasks)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -203,6 +212,13 @@ class Member:
                     self._rewound |= any(task.must_recover for task in tasks)
         # From the end of one commit to the next, as in Kafka Streams: a commit may take half the interval under load.
         self._committed_at = self._clock.monotonic()
+
+    def finish(self) -> None:
+        """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
+        self.commit()
+        if not (self._rewound or self._renew_needed or self._abandoned):
+            self._inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
+            self.commit()
 
     def abandon(self) -> None:
         """Commit nothing any more: an error has left the work of this member in an unknown state."""

@@ -9,9 +9,11 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
+from typing import Any
 
 import orjson
 
+from streamtable.engine.seen import SeenInputs
 from streamtable.errors import StoreCorrupted
 
 
@@ -32,21 +34,26 @@ class TablePosition:
         changelog: the changelog offset after the last record of the commit.
         exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
             committed and have displaced older ones, so a reader must go to the end.
+        seen: which topics the inputs were; None if it was committed by a tool or an older version.
     """
 
     changelog: int
     exact: bool
+    seen: SeenInputs | None = None
 
     def encode(self) -> str:
-        return orjson.dumps({"changelog": self.changelog, "exact": self.exact}).decode()
+        document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
+        if self.seen is not None:
+            document["seen"] = self.seen.encode()
+        return orjson.dumps(document).decode()
 
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":
         """None for metadata that is not ours: the offset was set by another tool."""
         try:
             match orjson.loads(metadata):
-                case {"changelog": int(changelog), "exact": bool(exact)} if changelog >= 0:
-                    return TablePosition(changelog, exact)
+                case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
+                    return TablePosition(changelog, exact, SeenInputs.read(more.get("seen")))
         except orjson.JSONDecodeError:
             return None
         return None

@@ -252,7 +252,7 @@ class GroupProcessor:
             while not self._stopping:
                 self.step()
                 self._guarded(self._raise_background_failure)
-            self.commit()
+            self._guarded(self._started.finish)
         finally:
             self._stopping = True
             background.join()

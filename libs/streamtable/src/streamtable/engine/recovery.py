@@ -10,6 +10,8 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
   none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
 - The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
   tombstones; a copy of another's table also if records were deleted behind the topic's start since it was loaded.
+- An offset is of one topic, not of a name: the metadata names the topics that were read. The same if only one input
+  has no offset, but the metadata of the others' say that it was read.
 - A joined table is another's, and can always be loaded again. Where its changes are handled, it is loaded to the
   committed offset and not beyond, or a change would go by unhandled.
 """
@@ -19,6 +21,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.engine.seen import SeenInputs
 from streamtable.errors import InputLost, StateLost
 from streamtable.ports import TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -32,11 +35,13 @@ class InputState:
         committed: by the group, stable; None if never.
         marks: what the topic holds.
         start: where a new group begins.
+        topic_id: The topic's id now; "" if it is not to be compared.
     """
 
     committed: Committed | None
     marks: Watermarks
     start: Literal["earliest", "latest"] = "earliest"
+    topic_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -182,6 +187,37 @@ def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: L
                 "count everything twice. Set the group's offset to where it is to go on, or rebuild the table",
                 topic=topic,
                 partition=partition,
+            )
+
+
+def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
+    """Compare the inputs with the topics that the committed offsets were made of.
+
+    Raises:
+        InputLost: one was deleted and created again, or has lost its end.
+    """
+    own = {
+        topic: SeenInputs.decode(state.committed.metadata) if state.committed else None
+        for topic, state in inputs.items()
+    }
+    known = [seen for seen in own.values() if seen is not None]
+    for topic, state in inputs.items():
+        seen, lost = own[topic], ""
+        if state.committed is None:
+            if any(each.knows(topic) for each in known):
+                lost = "the group has no committed offset for this input any more, but has read it before: it"
+        elif seen is not None:
+            if state.topic_id and seen.is_other(topic, state.topic_id):
+                lost = f"the group's offset {state.committed.next_offset} is of an earlier topic of this name: it"
+            elif state.marks.high < seen.end:
+                lost = f"the topic ended at {seen.end} when the group last committed, and ends at {state.marks.high} now: it"
+        if lost:
+            raise InputLost(
+                f"{lost} was deleted and created again, or lost records. Starting over could count twice, going on could "
+                "leave records out. Set the group's offset to where it is to go on, or rebuild the table",
+                topic=topic,
+                partition=partition,
+                offset=state.committed.next_offset if state.committed else None,
             )
 
 

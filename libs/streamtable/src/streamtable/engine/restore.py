@@ -16,7 +16,7 @@ from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join
+from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
 from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.engine.standby import Standby
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
@@ -234,17 +234,24 @@ class Restorer:
         joined = [join.table.name for join in group.joins]
         starts = {edge.stream.name: edge.start for edge in group.inputs}
         inputs = {
-            topic: InputState(offset, marks[topic], starts.get(topic, "earliest"))
+            topic: InputState(
+                offset, marks[topic], starts.get(topic, "earliest"), restore.topics[topic].topic_id
+            )
             for topic, offset in committed.items()
-            if topic not in joined
         }
+        handled = {edge.table.name: edge.start for edge in group.changes}
+        # A table that is only joined is loaded again, whatever topic it is now.
+        refuse_recreated(
+            restore.partition,
+            {topic: each for topic, each in inputs.items() if topic in handled or topic not in joined},
+        )
+        inputs = {topic: each for topic, each in inputs.items() if topic not in joined}
         own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
         local = self._open(restore, own.topic.name) if own else None
         todo = plan(restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now)
         uncommitted = todo.uncommitted
         if own:
             self._take(restore, own.topic, todo.load)
-        handled = {edge.table.name: edge.start for edge in group.changes}
         for table in joined:
             log_ = Changelog(restore.topics[table], marks[table])
             load = plan_join(log_, self._open(restore, table), committed[table], handled.get(table), now)

@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.context import Whole
-from streamtable.engine.basetask import BaseTask, Work
+from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.handling import Around, Handling
@@ -73,7 +73,9 @@ class Task(BaseTask):
             changelog_position=changelog_position,
             next_offsets=next_offsets,
             uncommitted=uncommitted,
+            topic_ids={name: topics[name].topic_id for name in group.input_topics if name in topics},
         )
+        self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
         self._topics = topics
         self._clock = clock
         self._tracer = tracer
@@ -145,6 +147,12 @@ class Task(BaseTask):
             self.traced.append(span.headers)
         return taken
 
+    def passed(self, topic: str, offset: int, now: float) -> None:
+        if offset > self.next_offsets[topic]:
+            if not self.dirty:
+                self._moved_at = now
+            self._handling.next_offsets[topic] = NextOffset(offset)
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -193,6 +201,11 @@ class Task(BaseTask):
         return self.uncommitted or self.next_offsets != self.committed_offsets
 
     @property
+    def due_at(self) -> float:
+        """Monotonic time; positions that have only passed transaction markers can wait."""
+        return AT_ONCE if self.uncommitted or self.records else self._moved_at + MOVED_SECONDS
+
+    @property
     def pending_bytes(self) -> int:
         """About how many bytes the next commit will write."""
         rows = self.table.changed_bytes if self.table else 0
@@ -217,9 +230,11 @@ class Task(BaseTask):
 
     def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
         """What the group commits for this work: all inputs, each with the table's position as metadata."""
-        metadata = TablePosition(changelog_position, exact).encode()
+        seen = self.seen(work.next_offsets)
         return {
-            TopicPartition(topic, self.partition): Committed(offset, metadata)
+            TopicPartition(topic, self.partition): Committed(
+                offset, TablePosition(changelog_position, exact, seen.get(topic)).encode()
+            )
             for topic, offset in work.next_offsets.items()
         }
 

@@ -86,6 +86,9 @@ class Kafka:
             config |= {"partition.assignment.strategy": "range"}
         if self.static_membership:
             config["group.instance.id"] = instance_id
+        config["enable.partition.eof"] = (
+            True  # only so the client says that it has passed transaction markers
+        )
         log, config = self._watched(f"{group}.{instance_id}", config, group=group)
         return KafkaGroupConsumer(
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"

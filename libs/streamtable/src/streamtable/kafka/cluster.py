@@ -114,6 +114,12 @@ class KafkaCluster:
                 )
         return descriptions
 
+    def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
+        timeout = min(self._timeout, _METADATA_SECONDS)
+        described = self._admin.describe_topics(TopicCollection(sorted(set(names))), request_timeout=timeout)
+        found = {name: self._existing(future, "DESCRIBE", name) for name, future in described.items()}
+        return {name: str(topic.topic_id) for name, topic in found.items() if topic}
+
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         asked = list(places)
         if not asked:

@@ -12,6 +12,7 @@ from confluent_kafka import TopicPartition as Partition
 from streamtable.errors import Migrated, RetryLater, StreamtableError
 from streamtable.kafka.errors import (
     DEAD,
+    END,
     FORBIDDEN,
     MIGRATED,
     PASSING,
@@ -91,6 +92,7 @@ class KafkaGroupConsumer:
         self._assigned: set[TopicPartition] = set()
         self._paused: set[TopicPartition] = set()
         self._disturbed = False
+        self._passed: dict[TopicPartition, int] = {}  # read to their ends since the last `passed`
         self._heard: set[TopicPartition] = set()  # of these something came since the last look
         self._look_at = time.monotonic() + QUIET_S
         self._subscription: tuple[list[str], RebalanceListener] | None = None
@@ -108,14 +110,28 @@ class KafkaGroupConsumer:
             return []
         messages = fetch(self._consumer, max_records, timeout)
         self._raise_failure()
-        batches = split(messages, self._error_item)
+        ends: dict[TopicPartition, int] = {}
+        batches = split(messages, lambda message: self._error_item(message, ends))
         batches = [batch for batch in batches if self._goes_on(batch)]
+        for place, end in ends.items():
+            self._pass_end(place, end)
         if self._disturbed:
             # A change of the assignment makes the client stop fetching, also from the partitions that stay.
             self._disturbed = False
             self._wake(self._next.keys() - self._paused)
         self._mend_quiet()
         return batches
+
+    def passed(self) -> Mapping[TopicPartition, int]:
+        passed, self._passed = self._passed, {}
+        return passed
+
+    def end(self, place: TopicPartition) -> int:
+        try:
+            _, high = self._consumer.get_watermark_offsets(Partition(*place), cached=True)
+        except KafkaException:
+            return 0
+        return max(0, high)  # before the first fetch it is an invalid offset, below 0
 
     def pause(self, places: Iterable[TopicPartition]) -> None:
         places = list(places)
@@ -133,6 +149,12 @@ class KafkaGroupConsumer:
     def seek(self, place: TopicPartition, offset: int) -> None:
         self._seek(place, offset)
         self._next[place] = offset
+        self._passed.pop(place, None)
+
+    def _pass_end(self, place: TopicPartition, end: int) -> None:
+        """Nothing is left to read below this offset: the position passes markers and aborted records."""
+        if place in self._next and end >= self._next[place]:
+            self._next[place] = self._passed[place] = end
 
     def _goes_on(self, batch: RecordBatch) -> bool:
         """Note how far it reads; False for one from before where reading goes on, which is then sought again.
@@ -244,6 +266,7 @@ class KafkaGroupConsumer:
     def _unassign(self, consumer: Consumer, gone: list[Partition]) -> None:
         for place in _places(gone):
             self._next.pop(place, None)
+            self._passed.pop(place, None)
             self._assigned.discard(place)
             self._paused.discard(place)
         self._disturbed = True
@@ -268,9 +291,12 @@ class KafkaGroupConsumer:
 
     # -- errors
 
-    def _error_item(self, message: Message) -> None:
+    def _error_item(self, message: Message, ends: dict[TopicPartition, int]) -> None:
         error = message.error()
         assert error is not None
+        if error.code() in END:
+            ends[TopicPartition(message.topic() or "", message.partition() or 0)] = message.offset() or 0
+            return
         if error.code() in DEAD and UNRELEASED in error.str():
             self._rejoin_at = time.monotonic() + REJOIN_EVERY_S
         elif refusal := forbidden(error):

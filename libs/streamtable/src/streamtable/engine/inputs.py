@@ -1,0 +1,125 @@
+"""The inputs of a member: how far they have really been read, and whether they are still the topics that they were.
+
+The consumer's position after a record is the next offset, even if that is a transaction marker. Only the end of the
+partition, or the next record, tells that it was one. If a group committed nothing beyond its last record, retention
+would some day delete the marker, and with it seem to delete a record that the group has not read.
+"""
+
+from collections.abc import Collection, Mapping
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.engine.basetask import BaseTask
+from streamtable.errors import InputLost, RetryLater
+from streamtable.ports import Cluster, GroupConsumer
+from streamtable.types import TopicPartition
+
+log = structlog.get_logger()
+
+_MARKERS_SECONDS_MAX = 0.5
+_TOPIC_IDS_SECONDS = 0.2  # the default time between two commits
+
+
+class Inputs:
+    """What a member knows of its input topics.
+
+    Args:
+        group: Its name, for the log.
+        topic_ids: The ids of the inputs when the member started, by name.
+        consumer: The member's.
+        cluster: Asked for the present ids.
+        clock: Monotonic time.
+        tasks: The partitions at work, by number; changed by others.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        topic_ids: Mapping[str, str],
+        consumer: GroupConsumer,
+        cluster: Cluster,
+        clock: Clock,
+        tasks: Mapping[int, BaseTask],
+    ) -> None:
+        self._group = group
+        self._topic_ids = topic_ids
+        self._consumer = consumer
+        self._cluster = cluster
+        self._clock = clock
+        self._tasks = tasks
+        self._asked_at = clock.monotonic()
+
+    def forget_passed(self) -> None:
+        """What was read to its end is read again."""
+        self._consumer.passed()
+
+    def note_passed(self, skipped: Collection[TopicPartition] = ()) -> None:
+        """Tell tasks of inputs that were read to their ends: the position is beyond the last record's then.
+
+        All that was handed out of them is handled by now: what was not, was sought again, which takes the report back.
+
+        Args:
+            skipped: Of these something was handed out that was not handled.
+        """
+        for place, offset in self._consumer.passed().items():
+            if place not in skipped and (task := self._tasks.get(place.partition)):
+                task.passed(place.topic, offset, self._clock.monotonic())
+
+    def pass_markers(self, max_records: int, timeout: float) -> None:
+        """Wait a moment for the markers behind the last records: they come a little later than these.
+
+        Records that come meanwhile are dropped, and the consumer must not be used for others afterwards.
+
+        Args:
+            max_records: As of `GroupConsumer.poll`.
+            timeout: As of `GroupConsumer.poll`.
+        """
+        skipped: set[TopicPartition] = set()
+        deadline = self._clock.monotonic() + _MARKERS_SECONDS_MAX
+        while self._unread() - skipped and self._clock.monotonic() < deadline:
+            skipped.update(batch.place for batch in self._consumer.poll(max_records, timeout))
+            self.note_passed(skipped)
+
+    def note_ends(self, tasks: Collection[BaseTask]) -> None:
+        """Tell tasks where their inputs end, for the metadata of a commit."""
+        for task in tasks:
+            task.ends = {
+                topic: self._consumer.end(TopicPartition(topic, task.partition))
+                for topic in task.next_offsets
+            }
+
+    def refuse_recreated(self) -> None:
+        """See whether the inputs are still the topics that they were: the client goes on in one that was made again.
+
+        Asked before a commit, so that nothing of another topic is committed at the old one's offset. Without an answer
+        the commit goes on: should it succeed, its metadata name the topics, and the next recovery compares them.
+
+        Raises:
+            InputLost: One was deleted and created again.
+        """
+        now = self._clock.monotonic()
+        if now - self._asked_at < _TOPIC_IDS_SECONDS:
+            return
+        self._asked_at = now
+        try:
+            found = self._cluster.topic_ids(self._topic_ids)
+        except RetryLater as error:
+            log.info("topic ids are not known", group=self._group, reason=str(error))
+            return
+        for topic, topic_id in self._topic_ids.items():
+            if found.get(topic, topic_id) != topic_id:
+                raise InputLost(
+                    "the topic was deleted and created again while the group was at work: its offsets say nothing "
+                    "about the new one, of which nothing was committed",
+                    topic=topic,
+                )
+
+    def _unread(self) -> set[TopicPartition]:
+        """Where something lies behind what was handled: markers, or records that have not come yet."""
+        return {
+            place
+            for task in self._tasks.values()
+            for topic, offset in task.next_offsets.items()
+            if self._consumer.end(place := TopicPartition(topic, task.partition)) > offset
+        }
