@@ -8,6 +8,7 @@ from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
+from streamtable.once import Once
 from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken
@@ -41,6 +42,7 @@ __all__ = [
     "Max",
     "Min",
     "OnError",
+    "Once",
     "Output",
     "Persist",
     "Plain",

@@ -75,7 +75,8 @@ def group_of(kind: str, on_error: OnError = OnError.STOP) -> Group[str, int]:
 def commit(task: Task) -> list[OutputRecord]:
     """As the checkpoint does, if Kafka accepts everything."""
     work = task.work()
-    task.committed(work, task.changelog_position + len(work.changes))
+    named = {name: at + len(work.named.get(name, ())) for name, at in task.named_positions.items()}
+    task.committed(work, TablePosition(task.changelog_position + len(work.changes), exact=True, tables=named))
     return work.outputs
 
 
@@ -148,7 +149,7 @@ def test_gaps_between_offsets_are_normal(make_task: MakeTask, batch: Make) -> No
 def test_all_inputs_are_committed_with_the_tables_position(make_task: MakeTask, batch: Make) -> None:
     task = make_task(group_of("per record"), partition=3)
     task.process(batch("events", [(b"a", b"x")], partition=3))
-    offsets = task.offsets(task.work(), 12, exact=True)
+    offsets = task.offsets(task.work(), TablePosition(12, exact=True))
     metadata = TablePosition(12, exact=True).encode()
     assert offsets == {
         TopicPartition("events", 3): (1, metadata),

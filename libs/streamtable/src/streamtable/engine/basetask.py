@@ -5,11 +5,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import Deferral
+from streamtable.engine.position import TablePosition
 from streamtable.errors import StoreCorrupted
 from streamtable.graph import Group
 from streamtable.ports import Store
@@ -27,6 +28,10 @@ class Work:
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
     dead_letters: int  # among the outputs
+    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
+        default_factory=dict
+    )  # changes, by table name
+    repeats: Mapping[str, int] = field(default_factory=dict)  # events left out as repeated, by input
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ class BaseTask(ABC):
 
     Attributes:
         failure: a local store must be rebuilt.
+        named_positions: where each named table of the group stands, by its name.
         must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
         traced: contexts of the work since the last commit, as far as it is traced.
     """
@@ -78,6 +84,7 @@ class BaseTask(ABC):
         self.changelog_position = changelog_position
         self.committed_offsets = dict(next_offsets)
         self.uncommitted = uncommitted
+        self.named_positions: dict[str, int] = {}
         self.traced: list[Headers] = []
 
     # ---- records in ------------------------------------------------------------------------------------------------
@@ -158,12 +165,17 @@ class BaseTask(ABC):
         """Write what must be there before Kafka commits. Raises as `Checkpoint.commit`."""
 
     @abstractmethod
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        """What the group commits for this work: all inputs, with metadata."""
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        """What the group commits for this work: all inputs, with metadata. `position`: of its tables, after it."""
 
     @abstractmethod
-    def committed(self, work: Work, changelog_position: int) -> None:
+    def committed(self, work: Work, position: TablePosition) -> None:
         """Kafka has committed the work. What fails now is noted as `failure` or `must_recover`; the commit stands."""
+
+    @property
+    def preparing(self) -> bool:
+        """It has to commit something before its first record, in one commit after the other until this is false."""
+        return self.uncommitted
 
     @abstractmethod
     def rewind(self) -> Mapping[str, NextOffset]:

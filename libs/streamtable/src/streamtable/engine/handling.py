@@ -2,9 +2,10 @@
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import structlog
@@ -13,6 +14,8 @@ from streamtable.clock import Clock
 from streamtable.context import Batch, Context, Reach, RowChange, Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.deferral import Deferral, Deferrals
+from streamtable.engine.handled import HandledRows
+from streamtable.engine.ids import IdTable
 from streamtable.engine.outgoing import Outgoing
 from streamtable.errors import (
     Fatal,
@@ -51,6 +54,8 @@ class Handling:
         partition: its number.
         topics: all topics of the group as the broker describes them.
         table: the partition's rows; None if the group keeps none.
+        ids: of the events that count once; None if no input has `once`.
+        handled: what the handlers of `Changes` were given last; None if there are none.
         joins: the partition's part of each joined table.
         lookups: whole tables, by name.
         clock: for the time in dead letters.
@@ -71,6 +76,8 @@ class Handling:
         topics: Mapping[str, TopicInfo],
         *,
         table: PartitionTable[Any] | None,
+        ids: IdTable | None,
+        handled: HandledRows | None,
         joins: Joined,
         lookups: Mapping[str, Whole],
         clock: Clock,
@@ -85,6 +92,8 @@ class Handling:
         self._partition = partition
         self._topics = topics
         self._table = table
+        self._ids = ids
+        self._handled = handled
         self._joins = joins
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
@@ -164,6 +173,12 @@ class Handling:
             records = records.only(keep)
             keys = Decoded([k for k, good in zip(keys.values, keep, strict=True) if good], {})
             events = Decoded([e for e, good in zip(events.values, keep, strict=True) if good], {})
+        if edge.once is not None:
+            fresh = self._first_seen(edge, records, keys.values, events.values)
+            if fresh is not None:
+                records, keys, events = fresh
+                if not records:
+                    return
 
         def call() -> None:
             if handler is not None:
@@ -174,6 +189,22 @@ class Handling:
                 edge.aggregate.fold(self._table, records.keys, events.values)  # type: ignore[arg-type] # no key is None here
 
         self._guarded(edge.on_error, records, call, careful=careful, singly=handler is not None)
+
+    def _first_seen(
+        self, edge: Input[Any, Any, Any], records: RecordBatch, keys: Sequence[Any], events: Sequence[Any]
+    ) -> tuple[RecordBatch, Decoded[Any], Decoded[Any]] | None:
+        """The records that are no repeats; None if none of them is one."""
+        assert self._ids is not None, "the graph has this table"
+        keep, failed = self._ids.sift(edge, records, events, again=records.topic == self._group.retry)
+        for index, error in failed.items():
+            failure = self._handler_failed(records, index, error)
+            if edge.on_error is OnError.STOP:
+                raise failure from error
+            self._leave_out(edge.on_error, records, {index: failure})
+        if keep is None:
+            return None
+        good = Decoded(list(compress(keys, keep)), {}), Decoded(list(compress(events, keep)), {})
+        return records.only(keep), *good
 
     def _follow(self, table: str, records: RecordBatch, _: bool) -> None:  # noqa: FBT001 - a Route
         self._joins[table].apply(records)
@@ -196,21 +227,22 @@ class Handling:
                 error, row = bad.get(index), rows.values[index]
                 if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
                     continue
-                old = self._old_row(edge, raw) if error is None else None
-                # Also of a record that its handler refuses: it is the table's row none the less.
+                # Also of a record that its handler refuses: it is the table's row all the same.
                 table.put(raw, data, row, records.timestamp(index))
                 if error is None:
                     self._context.stand(records, index, keys.values[index])
-                    handler(self._context, RowChange(old, row))
+                    self._hand_over(edge, handler, raw, data, row)
 
         self._guarded(edge.on_error, records, call, careful=careful, singly=True)
 
-    def _old_row(self, edge: Changes[Any, Any, Any], key: bytes) -> Any:
-        try:
-            return self._joins[edge.table.name].get(key)
-        except PoisonRecord as error:  # taken over by a new group, which did not have to decode it
-            log.warning("old row of a joined table is left out", group=self._group.name, error=str(error))
-            return None
+    def _hand_over(
+        self, edge: Changes[Any, Any, Any], handler: Handler, key: bytes, data: bytes | None, row: Any
+    ) -> None:
+        """Call the handler of a change, and remember what it was given."""
+        assert self._handled is not None, "the graph has this table"
+        old = self._handled.last(edge, key)
+        self._handled.handled(edge.table.name, key, data)
+        handler(self._context, RowChange(old, row))
 
     def _retry(self, again: Mapping[str, Route], record: RecordBatch, careful: bool) -> None:  # noqa: FBT001 - a Route
         """A dead letter sent again: handled as if it came from its origin."""
@@ -234,7 +266,7 @@ class Handling:
         record: RecordBatch,
         careful: bool,  # noqa: FBT001 - a Route
     ) -> None:
-        """A change that was refused, sent again: the row has been taken over then, so its old value is not known."""
+        """A change that was refused, sent again: its old value is what the handler was given last, perhaps of a later one."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
         if bad := self._unfit(record, keys, rows, deletions=True):
@@ -243,7 +275,9 @@ class Handling:
 
         def call() -> None:
             self._context.stand(record, 0, keys.values[0])
-            handler(self._context, RowChange(None, rows.values[0]))
+            raw = record.keys[0]
+            assert raw is not None, "it would have been set aside"
+            self._hand_over(edge, handler, raw, record.values[0], rows.values[0])
 
         self._guarded(edge.on_error, record, call, careful=careful, singly=True)
 
@@ -374,13 +408,7 @@ class Handling:
 
     def _failed(self, on_error: OnError, records: RecordBatch, index: int | None, error: Exception) -> None:
         offset = None if index is None else records.offsets[index]
-        failed = HandlerFailed(
-            f"the handler of group {self._group.name!r} raised {type(error).__name__}: {error}",
-            topic=records.topic,
-            partition=records.partition,
-            offset=offset,
-        )
-        failed.__cause__ = error
+        failed = self._handler_failed(records, index, error)
         if on_error is OnError.STOP:
             raise failed from error
         log.warning(
@@ -394,6 +422,16 @@ class Handling:
         raise RewindNeeded(
             "a handler failed", topic=records.topic, partition=records.partition, offset=offset
         )
+
+    def _handler_failed(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
+        failed = HandlerFailed(
+            f"the handler of group {self._group.name!r} raised {type(error).__name__}: {error}",
+            topic=records.topic,
+            partition=records.partition,
+            offset=None if index is None else records.offsets[index],
+        )
+        failed.__cause__ = error
+        return failed
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 

@@ -32,24 +32,38 @@ class TablePosition:
         changelog: the changelog offset after the last record of the commit.
         exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
             committed and have displaced older ones, so a reader must go to the end.
+        tables: the same offset of the changelog of each named table of the group, by the table's name. What was
+            committed before the group had such a table does not name it.
     """
 
     changelog: int
     exact: bool
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     def encode(self) -> str:
-        return orjson.dumps({"changelog": self.changelog, "exact": self.exact}).decode()
+        document: dict[str, object] = {"changelog": self.changelog, "exact": self.exact}
+        if self.tables:
+            document["tables"] = dict(self.tables)
+        return orjson.dumps(document).decode()
 
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":
         """None for metadata that is not ours: the offset was set by another tool."""
         try:
             match orjson.loads(metadata):
-                case {"changelog": int(changelog), "exact": bool(exact)} if changelog >= 0:
-                    return TablePosition(changelog, exact)
+                case {"changelog": int(changelog), "exact": bool(exact), **others} if changelog >= 0:
+                    tables = _positions(others.get("tables", {}))
+                    return TablePosition(changelog, exact, tables) if tables is not None else None
         except orjson.JSONDecodeError:
             return None
         return None
+
+
+def _positions(found: object) -> dict[str, int] | None:
+    """Changelog offsets by name, if that is what it is."""
+    if isinstance(found, dict) and all(type(offset) is int and offset >= 0 for offset in found.values()):
+        return found
+    return None
 
 
 @dataclass(frozen=True, slots=True)
