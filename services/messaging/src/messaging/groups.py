@@ -5,6 +5,7 @@ the sender's messages, and the filter joins it without asking anybody. What the 
 recipient, because that is whose feed it goes to: the partition changes once, on the way through the filter.
 """
 
+from datetime import timedelta
 from typing import Final
 
 from contracts.records import (
@@ -24,7 +25,7 @@ from contracts.records import (
     Translation,
 )
 from messaging import domain
-from streamtable import Avro, Context, Group, Input, Join, Lookup, Loop, Output, Persist, Stream, String
+from streamtable import Avro, Context, Group, Input, Join, Lookup, Loop, Once, Output, Persist, Stream, String
 
 MESSAGES: Final[Stream[str, Message]] = Stream("messages", key=String(), value=Avro(MESSAGE))
 """What users write, keyed by the sender."""
@@ -122,7 +123,9 @@ def count(ctx: Context[str, MessageCounts], traffic: Traffic) -> None:
 
 DETECTOR: Final = Group(
     "detector",
-    Input(MESSAGES, tell_both),
+    Input(
+        MESSAGES, tell_both, once=Once(by="id", within=timedelta(hours=24))
+    ),  # feeds know their messages' ids
     Loop(DETECTOR_LOOP, count),
     Output(BLOCKS),
     Persist(Avro(MESSAGE_COUNTS)),
