@@ -36,6 +36,7 @@ BASELINES = {
     "count_exactly_once": "ceiling",
     "count_exactly_once_1s": "ceiling",
     "count_at_least_once": "ceiling",
+    "count_once": "count_of_ids",
     "handler_exactly_once": "plain_loop",
     "handler_at_least_once": "plain_loop",
     "handler_join_output": "handler_exactly_once",
@@ -65,6 +66,12 @@ def steps() -> Sequence[Step]:
     return (
         Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site)), quick=True),
         *_streams("", streams.uniform, quick=True),
+        Step(
+            ("count_of_ids", "count_once"),
+            lambda site: streams.once(
+                site, "count_of_ids", "count_once", Clicks(site.sizes.handler, ids=True)
+            ),
+        ),
         Step(
             ("handler_join_output",),
             lambda site: streams.joined(site, "handler_join_output", streams.uniform(site, handler=True)),

@@ -61,6 +61,22 @@ def processor(
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
+def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
+    """Clicks with an id each, counted without and with a look at whether they were sent before, by turns."""
+
+    def count_once() -> list[Figure]:
+        job = _job(site, name, clicks, commit_ms=1000, guarantee="exactly_once")
+        job = replace(job, handler="count_once")
+        site.create([f"{job.group}-ids"], job.partitions, {"cleanup.policy": "compact"})
+        return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
+
+    pairs = [(processor(site, plain, clicks, commit_ms=1000), count_once()) for _ in range(site.sizes.tries)]
+    return [
+        middle([figure for figures, _ in pairs for figure in figures]),
+        middle([figure for _, figures in pairs for figure in figures]),
+    ]
+
+
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     """As `processor`, with a row of another group's table and an output for each record."""
     job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")

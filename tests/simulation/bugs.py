@@ -14,6 +14,7 @@ from streamtable.engine.basetask import BaseTask
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.handling import Handling
+from streamtable.engine.ids import IdTable, _Accepted
 from streamtable.engine.member import Member
 from streamtable.engine.outgoing import Outgoing
 from streamtable.engine.position import TablePosition
@@ -22,6 +23,7 @@ from streamtable.engine.restore import Restorer
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
+from streamtable.graph import IDS
 from streamtable.joined import JoinedTable
 from streamtable.table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
@@ -35,10 +37,11 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 def store_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     flush = Checkpoint._flush
 
-    def flush_and_write(self: Checkpoint, works: Any) -> Any:
-        positions = flush(self, works)
+    def flush_and_write(self: Checkpoint, works: Any, context: Any) -> Any:
+        positions = flush(self, works, context)
         for work in works:
-            checkpoint = work.task._checkpoint(positions[work.task.partition], work.next_offsets)
+            table, position = work.task.group.table.name, positions[work.task.partition]
+            checkpoint = work.task._checkpoint(table, position.changelog, work.next_offsets)
             work.task.table.store.write(work.changes, checkpoint)
         return positions
 
@@ -194,9 +197,12 @@ def aborted_records_restored(patch: pytest.MonkeyPatch) -> None:
 def position_said_one_too_low(patch: pytest.MonkeyPatch) -> None:
     flush = Checkpoint._flush
 
-    def flush_off_by_one(self: Checkpoint, works: Any) -> Mapping[int, int]:
+    def flush_off_by_one(self: Checkpoint, works: Any, context: Any) -> Mapping[int, TablePosition]:
         before = {work.task.partition: work.task.changelog_position for work in works}
-        return {p: max(before[p], at - 1) for p, at in flush(self, works).items()}
+        return {
+            p: replace(at, changelog=max(before[p], at.changelog - 1))
+            for p, at in flush(self, works, context).items()
+        }
 
     patch.setattr(Checkpoint, "_flush", flush_off_by_one)
 
@@ -241,8 +247,8 @@ def revocation_without_a_release(patch: pytest.MonkeyPatch) -> None:
 def joined_copy_written_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     flush = Checkpoint._flush
 
-    def flush_and_write(self: Checkpoint, works: Any) -> Any:
-        positions = flush(self, works)
+    def flush_and_write(self: Checkpoint, works: Any, context: Any) -> Any:
+        positions = flush(self, works, context)
         for work in works:
             for name, joined in work.task.joins.items():
                 joined.store.write(joined.changes(), work.task._joined_checkpoint(name, work.next_offsets))
@@ -349,3 +355,60 @@ def condemned_records_forgotten_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
         self._mode._condemned.clear()
 
     patch.setattr(Handling, "rewind", rewind_and_forget)
+
+
+# ---- named tables: ids of events that count once, and what the handlers of changes were given last -------------------
+
+
+def ids_not_written_to_the_changelog(patch: pytest.MonkeyPatch) -> None:
+    """Only to the local store: a lost disk, or another process, knows nothing of them."""
+    work = Task.work
+
+    def work_without_ids(self: Task) -> Any:
+        made = work(self)
+        return replace(made, named={name: rows for name, rows in made.named.items() if name != IDS})
+
+    patch.setattr(Task, "work", work_without_ids)
+
+
+def ids_kept_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(IdTable, "forget", lambda _: None)
+
+
+def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
+    """Chunks go when half of the horizon has passed."""
+    expired = _Accepted._expired
+
+    def expired_at_half(self: _Accepted, limit: int) -> Any:
+        within, self._within_ms = self._within_ms, self._within_ms // 2
+        try:
+            yield from list(expired(self, limit))
+        finally:
+            self._within_ms = within
+
+    patch.setattr(_Accepted, "_expired", expired_at_half)
+
+
+def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
+    change = Handling._change
+
+    def change_by_the_copy(
+        self: Handling, edge: Any, handler: Any, records: RecordBatch
+    ) -> int:
+        table, handled = self._joins[edge.table.name], self._handled
+        assert handled is not None
+        put = table.put
+
+        def put_and_note(key: bytes, data: Any, row: Any, timestamp_ms: int) -> None:
+            old = table.get(key)
+            vars(handled)["last"] = lambda *_: old
+            put(key, data, row, timestamp_ms)
+
+        table.put = put_and_note  # type: ignore[method-assign] # for a while
+        try:
+            return change(self, edge, handler, records)
+        finally:
+            del table.put
+            vars(handled).pop("last", None)
+
+    patch.setattr(Handling, "_change", change_by_the_copy)

@@ -21,6 +21,8 @@ from tests.simulation.trace import Trace
 from streamtable.codec.plain import Json, Long
 from streamtable.deadletter import Origin
 from streamtable.engine.position import LocalPosition, TablePosition
+from streamtable.graph import IDS
+from streamtable.once import Chunk
 from streamtable.types import Committed, TopicPartition
 from streamtable.visiting import VisitProgress
 from streamtable_testing.log import VirtualKafka
@@ -32,6 +34,7 @@ class Books:
 
     Attributes:
         commits: how often its committed offsets were seen to change.
+        named: the changelogs of its named tables, replayed.
         tables: what the changelog made of each partition, when it was last quiet.
     """
 
@@ -44,6 +47,10 @@ class Books:
         table = kafka.topics[job.group.table.name].partitions
         self.expected = [Expected(job, number) for number in range(len(table))]
         self.replayed = [Replayed(partition) for partition in table]
+        self.named = {
+            name: [Replayed(p) for p in kafka.topics[job.group.named_topic(name)].partitions]
+            for name in job.group.named_tables
+        }
         self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
         self._letters = [Unread(p) for p in kafka.topics[job.group.dead_letters].partitions]
         self._looped = (
@@ -59,7 +66,7 @@ class Books:
 
     def check(self) -> None:
         """Look at what has changed. Raises `Wrong`."""
-        for replayed in self.replayed:
+        for replayed in (*self.replayed, *(each for named in self.named.values() for each in named)):
             if replayed.undecided:
                 replayed.check_passed_over()
         now = self._decided()
@@ -145,6 +152,14 @@ class Books:
         if rows != wanted:
             raise Wrong(f"I4: the local copy of table {partition} at {position}: {_difference(rows, wanted)}")
 
+    def check_named(self, name: str, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
+        """Compare a local part of a named table with its changelog as it was at the same position (I4)."""
+        wanted = self.named[name][partition].at(position)
+        if name == IDS:
+            wanted = _with_ids(wanted)
+        if rows != wanted:
+            raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, wanted)}")
+
     def check_end(self) -> None:
         """When all is quiet: everything that was sent has been applied, and nothing else is there."""
         self.check()
@@ -178,6 +193,7 @@ class Books:
         """A partition's offsets have changed: the table must have changed likewise."""
         expected, replayed = self.expected[partition], self.replayed[partition]
         positions = set()
+        tables: Mapping[str, int] = {}
         for topic in self._job.topics:
             place = TopicPartition(topic, partition)
             if (committed := now.get(place)) is None:
@@ -189,6 +205,7 @@ class Books:
             if position is None or position.exact is not self._job.exact:
                 raise Wrong(f"I5: {place} was committed with the metadata {committed.metadata!r}")
             positions.add(position.changelog)
+            tables = position.tables
             if committed.next_offset > expected.next[topic]:
                 expected.advance(
                     topic, self._kafka.topics[topic].partitions[partition], committed.next_offset
@@ -205,6 +222,8 @@ class Books:
                 f"I5: table {partition} is said to be at {position_now}, and its changelog ends at {high}"
             )
         replayed.advance(max(position_now, replayed.position))
+        for name, changelogs in self.named.items():
+            changelogs[partition].advance(max(tables[name], changelogs[partition].position))
         self._compare(partition, replayed.rows, f"after the commit at {position_now} of table {partition}")
 
     def _compare(self, partition: int, found: Mapping[bytes, bytes], when: str) -> None:
@@ -283,6 +302,16 @@ def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int
         raise Wrong(f"I6: the local copy went back from {known} to {at}")
     if not discarded and read_from != max(at, low):
         raise Wrong(f"I6: the local copy ends at {at}, and recovery starts at {read_from}")
+
+
+def _with_ids(records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """The local rows that the changelog of accepted ids makes."""
+    rows = {b"r" + key: value for key, value in records.items()}
+    for key, value in sorted(records.items()):
+        topic, separator, _ = key.partition(b"\0")
+        for each, at in Chunk.decode(value).each() if separator else ():
+            rows[b"i" + topic + b"\0" + each] = at.to_bytes(8, "big", signed=True)
+    return rows
 
 
 def _difference(found: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:

@@ -7,6 +7,7 @@ they emit says where it came from.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from struct import Struct
 from typing import Any
 from zlib import crc32
@@ -17,6 +18,7 @@ from streamtable.aggregate import Sum
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context, RowChange
 from streamtable.graph import Changes, Group, Input, Join, Loop, OnError, Output, Persist, Visit
+from streamtable.once import Once
 from streamtable.topics import Stream, Table
 
 _STEP = Struct(">qq")
@@ -193,7 +195,8 @@ def make_job(
     edges: list[Any] = [Output(do.output)] if emits else []
     for topic in reads:
         stream = Stream(topic, String(), Long())
-        edges.append(Input(stream, on_error=shape.on_error, **handlers[shape.kind]))
+        once = Once[int](lambda event: event, timedelta(seconds=shape.once)) if shape.once else None
+        edges.append(Input(stream, on_error=shape.on_error, once=once, **handlers[shape.kind]))
     edges.append(Persist(Json() if emits else Long()))
     extra: list[str] = []
     if shape.loops:

@@ -71,7 +71,8 @@ class Life:
         cut_until: until then it does not reach the broker.
         unlucky: so many faults are still to come.
         checked: changelog position at which each local table was last compared.
-        checked_joined: the same of joined tables: their offsets.
+        checked_joined: the same of joined tables: their offsets, and how often work was undone before.
+        checked_named: the same of named tables.
     """
 
     def __init__(self, machine: Machine) -> None:
@@ -86,7 +87,8 @@ class Life:
         self.failure: StreamtableError | None = None
         self.at: Sequence[str] = ()
         self.checked: dict[int, int] = {}
-        self.checked_joined: dict[int, int] = {}
+        self.checked_joined: dict[int, tuple[int, int]] = {}
+        self.checked_named: dict[tuple[str, int], int] = {}
         self.cut_until = 0.0
         self.unlucky = 0
         world.lives[self.name] = self
@@ -158,6 +160,16 @@ class Life:
                 assert isinstance(store, DiskStore)
                 if task.failure is None:
                     yield partition, task.committed_offsets[name], store
+
+    def named(self) -> Iterator[tuple[str, int, int, DiskStore]]:
+        """Name, partition, position and rows of the named tables at work."""
+        if self.processor.member is not None:
+            for partition, task in self.processor.member.assignment.tasks.items():
+                for name, position in task.named_positions.items():
+                    store = task.stores[self.job.group.named_topic(name)]
+                    assert isinstance(store, DiskStore)
+                    if task.failure is None:
+                        yield name, partition, position, store
 
     def _good(self, copy: Copy) -> bool:
         """It has caught up, and has not slept so long since that the next look must throw it away."""

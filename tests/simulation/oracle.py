@@ -17,6 +17,8 @@ from streamtable.deadletter import Origin
 from streamtable.graph import OnError
 from streamtable_testing.topic import Partition, Record
 
+FAR_MS = 1 << 45
+"""Timestamps of a clock that is wrong by centuries."""
 _JSON = Json()
 _LONG = Long()
 
@@ -62,7 +64,9 @@ class Expected:
         self.letters: dict[int, deque[Letter]] = {n: deque() for n in range(len(job.topics))}
         self.looped: set[tuple[int, bytes]] = set()
         self.events = 0
-        self._joined: dict[bytes, int] = {}
+        self._handled: dict[bytes, int] = {}  # what the handler of changes was given last
+        self._times: dict[str, int] = {}  # stream time of each input
+        self._accepted: dict[tuple[str, int], int] = {}  # at which stream time an event was, of an input
 
     def advance(self, topic: str, partition: Partition, end: int) -> None:
         """Apply an input up to offset `end`. Raises `Wrong` if something there was not committed."""
@@ -82,17 +86,29 @@ class Expected:
             origin = (read.topic, read.partition, read.offset, read.attempt + 1)
         if topic == self._job.visits:
             return  # what they have visited is looked at apart
-        if origin[0] == self._job.joined and key is not None:
-            event = self._change(key, value, again=again)
+        changed = origin[0] == self._job.joined and key is not None
+        if changed:
+            assert key is not None
+            new = None if value is None else _LONG.decode(value)
+            event = self._job.change(self._handled.get(key), new)
         elif key is None or value is None or len(value) != 8 or key.startswith(b"\xff"):
             self.letters[number].append(origin)
             return
         else:
             event = _LONG.decode(value)
+        counts_once = bool(self._job.shape.once) and origin[0] in self._job.reads
+        if counts_once and self._is_repeat(origin[0], event, -1 if again else record.timestamp()[1]):
+            return
         if self._job.bad(event) and (not again or self._job.shape.kind is Kind.AGGREGATE):
             if self._job.shape.on_error is OnError.DEAD_LETTER:
                 self.letters[number].append(origin)
             return
+        if counts_once:
+            self._accept(origin[0], event, -1 if again else record.timestamp()[1])
+        if changed:
+            self._handled.pop(key, None)
+            if new is not None:
+                self._handled[key] = new
         source = source_id(number, self._partition, record.offset())
         if self._job.shape.kind is Kind.AGGREGATE:
             self._sums[key] = self._sums.get(key, 0) + event
@@ -108,15 +124,22 @@ class Expected:
             self._decoded[key] = row
             self.rows[key] = _JSON.encode(row)
 
-    def _change(self, key: bytes, value: bytes | None, *, again: bool) -> int:
-        """What the handler makes of a change of the joined table."""
-        new = None if value is None else _LONG.decode(value)
-        if again:
-            return self._job.change(None, new)
-        old = self._joined.pop(key, None)
-        if new is not None:
-            self._joined[key] = new
-        return self._job.change(old, new)
+    def _stream_time(self, topic: str, timestamp_ms: int) -> int:
+        """After a record; those of the scheduler are of now or before, or of years to come."""
+        before = self._times.get(topic, -1)
+        return before if timestamp_ms >= FAR_MS else max(before, timestamp_ms)
+
+    def _is_repeat(self, topic: str, event: int, timestamp_ms: int) -> bool:
+        at = self._accepted.get((topic, event))
+        now = self._stream_time(topic, timestamp_ms)
+        repeat = at is not None and now - at <= self._job.shape.once * 1000
+        if repeat:
+            self._times[topic] = now
+        return repeat
+
+    def _accept(self, topic: str, event: int, timestamp_ms: int) -> None:
+        self._times[topic] = self._stream_time(topic, timestamp_ms)
+        self._accepted[topic, event] = self._times[topic]
 
 
 class Replayed:

@@ -6,12 +6,13 @@ from itertools import accumulate
 from tests.simulation.disk import Disk
 from tests.simulation.healing import heal
 from tests.simulation.life import BACKGROUND, MAIN, Life, ViewLife
+from tests.simulation.oracle import FAR_MS
 from tests.simulation.world import World
 
 from streamtable.codec.plain import Long
 from streamtable.deadletter import Origin
 from streamtable.graph import OnError
-from streamtable.types import TopicPartition
+from streamtable.types import Ack, TopicPartition
 from streamtable.visiting import VisitProgress
 
 _POISON: Sequence[tuple[bytes | None, bytes | None]] = (
@@ -35,6 +36,7 @@ class Scheduler:
         ]
         self._visits = 0
         self._sent_again: set[tuple[str, int, int]] = set()
+        self._sent: list[tuple[str, bytes | None, bytes | None]] = []  # what may be sent again
         self._keys = [b"k%d" % number for number in range(world.shape.keys)]
         world.turn = self.turn
 
@@ -82,8 +84,22 @@ class Scheduler:
                 key, value = rng.choice(_POISON)
             else:
                 key, value = rng.choice(self._keys), Long().encode(rng.getrandbits(32))
-            ack = world.kafka.append(topic, key, value)
+            ack = self._append(topic, key, value)
             world.trace.add("", "sent", f"{topic}[{ack.partition}]@{ack.offset}")
+
+    def _append(self, topic: str, key: bytes | None, value: bytes | None) -> Ack:
+        """Send an event; where events count once, sometimes one that was sent before, with another time."""
+        world, rng = self.world, self._rng
+        if not world.shape.jobs[0].once:
+            return world.kafka.append(topic, key, value)
+        if self._sent and rng.random() < 0.4:
+            topic, key, value = rng.choice(self._sent)
+        self._sent = [*self._sent[-40:], (topic, key, value)]
+        now_ms = int(world.clock.now() * 1000)
+        late_ms = rng.choice((0, 0, 0, 500, 5_000, 100_000))
+        return world.kafka.append(
+            topic, key, value, timestamp_ms=FAR_MS if rng.random() < 0.02 else max(1, now_ms - late_ms)
+        )
 
     def _change(self) -> None:
         """The owner of a joined table writes some rows."""
@@ -158,7 +174,8 @@ class Scheduler:
     def _compact(self) -> None:
         job = self._rng.choice(self.world.jobs)
         self.world.trace.add("", "compaction", job.group.name)
-        self.world.kafka.compact(job.group.table.name)
+        for table in job.group.tables:
+            self.world.kafka.compact(table)
 
     def _expire(self) -> None:
         """Retention deletes a partition of an input as far as all groups have committed it: nothing is lost by that."""

@@ -38,6 +38,7 @@ class JobShape:
         changes: it handles the changes of the table that it joins.
         loops: its handlers send some events to other keys.
         visits: every row is visited now and then.
+        once: its inputs count an event of the same number once, within so many seconds; 0: they do not.
     """
 
     kind: Kind
@@ -50,6 +51,7 @@ class JobShape:
     changes: bool = False
     loops: bool = False
     visits: bool = False
+    once: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def draw(rng: Random) -> Shape:
         phases=rng.choice((1, 1, 2)),
         standby=rng.random() < 0.4,
     )
-    return _with_retention(_with_more(shape))
+    return _with_once(_with_retention(_with_more(shape)))
 
 
 def _with_retention(shape: Shape) -> Shape:
@@ -166,6 +168,15 @@ def _with_retention(shape: Shape) -> Shape:
     if rng.random() < 0.5:
         return shape
     return replace(shape, turns={**shape.turns, "expire": 4.0 * rng.random()})
+
+
+def _with_once(shape: Shape) -> Shape:
+    """Events that count once, in a third of the shapes; drawn apart, so that the others are as they were."""
+    rng = Random(f"once {shape!r}")
+    if not shape.exactly_once or rng.random() < 0.65:
+        return shape
+    within = rng.choice((2.0, 10.0, 60.0, 600.0))
+    return replace(shape, jobs=tuple(replace(job, once=within) for job in shape.jobs))
 
 
 def _with_more(shape: Shape) -> Shape:

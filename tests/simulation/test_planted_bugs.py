@@ -37,6 +37,10 @@ BEGIN_AT: Mapping[bugs.Plant, int] = {
     bugs.joined_offset_committed_without_its_rows: 9,
     bugs.loops_sent_again_after_a_rewind: 9,
     bugs.visit_carried_on_outside_the_transaction: 16,
+    bugs.ids_not_written_to_the_changelog: 1,
+    bugs.ids_kept_after_a_rewind: 1,
+    bugs.ids_expired_early: 1,
+    bugs.old_values_taken_from_the_joined_copy: 1,
 }
 
 

@@ -79,7 +79,7 @@ class World:
                     self.kafka.create_topic(
                         topic,
                         self.shape.partitions,
-                        compacted=topic == job.group.table.name,
+                        compacted=topic in job.group.tables,
                         delete_retention_ms=int(self.shape.delete_retention * 1000),
                         max_message_bytes=ROW_BYTES_MAX,
                     )
@@ -131,6 +131,7 @@ class World:
             return  # at least once, the changelog may hold rows of a commit that was undone, until it is repeated
         if isinstance(life, Life):
             self._check_joined(life)
+            self._check_named(life)
         books = self.books[self.jobs.index(life.job)]
         for partition, position, store in life.copies():
             if life.checked.get(partition) != position and (rows := store.rows()) is not None:
@@ -140,11 +141,22 @@ class World:
                 except Wrong as wrong:
                     raise self.broken(f"{life.name}: {wrong}") from wrong
 
+    def _check_named(self, life: Life) -> None:
+        for name, partition, position, store in life.named():
+            if life.checked_named.get((name, partition)) != position and (rows := store.rows()) is not None:
+                life.checked_named[name, partition] = position
+                try:
+                    self.books[self.jobs.index(life.job)].check_named(name, position, partition, rows)
+                except Wrong as wrong:
+                    raise self.broken(f"{life.name}: {wrong}") from wrong
+
     def _check_joined(self, life: Life) -> None:
+        undone = life.processor.member.undone if life.processor.member is not None else 0
         books = self.books[self.jobs.index(life.job)]
         for partition, position, store in life.joined():
-            if life.checked_joined.get(partition) != position and (rows := store.rows()) is not None:
-                life.checked_joined[partition] = position
+            mark = position, undone  # also what went back must not have reached the disk
+            if life.checked_joined.get(partition) != mark and (rows := store.rows()) is not None:
+                life.checked_joined[partition] = mark
                 try:
                     books.check_joined(position, partition, rows)
                 except Wrong as wrong:

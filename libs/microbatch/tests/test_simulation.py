@@ -388,7 +388,7 @@ def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(blo
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
     write, committed = BatchTask.write_ahead, BatchTask.committed
 
-    def committed_then_written(self: BatchTask, work: Any, position: int) -> None:
+    def committed_then_written(self: BatchTask, work: Any, position: Any) -> None:
         done = self._done
         self._done = done
         write(self, work)
@@ -438,8 +438,8 @@ def offsets_of_all_that_is_buffered(patch: pytest.MonkeyPatch) -> None:
 
 
 def _too_far(offsets: Any) -> Any:
-    def too_far(self: BatchTask, work: Any, position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        found = offsets(self, work, position, exact=exact)
+    def too_far(self: BatchTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
+        found = offsets(self, work, position)
         ends = self._buffer.next_offsets
         return {p: c._replace(next_offset=max(c.next_offset, ends[p.topic])) for p, c in found.items()}
 

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
+from streamtable.engine.basetask import Work
+from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo
@@ -83,7 +85,11 @@ def info(name: str, **changes: Any) -> TopicInfo:
 
 def infos(group: Group[Any, Any], **changes: Any) -> dict[str, TopicInfo]:
     """The topics of a group, `changes` made to all of them."""
-    return {name: info(name, **changes) for name in wanted_topics(group)}
+    tables = {"compacted": True}
+    return {
+        name: info(name, **(tables if name in group.tables else {}), **changes)
+        for name in wanted_topics(group)
+    }
 
 
 @dataclass
@@ -342,6 +348,15 @@ def topic_infos() -> Callable[..., dict[str, TopicInfo]]:
     return infos
 
 
+def commit_task(task: Task) -> Work:
+    """Commit what a task has done, as Kafka would: each changed row is a record."""
+    work = task.work()
+    named = {name: at + len(work.named.get(name, ())) for name, at in task.named_positions.items()}
+    position = TablePosition(task.changelog_position + len(work.changes), exact=True, tables=named)
+    task.committed(work, position)
+    return work
+
+
 @pytest.fixture
 def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
     """`make_task(group, ...)`: a task for partition 0 over stores in memory, at offset 0; `store`: of its own table."""
@@ -354,9 +369,7 @@ def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
             "cache_bytes": 1 << 20,
             "clock": clock,
         } | changes
-        tables = [join.table.name for join in group.joins]
-        if group.persist:
-            tables.append(group.table.name)
+        tables = [*(join.table.name for join in group.joins), *group.tables]
         opened = {
             name: stores.open(name, 0)
             for name in tables
@@ -367,7 +380,11 @@ def make_task(stores: MemoryStores, clock: HandClock) -> Callable[..., Task]:
             given["stores"][group.table.name] = given.pop("store")
         topics = given.pop("topics", None) or infos(group)
         partition = given.pop("partition", 0)
-        return Task(group, topics, partition, **given)
+        given.setdefault("named_positions", dict.fromkeys(group.named_tables, 0))
+        task = Task(group, topics, partition, **given)
+        while task.preparing and not task.uncommitted:
+            commit_task(task)
+        return task
 
     return make
 

@@ -4,6 +4,7 @@ import os
 import sys
 import threading
 import time
+from datetime import timedelta
 from pathlib import Path
 
 from tests.bench.job import Job
@@ -21,6 +22,7 @@ from streamtable import (
     Join,
     Kafka,
     Lookup,
+    Once,
     Output,
     Persist,
     Processor,
@@ -44,6 +46,12 @@ def add_one(ctx: Context[str, int], click: UserClick) -> None:
 def by_count(name: str, topic: str) -> Group[str, int]:
     """Counts with the built-in aggregate."""
     return Group(name, Input(clicks(topic), aggregate=Count()), Persist(Avro("long")))
+
+
+def by_count_once(name: str, topic: str) -> Group[str, int]:
+    """The same, leaving out clicks that were sent before."""
+    once: Once[UserClick] = Once(by="id", within=timedelta(hours=24))
+    return Group(name, Input(clicks(topic), aggregate=Count(), once=once), Persist(Avro("long")))
 
 
 def by_record(name: str, topic: str) -> Group[str, int]:
@@ -111,6 +119,8 @@ class Run:
         match self._job.handler:
             case "count":
                 return by_count(name, topic)
+            case "count_once":
+                return by_count_once(name, topic)
             case "join":
                 return by_join(name, topic, self._job.table)
             case "lookup":

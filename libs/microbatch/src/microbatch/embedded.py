@@ -133,18 +133,20 @@ class EmbeddedTask(BatchTask):
     def write_ahead(self, work: Work) -> None:
         """Rows are written by the commit itself, and locally after it."""
 
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        metadata = TablePosition(changelog_position, exact).encode()
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        seen = self.seen(work.next_offsets)
         return {
-            TopicPartition(topic, self.partition): Committed(offset, metadata)
+            TopicPartition(topic, self.partition): Committed(
+                offset, replace(position, seen=seen.get(topic)).encode()
+            )
             for topic, offset in work.next_offsets.items()
         }
 
-    def committed(self, work: Work, changelog_position: int) -> None:
-        self._write(work.changes, changelog_position, work)
+    def committed(self, work: Work, position: TablePosition) -> None:
+        self._write(work.changes, position.changelog, work)
         # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
-        self.changelog_position = changelog_position
-        super().committed(work, changelog_position)
+        self.changelog_position = position.changelog
+        super().committed(work, position)
 
     def save(self) -> None:
         self._write((), self.changelog_position, None)

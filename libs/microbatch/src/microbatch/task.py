@@ -28,6 +28,7 @@ from streamtable.deadletter import Origin
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.position import TablePosition
 from streamtable.errors import (
     ConfigurationError,
     Fatal,
@@ -399,8 +400,8 @@ class BatchTask(BaseTask):
             raise self._failed(error, done.cut) from error
         self._around.failpoint("rows-written")
 
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        del changelog_position, exact
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        del position
         ledger, seen = self._next_ledger(), self.seen(work.next_offsets)
         standing = ledger.standing if ledger is not None else None
         return {
@@ -410,8 +411,8 @@ class BatchTask(BaseTask):
             for topic, offset in work.next_offsets.items()
         }
 
-    def committed(self, work: Work, changelog_position: int) -> None:
-        del changelog_position
+    def committed(self, work: Work, position: TablePosition) -> None:
+        del position
         self._ledger = self._next_ledger()
         self.must_recover = False
         if self.uncommitted and self._ledger is not None:

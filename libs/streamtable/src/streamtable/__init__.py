@@ -8,6 +8,7 @@ from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
+from streamtable.once import Once
 from streamtable.rows import OnUnreadable, RowIterator, Rows
 from streamtable.settings import Settings
 from streamtable.topics import Stream, Table
@@ -45,6 +46,7 @@ __all__ = [
     "Min",
     "OnError",
     "OnUnreadable",
+    "Once",
     "Output",
     "Persist",
     "Plain",

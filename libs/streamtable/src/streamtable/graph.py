@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 from streamtable.aggregate import Aggregate
 from streamtable.context import Batch, Context, RowChange
 from streamtable.errors import GraphError
+from streamtable.once import Once
 from streamtable.ports import Codec
 from streamtable.topics import Stream, Table, legal_name
 
@@ -24,6 +25,11 @@ K_contra = TypeVar("K_contra", contravariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
 
 _WAIT_SECONDS_MAX = 60.0
+NAMED_TABLES_MAX = 12
+NAMED_TABLE_CHARACTERS_MAX = 32
+"""So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
+IDS, HANDLED = "ids", "handled"
+"""The named tables of groups: ids of events that count once, and last handled values of joined rows."""
 
 
 class Edge(Generic[K_contra, V_contra]):
@@ -60,6 +66,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
         aggregate: built in, runs over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
         start: where a new group begins.
         on_error: when the handler raises, or what it makes is refused: it does not fit its schema, or Kafka.
+        once: how events are recognised that were sent before, and are left out.
     """
 
     stream: Stream[K, E]
@@ -68,6 +75,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     aggregate: Aggregate[E, V] | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP
+    once: Once[E] | None = None
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -147,10 +155,12 @@ class Changes(Edge[K, V], Generic[K, J, V]):
 
     Args:
         table: keyed as the inputs are, in as many partitions.
-        handler: called for each change of a row, with its old and its new value. An old value can be missing after
-            the local disk was lost: the topic may have dropped it meanwhile.
+        handler: called for each change of a row, with its old and its new value. The old value is always the one that
+            the handler was given last for this row, also of a change that was refused and is sent again: the group
+            keeps it in its own topic `<group>-handled`.
         start: what a new group does with the rows that are there: "latest" takes them as known, "earliest" handles
-            each of them as a change from nothing; until it has, they are not there for joins.
+            each of them as a change from nothing; until it has, they are not there for joins. Before the first change
+            the rows taken as known are copied to `<group>-handled`; those that cannot be decoded count as not there.
         on_error: as of an `Input`.
     """
 
@@ -200,13 +210,14 @@ class Group(Generic[K, V]):
 
     Args:
         name: `<name>-table`, `<name>-dead-letters`, `<name>-retry`, `<name>-loop` and `<name>-visits` are its topics,
-            as far as the edges ask for them.
+            as far as the edges ask for them; `<name>-ids` and `<name>-handled` are those of its named tables.
         edges: what it reads (`Input`, `Loop`, `Changes`: one at least), keeps (`Persist`, one at most), asks (`Join`,
             `Lookup`), writes (`Output`), and can be told to do (`Visit`).
 
     Attributes:
         inputs: the loop among them, as the last.
         joins: one for each joined table, those with `Changes` among them.
+        named_tables: tables of the engine's own beside the group's, by the ends of their topics' names.
 
     Raises:
         GraphError: the edges contradict each other; the message names both sides.
@@ -236,6 +247,10 @@ class Group(Generic[K, V]):
         )
         persists = [e for e in edges if isinstance(e, Persist)]
         self.persist: Persist[V] | None = persists[0] if persists else None
+        self.named_tables = _checked_names(
+            self.name,
+            [*([IDS] if any(e.once for e in self.inputs) else []), *([HANDLED] if self.changes else [])],
+        )
         self._check_counts(len(persists), len(loops))
         self._check_topics()
         self._check_keys()
@@ -268,6 +283,7 @@ class Group(Generic[K, V]):
 
     def _check_topics(self) -> None:
         own = {f"{self.name}-table", self.retry, self.dead_letters, self.visits_topic}
+        own |= set(map(self.named_topic, self.named_tables))
         streams = [e.stream.name for e in self.inputs] + [e.stream.name for e in self.outputs]
         for stream in streams:
             if stream in own:
@@ -328,6 +344,16 @@ class Group(Generic[K, V]):
             f"{self.name}-table", self.key, self.persist.value, group=self.name, partitioner=first.partitioner
         )
 
+    def named_topic(self, name: str) -> str:
+        """The changelog of one of the named tables."""
+        return f"{self.name}-{name}"
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The changelogs of all tables that the group keeps."""
+        own = (self.table.name,) if self.persist is not None else ()
+        return (*own, *map(self.named_topic, self.named_tables))
+
     @property
     def dead_letters(self) -> str:
         """Topic of the records that could not be processed."""
@@ -362,3 +388,16 @@ class Group(Generic[K, V]):
 
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
+
+
+def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
+    """Raises `GraphError` if their positions could become too much for the metadata of an offset."""
+    if len(names) > NAMED_TABLES_MAX:
+        raise GraphError(f"group {group!r} has {len(names)} named tables: at most {NAMED_TABLES_MAX}")
+    for name in names:
+        legal_name(f"{group}-{name}", f"named table of group {group!r},")
+        if len(name) > NAMED_TABLE_CHARACTERS_MAX:
+            raise GraphError(
+                f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
+            )
+    return tuple(names)

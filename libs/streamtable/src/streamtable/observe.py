@@ -112,6 +112,7 @@ class Metrics:
         records_in: read from inputs; of a partition.
         records_out: sent to outputs, tables and loops; of a topic.
         dead_letters: records that went to the dead letters; of the partition they came from.
+        repeats: events left out because they were sent before (`Once`); of the partition of the input.
         lag: records between what is applied and the end of the input; of a partition.
         commit_seconds: from the begin of a commit to the store's write; of a group.
         batch_records: records handled in one go; of a group.
@@ -130,6 +131,7 @@ class Metrics:
     records_in: Counter
     records_out: Counter
     dead_letters: Counter
+    repeats: Counter
     lag: Gauge
     commit_seconds: Histogram
     batch_records: Histogram
@@ -160,6 +162,7 @@ class Metrics:
             records_in=counter("records_in", "Records read from inputs", *_PLACE),
             records_out=counter("records_out", "Records sent", "group", "topic"),
             dead_letters=counter("dead_letters", "Records that went to the dead letters", *_PLACE),
+            repeats=counter("repeats", "Events left out because they were sent before", *_PLACE),
             lag=gauge("lag_records", "Records between what is applied and the input's end"),
             commit_seconds=histogram("commit_seconds", "Duration of commits", _SECONDS),
             batch_records=histogram("batch_records", "Records handled in one go", _RECORDS),

@@ -137,6 +137,10 @@ class RecordBatch:
         milliseconds: int = self.messages[index].timestamp()[1]
         return milliseconds
 
+    def timestamps(self) -> list[int]:
+        """`timestamp` of each, at a third of the cost."""
+        return [found[1] for found in self._column("timestamp")]
+
     def headers(self, index: int) -> Headers:
         """As the record has them; `HEADERS_UNREADABLE` alone if one has a name that is not UTF-8."""
         message = self.messages[index]

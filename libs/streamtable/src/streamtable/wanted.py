@@ -10,8 +10,7 @@ from streamtable.ports import Cluster, TopicInfo
 
 def wanted_topics(group: Group[Any, Any]) -> list[str]:
     """All topics that the group uses."""
-    table = [group.table.name] if group.persist else []
-    return list(dict.fromkeys([*group.input_topics, group.dead_letters, *table, *_elsewhere(group)]))
+    return list(dict.fromkeys([*group.input_topics, group.dead_letters, *group.tables, *_elsewhere(group)]))
 
 
 def _elsewhere(group: Group[Any, Any]) -> list[str]:
@@ -50,12 +49,13 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
                 "adding some moves keys to other tables: make a new topic of the right size and copy",
                 topic=name,
             )
-    if group.persist and not found[group.table.name].compacted:
-        raise TopicMismatch(
-            f"the table of group {group.name!r} is not compacted: set cleanup.policy=compact, "
-            "or its rows will be deleted by age",
-            topic=group.table.name,
-        )
+    for name in group.tables:
+        if not found[name].compacted:
+            raise TopicMismatch(
+                f"{name!r}, a table of group {group.name!r}, is not compacted: set cleanup.policy=compact, "
+                "or its rows will be deleted by age",
+                topic=name,
+            )
     return found
 
 

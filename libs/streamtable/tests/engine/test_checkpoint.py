@@ -150,10 +150,10 @@ class Elsewhere(BaseTask):
     def write_ahead(self, work: Work) -> None:
         self._steps("write ahead")
 
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         return {TopicPartition("events", 0): Committed(NextOffset(4), "mine")}
 
-    def committed(self, work: Work, changelog_position: int) -> None:
+    def committed(self, work: Work, position: TablePosition) -> None:
         self._steps("committed")
 
     def rewind(self) -> Mapping[str, NextOffset]:

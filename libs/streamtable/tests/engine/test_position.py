@@ -4,6 +4,7 @@ from hypothesis import strategies as st
 
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import StoreCorrupted
+from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 
 
 @given(changelog=st.integers(0, 2**62), exact=st.booleans())
@@ -11,9 +12,28 @@ def test_a_table_position_survives_its_way_through_the_metadata(changelog: int, 
     assert TablePosition.decode(TablePosition(changelog, exact).encode()) == TablePosition(changelog, exact)
 
 
+def test_the_positions_of_named_tables_survive_it_too() -> None:
+    position = TablePosition(4, exact=True, tables={"ids": 0, "handled": 2**62})
+    assert TablePosition.decode(position.encode()) == position
+
+
+def test_metadata_of_the_version_before_named_tables_is_a_position_without_them() -> None:
+    assert TablePosition.decode('{"changelog":4,"exact":true}') == TablePosition(4, exact=True)
+    assert TablePosition(4, exact=True).encode() == '{"changelog":4,"exact":true}'
+
+
+def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quarter_of_what_kafka_takes() -> (
+    None
+):
+    names = [f"{number:0>{NAMED_TABLE_CHARACTERS_MAX}}" for number in range(NAMED_TABLES_MAX)]
+    metadata = TablePosition(2**63 - 1, exact=False, tables=dict.fromkeys(names, 2**63 - 1)).encode()
+    assert len(metadata) < 4096 / 4
+
+
 @pytest.mark.parametrize(
     "metadata",
-    ["", "x", "5", "[]", "{}", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}',
+    ["", '{"changelog":1,"exact":true,"tables":5}', '{"changelog":1,"exact":true,"tables":{"ids":-1}}',
+     '{"changelog":1,"exact":true,"tables":{"ids":true}}', "x", "5", "[]", "{}", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}',
      '{"changelog":1}', '{"changelog":1,"exact":1}', '{"changelog":1.5,"exact":true}', "\ud800"],
 )  # fmt: skip
 def test_metadata_of_another_tool_is_no_position(metadata: str) -> None:

@@ -224,3 +224,46 @@ def test_a_joined_copy_that_may_lie_is_loaded_again(
     todo = joined(changelog(high=25, low=5), store)
     assert reason in (todo.discard or "")
     assert (todo.read_from, todo.read_to) == (5, 25)
+
+
+# ---- named tables ----------------------------------------------------------------------------------------------------
+
+
+def with_named(offset: int, *, metadata: str) -> InputState:
+    return InputState(Committed(NextOffset(offset), metadata), Watermarks(0, 1_000))
+
+
+def test_a_named_table_is_loaded_to_its_own_position(changelog: Make) -> None:
+    metadata = TablePosition(20, exact=True, tables={"ids": 7}).encode()
+    named = {"ids": (changelog(high=9), local(3))}
+    todo = decide({"in": with_named(50, metadata=metadata)}, changelog(high=25), local(10), named=named)
+    assert (todo.load, todo.named) == (Load(None, 10, 20), {"ids": Load(None, 3, 7)})
+
+
+@pytest.mark.parametrize("high", [0, 9])
+def test_a_named_table_that_no_offset_names_yet_is_loaded_to_its_end(high: int, changelog: Make) -> None:
+    todo = decide({"in": at(50, 20)}, changelog(high=25), named={"ids": (changelog(high=high), None)})
+    assert todo.named == {"ids": Load(None, 0, high)}
+
+
+def test_a_group_without_a_table_recovers_its_named_ones(changelog: Make) -> None:
+    metadata = TablePosition(0, exact=True, tables={"handled": 4}).encode()
+    todo = decide(
+        {"in": with_named(50, metadata=metadata)}, None, named={"handled": (changelog(high=9), None)}
+    )
+    assert todo.named == {"handled": Load(None, 0, 4)}
+
+
+def test_a_named_table_with_rows_but_no_offsets_is_refused(changelog: Make) -> None:
+    with pytest.raises(StateLost, match="no committed offset"):
+        decide({"in": never()}, changelog(high=0), named={"ids": (changelog(high=3), None)})
+
+
+def test_a_named_table_that_ends_before_its_committed_position_is_refused(changelog: Make) -> None:
+    metadata = TablePosition(20, exact=True, tables={"ids": 7}).encode()
+    with pytest.raises(StateLost, match="position 7"):
+        decide(
+            {"in": with_named(50, metadata=metadata)},
+            changelog(high=25),
+            named={"ids": (changelog(high=5), None)},
+        )

@@ -77,7 +77,8 @@ def group_of(kind: str, on_error: OnError = OnError.STOP) -> Group[str, int]:
 def commit(task: Task) -> list[OutputRecord]:
     """As the checkpoint does, if Kafka accepts everything."""
     work = task.work()
-    task.committed(work, task.changelog_position + len(work.changes))
+    named = {name: at + len(work.named.get(name, ())) for name, at in task.named_positions.items()}
+    task.committed(work, TablePosition(task.changelog_position + len(work.changes), exact=True, tables=named))
     return work.outputs
 
 
@@ -151,7 +152,7 @@ def test_all_inputs_are_committed_with_the_tables_position(make_task: MakeTask, 
     task = make_task(group_of("per record"), partition=3)
     task.process(batch("events", [(b"a", b"x")], partition=3))
     task.ends = {"events": 7}
-    offsets = task.offsets(task.work(), 12, exact=True)
+    offsets = task.offsets(task.work(), TablePosition(12, exact=True))
     seen = SeenInputs.ids_of({"events": "id-1"}, {"events": NextOffset(1)})  # of the retries nothing was read
     assert offsets == {
         TopicPartition("events", 3): (1, TablePosition(12, exact=True, seen=SeenInputs(7, seen)).encode()),

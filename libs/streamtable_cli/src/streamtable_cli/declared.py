@@ -6,12 +6,13 @@
     groups:
       click-count: {inputs: [user-clicks]}
       user-status: {inputs: [logins], joins: [click-count-table], loop: true, visits: true}
+      invoices: {inputs: [orders], joins: [prices-table], once: true, changes: true}
     users:
       click-count-emitter: {writes: [user-clicks]}
       click-count-processor: {runs: [click-count]}
 
 A group implies its table, dead letters and retry topic, with as many partitions as its inputs; as it says, also its
-loop and visits. Outputs, and tables that are only looked up, are topics like others. Users matter to a Kafka that asks
+loop, visits, ids and handled rows. Outputs, and tables that are only looked up, are topics like others. Users matter to a Kafka that asks
 who comes.
 """
 
@@ -24,6 +25,7 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from streamtable.errors import ConfigurationError
+from streamtable.graph import HANDLED, IDS
 from streamtable.ports import TopicDescription
 from streamtable.topics import legal_name
 
@@ -114,6 +116,8 @@ class DeclaredGroup(_Strict):
         table_config: settings of the table's topic, over the usual ones.
         loop: whether it has a `Loop`: `<group>-loop`.
         visits: whether it has a `Visit`: `<group>-visits`.
+        once: whether events of an input count once: `<group>-ids`.
+        changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
     """
 
     inputs: list[str] = []
@@ -124,6 +128,8 @@ class DeclaredGroup(_Strict):
     table_config: Config = {}
     loop: bool = False
     visits: bool = False
+    once: bool = False
+    changes: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> "DeclaredGroup":
@@ -131,6 +137,10 @@ class DeclaredGroup(_Strict):
             raise ValueError("it reads nothing: at least 1 of inputs, joins and loop: true is needed")
         if self.visits and not self.table:
             raise ValueError("visits: true and table: false: there would be no rows to visit")
+        if self.changes and not self.joins:
+            raise ValueError("changes: true and no joins: there would be no table whose changes it handles")
+        if self.once and not self.inputs:
+            raise ValueError("once: true and no inputs: there would be no events to count once")
         if twice := sorted({each for each in self.reads if self.reads.count(each) > 1}):
             raise ValueError(f"{', '.join(twice)} stands twice in inputs and joins")
         return self
@@ -144,6 +154,9 @@ class DeclaredGroup(_Strict):
         if self.table:
             config = {**TABLE_CONFIG, **self.table_config}
             yield TopicDescription(f"{name}-table", partitions, replication, config)
+        for kept, end in ((self.once, IDS), (self.changes, HANDLED)):
+            if kept:
+                yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
         yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
         yield TopicDescription(f"{name}-retry", partitions, replication)
         if self.loop:

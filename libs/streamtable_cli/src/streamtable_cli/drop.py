@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Group
+from streamtable.graph import HANDLED, IDS
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.topics import legal_name
 from streamtable.types import Committed, TopicPartition
@@ -27,7 +28,7 @@ from streamtable_cli.reading import unread
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
 from streamtable_cli.session import Session, committed_of, describe_groups, places_of, session_of
 
-OWN = ("table", "loop", "visits", "retry", "dead-letters")
+OWN = ("table", IDS, HANDLED, "loop", "visits", "retry", "dead-letters")
 """Topics of a group, by the ends of their names, in the order in which they go."""
 NAMED_MAX = 20
 

@@ -14,7 +14,7 @@ from streamtable.topics import Stream, Table
 from streamtable_cli.layout import lay_out
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import show_json
-from streamtable_cli.picture import Kind, Picture, changed, codecs, function, handler, picture_of
+from streamtable_cli.picture import NAMED, Kind, Picture, changed, codecs, function, handler, picture_of
 from streamtable_cli.svg import svg_of
 
 app = typer.Typer(no_args_is_help=True, help="Group graphs: what reads, keeps and writes what.")
@@ -136,6 +136,8 @@ def _edges(group: Group[Any, Any]) -> Iterator[str]:
         yield f"  looks   {lookup.table.name} ({_codecs(lookup.table)}) up"
     if group.persist is not None:
         yield f"  keeps   {group.table.name} ({_codecs(group.table)})"
+    for name in group.named_tables:
+        yield f"  keeps   {group.named_topic(name)} ({NAMED[name]})"
     for output in group.outputs:
         yield f"  writes  {output.stream.name} ({_codecs(output.stream)})"
     for visit in group.visits:

@@ -6,10 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 from streamtable import Avro, Group, Input, OnError
-from streamtable.graph import Changes, Join
+from streamtable.graph import HANDLED, IDS, Changes, Join
 from streamtable.ports import Codec
 from streamtable.topics import Stream, Table
 from streamtable_cli.errors import Refused
+
+NAMED = {IDS: "ids of events", HANDLED: "rows handled last"}
+"""What the named tables of groups hold."""
 
 
 class Kind(StrEnum):
@@ -98,6 +101,8 @@ def picture_of(groups: Iterable[Group[Any, Any]], *, aside: bool = False) -> Pic
             edges.append(Edge(topic(group.visits_topic, Kind.VISITS, "visits"), own, names))
         if group.persist is not None:
             edges.append(Edge(own, table(group.table), "table"))
+        for name in group.named_tables:
+            edges.append(Edge(own, topic(group.named_topic(name), Kind.TABLE, NAMED[name]), name))
         if loop is not None:
             edges.append(Edge(own, stream(loop, Kind.LOOP), "loop"))
         edges += [Edge(own, stream(output.stream)) for output in group.outputs]
@@ -124,8 +129,12 @@ def _codec(codec: Codec[Any]) -> str:
 def handler(edge: Input[Any, Any, Any]) -> str:
     """What an input does with its records, in a word."""
     if edge.aggregate is not None:
-        return _on_error(repr(edge.aggregate), edge.on_error)
-    return _on_error(function(edge.handler or edge.batch), edge.on_error)
+        return _on_error(_once(repr(edge.aggregate), edge), edge.on_error)
+    return _on_error(_once(function(edge.handler or edge.batch), edge), edge.on_error)
+
+
+def _once(text: str, edge: Input[Any, Any, Any]) -> str:
+    return text if edge.once is None else f"{text}, once within {edge.once.within}"
 
 
 def joined(group: Group[Any, Any], join: Join[Any, Any]) -> str:

@@ -15,7 +15,7 @@ changes are handled: the copy of any other is loaded to the table's end, whateve
 
 import sys
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any
@@ -24,6 +24,7 @@ import typer
 
 from streamtable.engine.position import TablePosition
 from streamtable.errors import RetryLater
+from streamtable.graph import HANDLED, IDS
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
 from streamtable.topics import legal_name
@@ -79,7 +80,7 @@ def reset(
     with session.admin() as admin:
         refuse_members(session, admin, group)
         committed = committed_of(session, admin, group)
-        table = _table(admin, group, committed)
+        tables = _tables(admin, group, committed)
         named = {*(wanted or ()), *(topic or ())}
         ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
         places = [
@@ -95,16 +96,21 @@ def reset(
                 [*moves, *moves_to(admin, "latest", None, committed, ends)], key=lambda move: move.place
             )
             marks |= ends
-        _refuse_half(group, table, committed, moves, admin, empty_table=empty_table)
+        _refuse_half(group, tables, committed, moves, admin, empty_table=empty_table)
         if not as_json:
-            _show(moves, marks, table if empty_table else None, ended)
+            _show(moves, marks, tables if empty_table else (), ended)
         if not yes and not agreed(as_json=as_json):
             raise Refused("nothing was changed: give --yes to do it")
         patient = replace(session, timeout=max(session.timeout, CHANGE_S))
-        _apply(patient, group, moves, table if empty_table else None)
+        _apply(patient, group, moves, tables if empty_table else ())
     if as_json:
         show_json(
-            {"group": group, "emptied": table if empty_table else None, "moves": list(map(_document, moves))}
+            {
+                "group": group,
+                "emptied": tables[0] if empty_table else None,
+                "emptied_too": tables[1:] if empty_table else [],
+                "moves": list(map(_document, moves)),
+            }
         )
     else:
         note(f"the offsets of {count(len(moves), 'partition')} are set")
@@ -122,18 +128,23 @@ def refuse_members(session: Session, admin: KafkaAdmin, group: str) -> None:
         )
 
 
-def _table(admin: KafkaAdmin, group: str, committed: Mapping[TopicPartition, Committed]) -> str | None:
-    """The group's table; also one whose topic is missing, as it is after a reset that did not come to its end."""
-    name = f"{group}-table"
-    positions = (TablePosition.decode(each.metadata) for each in committed.values())
-    if name in admin.topic_partitions() or any(each and each.changelog > 0 for each in positions):
-        return name
-    return None
+def _tables(admin: KafkaAdmin, group: str, committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+    """The group's tables, its own first; also those whose topics are missing, as after a reset that was not finished."""
+    known = admin.topic_partitions()
+    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
+    found = []
+    if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
+        found.append(f"{group}-table")
+    for name in (IDS, HANDLED):
+        topic = f"{group}-{name}"
+        if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
+            found.append(topic)
+    return found
 
 
 def _refuse_half(
     group: str,
-    table: str | None,
+    tables: Sequence[str],
     committed: Mapping[TopicPartition, Committed],
     moves: list[Move],
     admin: KafkaAdmin,
@@ -141,13 +152,13 @@ def _refuse_half(
     empty_table: bool,
 ) -> None:
     """A table without all of its offsets, or offsets without their table."""
-    if table is None:
+    if not tables:
         if empty_table:
             raise Refused(f"--empty-table: group {group!r} keeps no table")
         return
     if not empty_table:
         raise Refused(
-            f"group {group!r} keeps a table, {table}: with other offsets its rows would count records twice or not at "
+            f"group {group!r} keeps a table, {', '.join(tables)}: with other offsets its rows would count records twice or not at "
             "all. Give --empty-table to delete its rows too, so that it is built again from there"
         )
     partitions = admin.topic_partitions()
@@ -167,11 +178,11 @@ def agreed(*, as_json: bool) -> bool:
 # ---- doing it -------------------------------------------------------------------------------------------------------
 
 
-def _apply(session: Session, group: str, moves: list[Move], table: str | None) -> None:
+def _apply(session: Session, group: str, moves: list[Move], tables: Sequence[str]) -> None:
     with session.admin() as admin:
         refuse_members(session, admin, group)  # somebody may have thought about it for a while
         metadata = ""
-        if table is not None:
+        for table in tables:
             empty(admin, table, partitions=max(move.place.partition for move in moves) + 1)
             metadata = TablePosition(0, exact=True).encode()
         admin.set_offsets(group, {move.place: Committed(NextOffset(move.after), metadata) for move in moves})
@@ -217,7 +228,10 @@ def empty(admin: KafkaAdmin, table: str, *, partitions: int) -> None:
 
 
 def _show(
-    moves: list[Move], marks: Mapping[TopicPartition, Watermarks], emptied: str | None, ended: Collection[str]
+    moves: list[Move],
+    marks: Mapping[TopicPartition, Watermarks],
+    emptied: Sequence[str],
+    ended: Collection[str],
 ) -> None:
     show_table(
         ("topic", "partition", "from", "to", "end", "change"),
@@ -235,8 +249,8 @@ def _show(
     )
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
         print(f"What is under way in {topic} is dropped: it belongs to input from before.")
-    if emptied:
-        print(f"All rows of {emptied} are deleted; local copies of it are thrown away when they are met.")
+    for table in emptied:
+        print(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
 
 
 def _document(move: Move) -> dict[str, Any]:

@@ -133,8 +133,7 @@ class VirtualKafka(_Clients):
     def create_topics_of(self, group: Group[Any, Any], partitions: int = 1) -> None:
         """Create what the group needs and is not there yet."""
         tables = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
-        if group.persist is not None:
-            tables.add(group.table.name)
+        tables |= set(group.tables)
         for name in wanted_topics(group):
             if name not in self._topics:
                 self.create_topic(name, partitions, compacted=name in tables)

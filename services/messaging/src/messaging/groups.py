@@ -5,6 +5,7 @@ the sender's messages, and the filter joins it without asking anybody. What the 
 recipient, because that is whose feed it goes to: the partition changes once, on the way through the filter.
 """
 
+from datetime import timedelta
 from typing import Final
 
 from contracts.records import (
@@ -32,6 +33,7 @@ from streamtable import (
     Join,
     Lookup,
     Loop,
+    Once,
     OnError,
     Output,
     Persist,
@@ -139,7 +141,12 @@ def count(ctx: Context[str, MessageCounts], traffic: Traffic) -> None:
 
 DETECTOR: Final = Group(
     "detector",
-    Input(MESSAGES, tell_both, on_error=OnError.DEAD_LETTER),
+    Input(
+        MESSAGES,
+        tell_both,
+        once=Once(by="id", within=timedelta(hours=24)),  # feeds know their messages' ids
+        on_error=OnError.DEAD_LETTER,
+    ),
     Loop(DETECTOR_LOOP, count, on_error=OnError.DEAD_LETTER),
     Output(BLOCKS),
     Persist(Avro(MESSAGE_COUNTS)),

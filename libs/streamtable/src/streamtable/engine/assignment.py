@@ -74,6 +74,9 @@ class TableTasks:
             recovered.partition,
             stores=recovered.stores,
             changelog_position=recovered.position(table),
+            named_positions={
+                name: recovered.position(self._group.named_topic(name)) for name in self._group.named_tables
+            },
             next_offsets=recovered.next_offsets(self._group),
             uncommitted=recovered.plan.uncommitted,
             cache_bytes=self._settings.cache_bytes,

@@ -5,11 +5,12 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.position import TablePosition
 from streamtable.engine.seen import SeenInputs
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import Group
@@ -30,6 +31,10 @@ class Work:
     changes: list[tuple[bytes, bytes | None]]  # of the group's table
     next_offsets: Mapping[str, NextOffset]
     dead_letters: int  # among the outputs
+    named: Mapping[str, list[tuple[bytes, bytes | None]]] = field(
+        default_factory=dict
+    )  # changes, by table name
+    repeats: Mapping[str, int] = field(default_factory=dict)  # events left out as repeated, by input
     traced: bool = (
         False  # the task knows which record has made which output: find out which ones Kafka refuses
     )
@@ -62,6 +67,7 @@ class BaseTask(ABC):
 
     Attributes:
         failure: a local store must be rebuilt.
+        named_positions: where each named table of the group stands, by its name.
         must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
         traced: contexts of the work since the last commit, as far as it is traced.
         ends: The ends of its inputs as the client last heard of them, by topic.
@@ -87,6 +93,7 @@ class BaseTask(ABC):
         self.changelog_position = changelog_position
         self.committed_offsets = dict(next_offsets)
         self.uncommitted = uncommitted
+        self.named_positions: dict[str, int] = {}
         self.traced: list[Headers] = []
         self.topic_ids = dict(topic_ids or {})
         self.ends: dict[str, int] = {}
@@ -197,8 +204,8 @@ class BaseTask(ABC):
         """Write what must be there before Kafka commits. Raises as `Checkpoint.commit`."""
 
     @abstractmethod
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        """What the group commits for this work: all inputs, with metadata."""
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        """What the group commits for this work: all inputs, with metadata. `position`: of its tables, after it."""
 
     def seen(self, next_offsets: Mapping[str, NextOffset]) -> Mapping[str, SeenInputs]:
         """What is known of the inputs, by topic, for the metadata of these offsets."""
@@ -211,7 +218,7 @@ class BaseTask(ABC):
         }
 
     @abstractmethod
-    def committed(self, work: Work, changelog_position: int) -> None:
+    def committed(self, work: Work, position: TablePosition) -> None:
         """Kafka has committed the work. What fails now is noted as `failure` or `must_recover`; the commit stands."""
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:  # noqa: ARG002 - of those who can
@@ -225,6 +232,11 @@ class BaseTask(ABC):
             False if trying again would end as it did.
         """
         return False
+
+    @property
+    def preparing(self) -> bool:
+        """It has to commit something before its first record, in one commit after the other until this is false."""
+        return self.uncommitted
 
     @abstractmethod
     def rewind(self) -> Mapping[str, NextOffset]:

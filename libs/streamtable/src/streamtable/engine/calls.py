@@ -60,6 +60,7 @@ class HandlerCalls:
         self.careful = mode.active
         self.stopped: HandlerFailed | None = None
         self.records = 0  # handled since the last commit
+        self.failures = 0  # records that were undone alone, since the start
         self._group = group
         self._mode = mode
         self._undo = undo
@@ -84,7 +85,7 @@ class HandlerCalls:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             index = self._context.index if singly else 0 if len(records) == 1 else None
-            self._look_closer(records, index, error)
+            self.look_closer(records, index, error)
 
     def each(
         self,
@@ -107,7 +108,7 @@ class HandlerCalls:
                 raise
             except Exception as error:  # noqa: BLE001 - the same
                 undo.undo(_known(records.keys[index : index + 1]))
-                if not self._give_up(on_error, records, index, error):
+                if not self.give_up(on_error, records, index, error):
                     return index
             if deferrals.full:
                 return index + 1
@@ -161,7 +162,7 @@ class HandlerCalls:
             raise
         except Exception as error:  # noqa: BLE001 - the same
             self._undo.undo(rows or _known(records.keys[index : index + 1]))
-            return self._give_up(on_error, records, index, error)
+            return self.give_up(on_error, records, index, error)
         return True
 
     def row(self, on_error: OnError, record: RecordBatch, key: bytes, call: Callable[[], None]) -> None:
@@ -191,6 +192,28 @@ class HandlerCalls:
             self.stopped = self._stop(error)
             return False
         return True
+
+    def give_up(self, on_error: OnError, records: RecordBatch, index: int, error: Exception) -> bool:
+        """Count a record as failed, and do with it what `on_error` says. Returns False if the process is to stop at it."""
+        self.failures += 1
+        self._mode.begin(0)
+        return self.leave_out(on_error, records, index, self._failure(records, index, error))
+
+    def look_closer(self, records: RecordBatch, index: int | None, error: Exception) -> NoReturn:
+        """Go back after a failure, to handle the records since the last commit again, carefully.
+
+        Raises:
+            RewindNeeded: Always.
+        """
+        self._said.warning(
+            "handler failed, the records since the last commit are handled again one by one",
+            error=str(self._failure(records, index, error)), exc_info=error,
+        )  # fmt: skip
+        self._mode.begin(self.records + len(records))
+        offset = None if index is None else records.offsets[index]
+        raise RewindNeeded(
+            "a handler failed", topic=records.topic, partition=records.partition, offset=offset
+        ) from error
 
     # ---- what fails after its handler has returned ---------------------------------------------------------------------
 
@@ -306,21 +329,6 @@ class HandlerCalls:
             self._mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
         else:
             self._mode.condemn(records.topic, offset, failed)
-
-    def _look_closer(self, records: RecordBatch, index: int | None, error: Exception) -> NoReturn:
-        self._said.warning(
-            "handler failed, the records since the last commit are handled again one by one",
-            error=str(self._failure(records, index, error)), exc_info=error,
-        )  # fmt: skip
-        self._mode.begin(self.records + len(records))
-        offset = None if index is None else records.offsets[index]
-        raise RewindNeeded(
-            "a handler failed", topic=records.topic, partition=records.partition, offset=offset
-        ) from error
-
-    def _give_up(self, on_error: OnError, records: RecordBatch, index: int, error: Exception) -> bool:
-        self._mode.begin(0)
-        return self.leave_out(on_error, records, index, self._failure(records, index, error))
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(

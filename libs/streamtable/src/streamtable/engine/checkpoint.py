@@ -7,7 +7,8 @@ most, and recovery reads those few records from the changelog.
 
 Tasks over other stores write them before all this (`BaseTask.write_ahead`), and say in the metadata what of it counts.
 
-At least once: the same without a transaction; every record's delivery is looked at before the offsets are committed.
+At least once: the same without a transaction; every record's delivery is looked at before the offsets are committed,
+and before the rows of named tables are sent.
 """
 
 from collections import defaultdict
@@ -17,7 +18,7 @@ from itertools import islice
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.position import Guarantee
+from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
 from streamtable.ports import GroupConsumer, Outbox
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
@@ -106,13 +107,11 @@ class Checkpoint:
             work.task.write_ahead(work)
         self._begin()
         self._produce(works, context)
-        positions = self._flush(works)
+        positions = self._flush(works, context)
         offsets = {
             place: committed
             for work in works
-            for place, committed in work.task.offsets(
-                work, positions[work.task.partition], exact=self._exactly_once
-            ).items()
+            for place, committed in work.task.offsets(work, positions[work.task.partition]).items()
         }
         if self._exactly_once:
             self._outbox.send_offsets(offsets, self._consumer.membership())
@@ -187,27 +186,36 @@ class Checkpoint:
                 # The offset of the last one is where the table stands after this commit.
                 table = work.task.group.table.name
                 self._outbox.produce_rows(table, work.task.partition, work.changes, context)
+        if self._exactly_once:
+            self._produce_named(works, context)
         self._reached("changelog-produced")
 
-    def _flush(self, works: Sequence[Work]) -> dict[int, int]:
-        """Returns the changelog position of each task's partition after the commit."""
-        last = self._outbox.flush(_STEP_SECONDS_MAX)
-        self._reached("flushed")
-        positions = {work.task.partition: work.task.changelog_position for work in works}
+    def _produce_named(self, works: Sequence[Work], context: Headers) -> None:
         for work in works:
-            if work.changes:
-                place = TopicPartition(work.task.group.table.name, work.task.partition)
-                if last[place] < positions[place.partition]:
-                    raise StateLost(
-                        f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at "
-                        f"{positions[place.partition]}. The topic was deleted and created again, or has lost its "
-                        "end: restore it, or rebuild the table",
-                        topic=place.topic,
-                        partition=place.partition,
-                        offset=last[place],
-                    )
-                positions[place.partition] = last[place] + 1
-        return positions
+            for name, changes in work.named.items():
+                topic = work.task.group.named_topic(name)
+                self._outbox.produce_rows(topic, work.task.partition, changes, context)
+
+    def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
+        """Returns where the tables of each task's partition stand after the commit."""
+        last = dict(self._outbox.flush(_STEP_SECONDS_MAX))
+        if not self._exactly_once and any(work.named for work in works):
+            # What says that an event was handled must not be stored without what came of it: a crash in between
+            # would lose the event.
+            self._produce_named(works, context)
+            last |= self._outbox.flush(_STEP_SECONDS_MAX)
+        self._reached("flushed")
+        return {work.task.partition: self._position(work, last) for work in works}
+
+    def _position(self, work: Work, last: Mapping[TopicPartition, int]) -> TablePosition:
+        task = work.task
+        changelog, named = task.changelog_position, dict(task.named_positions)
+        if work.changes:
+            changelog = _after(last, TopicPartition(task.group.table.name, task.partition), changelog)
+        for name in work.named:
+            place = TopicPartition(task.group.named_topic(name), task.partition)
+            named[name] = _after(last, place, named[name])
+        return TablePosition(changelog, self._exactly_once, named)
 
     def _commit_plainly(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         for tries_left in reversed(range(_COMMIT_TRIES)):
@@ -221,6 +229,19 @@ class Checkpoint:
                 return
 
 
+def _after(last: Mapping[TopicPartition, int], place: TopicPartition, before: int) -> int:
+    """The changelog position of a table after its last record. Raises `StateLost`."""
+    if last[place] < before:
+        raise StateLost(
+            f"the changelog has gone back: a record was stored at {last[place]}, but the table stands at {before}. The "
+            "topic was deleted and created again, or has lost its end: restore it, or rebuild the table",
+            topic=place.topic,
+            partition=place.partition,
+            offset=last[place],
+        )
+    return last[place] + 1
+
+
 def _facts(works: Sequence[Work]) -> dict[str, Fact]:
     """What a span says of a commit. Bytes are those of keys, values and headers."""
     offsets = (
@@ -228,7 +249,7 @@ def _facts(works: Sequence[Work]) -> dict[str, Fact]:
         for work in works
         for topic, offset in work.next_offsets.items()
     )
-    rows = [row for work in works for row in work.changes]
+    rows = [row for work in works for changes in (work.changes, *work.named.values()) for row in changes]
     outputs = [record for work in works for record in work.outputs]
     return {
         "outcome": "committed",

@@ -3,6 +3,7 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import compress
 from typing import Any
 
 import structlog
@@ -13,6 +14,8 @@ from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.handled import HandledRows
+from streamtable.engine.ids import IdTable
 from streamtable.engine.outgoing import Outgoing
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
@@ -47,6 +50,8 @@ class Handling:
         partition: its number.
         topics: all topics of the group as the broker describes them.
         table: the partition's rows; None if the group keeps none.
+        ids: of the events that count once; None if no input has `once`.
+        handled: what the handlers of `Changes` were given last; None if there are none.
         joins: the partition's part of each joined table.
         lookups: whole tables, by name.
         clock: for the time in dead letters.
@@ -67,6 +72,8 @@ class Handling:
         topics: Mapping[str, TopicInfo],
         *,
         table: PartitionTable[Any] | None,
+        ids: IdTable | None,
+        handled: HandledRows | None,
         joins: Joined,
         lookups: Mapping[str, Whole],
         clock: Clock,
@@ -82,6 +89,8 @@ class Handling:
         self._partition = partition
         self._topics = topics
         self._table = table
+        self._ids = ids
+        self._handled = handled
         self._joins = joins
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
@@ -244,6 +253,89 @@ class Handling:
         keys: Sequence[Any],
         events: Sequence[Any],
     ) -> int:
+        """Call the handler for records that decode; those that are repeats of an input with `once` are left out."""
+        if edge.once is None:
+            return self._call_each(edge, handler, records, keys, events)
+        ids, failed = ids_of(edge.once, events)
+        if self._calls.careful:
+            return self._call_once_carefully(edge, handler, records, keys, events, ids, failed)
+        if failed:
+            index = min(failed)
+            self._calls.look_closer(records, index, failed[index])
+        return self._call_once(edge, handler, records, keys, events, ids)
+
+    def _call_once(
+        self,
+        edge: Input[Any, Any, Any],
+        handler: Handler | None,
+        records: RecordBatch,
+        keys: Sequence[Any],
+        events: Sequence[Any],
+        ids: Sequence[bytes],
+    ) -> int:
+        accepted = self._accept(edge, records, ids)
+        if accepted is None:
+            taken = self._call_each(edge, handler, records, keys, events)
+        else:
+            good = [index for index, first in enumerate(accepted) if first]
+            taken = len(records)
+            if good:
+                parts = records.only(accepted), list(compress(keys, accepted)), list(compress(events, accepted))
+                done = self._call_each(edge, handler, *parts)
+                taken = taken if done == len(good) else good[done]
+        if taken < len(records):  # the others are handed over again
+            assert self._ids is not None, "the graph has this table"
+            self._ids.take_back(edge.stream.name, taken)
+        return taken
+
+    def _call_once_carefully(
+        self,
+        edge: Input[Any, Any, Any],
+        handler: Handler | None,
+        records: RecordBatch,
+        keys: Sequence[Any],
+        events: Sequence[Any],
+        ids: Sequence[bytes],
+        failed: Mapping[int, Exception],
+    ) -> int:
+        """Record by record: one that fails was not accepted. `ids` are those of the records that have one."""
+        assert self._ids is not None, "the graph has this table"
+        following = iter(ids)
+        for index in range(len(records)):
+            if index in failed:
+                if not self._calls.give_up(edge.on_error, records, index, failed[index]):
+                    return index
+                continue
+            one, failures = records.part(index, index + 1), self._calls.failures
+            accepted = self._accept(edge, one, [next(following)])
+            if accepted is not None:
+                continue
+            taken = self._call_each(edge, handler, one, keys[index : index + 1], events[index : index + 1])
+            if not taken or self._calls.failures > failures:
+                self._ids.take_back(edge.stream.name, 0)
+            if not taken:
+                return index
+            if self.deferrals.full:
+                return index + 1
+        return len(records)
+
+    def _accept(
+        self, edge: Input[Any, Any, Any], records: RecordBatch, ids: Sequence[bytes]
+    ) -> list[bool] | None:
+        """Accept the events that are no repeats. Returns which were accepted; None if all were."""
+        assert self._ids is not None, "the graph has this table"
+        # When a dead letter is sent again says nothing of the input's time.
+        again = records.topic == self._group.retry
+        return self._ids.accept(edge.stream.name, ids, None if again else records.timestamps())
+
+    def _call_each(
+        self,
+        edge: Input[Any, Any, Any],
+        handler: Handler | None,
+        records: RecordBatch,
+        keys: Sequence[Any],
+        events: Sequence[Any],
+    ) -> int:
         calls = self._calls
         if handler is not None:
             if calls.careful:
@@ -286,26 +378,41 @@ class Handling:
                 return index
             if raw is None or (error is not None and not isinstance(error, HandlerFailed)):
                 continue
-            old = self._old_row(edge, raw) if error is None else None
             before = table.uncommitted(raw)
-            # Also of a record that its handler refuses: it is the table's row none the less.
+            # Also of a record that its handler refuses: it is the table's row all the same.
             table.put(raw, data, row, records.timestamp(index))
             if error is None:
                 self._context.stand(records, index, keys.values[index])
-                call = partial(handler, self._context, RowChange(old, row))
-                if not self._calls.attempt(edge.on_error, records, index, call):
+                if not self._hand_over(edge, handler, records, index, row):
                     table.take_back(raw, before)  # it will come again
                     return index
                 if self.deferrals.full:
                     return index + 1
         return len(records)
 
-    def _old_row(self, edge: Changes[Any, Any, Any], key: bytes) -> Any:
-        try:
-            return self._joins[edge.table.name].get(key)
-        except PoisonRecord as error:  # taken over by a new group, which did not have to decode it
-            log.warning("old row of a joined table is left out", group=self._group.name, error=str(error))
-            return None
+    def _hand_over(
+        self,
+        edge: Changes[Any, Any, Any],
+        handler: Handler,
+        records: RecordBatch,
+        index: int,
+        row: Any,
+    ) -> bool:
+        """Call the handler of a change, and remember what it was given. Returns False if the process is to stop at it."""
+        handled, key = self._handled, records.keys[index]
+        assert handled is not None, "the graph has this table"
+        assert key is not None, "a record without a key is a dead letter"
+
+        def call() -> None:
+            old = handled.last(edge, key)
+            handled.handled(edge.table.name, key, records.values[index])
+            handler(self._context, RowChange(old, row))
+
+        before, failures = handled.uncommitted(edge.table.name, key), self._calls.failures
+        goes_on = self._calls.attempt(edge.on_error, records, index, call)
+        if not goes_on or self._calls.failures > failures:
+            handled.take_back(edge.table.name, key, before)
+        return goes_on
 
     def _retry(self, again: Mapping[str, Route], record: RecordBatch) -> int:
         """A dead letter sent again: handled as if it came from its origin."""
@@ -323,14 +430,13 @@ class Handling:
         return route(record)
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
-        """A change that was refused, sent again: the row has been taken over then, so its old value is not known."""
+        """A change that was refused, sent again: its old value is what the handler was given last, perhaps of a later one."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
         if bad := self._unfit(record, keys, rows, deletions=True):
             return int(self._calls.leave_out(edge.on_error, record, 0, bad[0]))
         self._context.stand(record, 0, keys.values[0])
-        call = partial(handler, self._context, RowChange(None, rows.values[0]))
-        return int(self._calls.attempt(edge.on_error, record, 0, call))
+        return int(self._hand_over(edge, handler, record, 0, rows.values[0]))
 
     def _visit(self, visits: Mapping[str, tuple[Visit[Any, Any], Handler]], record: RecordBatch) -> int:
         progress = VisitProgress.decode(record.values[0])

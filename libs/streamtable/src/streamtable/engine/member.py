@@ -21,6 +21,7 @@ from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
+from streamtable.engine.named import expansions
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
@@ -114,8 +115,9 @@ class Member:
         self._holding = Holding(self._consumer, clock)
         follower = Follower(log_.table_reader(f"{group.name}-{settings.instance_id}"))
         copied = [topics[name] for name in copied_tables(group)] if settings.standby else []
-        own = group.table.name if group.persist else ""
-        standby = Standby(own, copied, cluster, follower, stores, clock, vitals.standby)
+        standby = Standby(
+            group.tables, copied, cluster, follower, stores, clock, vitals.standby, expansions(group)
+        )
         self.restorer = Restorer(
             group,
             cluster,
@@ -203,6 +205,9 @@ class Member:
                 self._find_refused(tasks, error)
             except OutcomeUnknown as error:
                 self._renew_later(error)
+            except StoreCorrupted as error:  # a task has looked into its store for what there is to commit
+                self._undo(error)
+                self._rebuild([task for task in tasks if task.failure is not None])
             else:
                 if works is not None:
                     self._failures = 0
@@ -337,15 +342,19 @@ class Member:
 
     def _start_tasks(self) -> list[BaseTask]:
         started = self.assignment.start_ready()
-        if any(task.uncommitted for task in started):
+        while any(task.preparing for task in started):
             # A crash in a new partition's first transaction would leave its traces in the changelog but no offset,
-            # which looks like expired offsets: so the offsets are committed before the first record.
+            # which looks like expired offsets: so the offsets are committed before the first record. What a task has
+            # to write after that, before its first record, goes in slices.
             self.commit()
             self._reached("new-partition-committed")
+            if self._rewound or self._renew_needed or self._abandoned or any(t.failure for t in started):
+                break
+        at_work = [task for task in started if self.assignment.tasks.get(task.partition) is task]
         if self._rewound or self._renew_needed:
-            self.assignment.recover_again(started)
+            self.assignment.recover_again(at_work)
             return started
-        for task in started:
+        for task in at_work:
             self._seek(task)
             self._consumer.resume(self.assignment.places(task.partition))
             log.info("partition at work", group=self.group.name, partition=task.partition,

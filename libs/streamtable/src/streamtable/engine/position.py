@@ -34,15 +34,20 @@ class TablePosition:
         changelog: the changelog offset after the last record of the commit.
         exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
             committed and have displaced older ones, so a reader must go to the end.
+        tables: the same offset of the changelog of each named table of the group, by the table's name. What was
+            committed before the group had such a table does not name it.
         seen: which topics the inputs were; None if it was committed by a tool or an older version.
     """
 
     changelog: int
     exact: bool
+    tables: Mapping[str, int] = field(default_factory=dict)
     seen: SeenInputs | None = None
 
     def encode(self) -> str:
         document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
+        if self.tables:
+            document["tables"] = dict(self.tables)
         if self.seen is not None:
             document["seen"] = self.seen.encode()
         return orjson.dumps(document).decode()
@@ -53,10 +58,18 @@ class TablePosition:
         try:
             match orjson.loads(metadata):
                 case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
-                    return TablePosition(changelog, exact, SeenInputs.read(more.get("seen")))
+                    tables, seen = _positions(more.get("tables", {})), SeenInputs.read(more.get("seen"))
+                    return TablePosition(changelog, exact, tables, seen) if tables is not None else None
         except orjson.JSONDecodeError:
             return None
         return None
+
+
+def _positions(found: object) -> dict[str, int] | None:
+    """Changelog offsets by name, if that is what it is."""
+    if isinstance(found, dict) and all(type(offset) is int and offset >= 0 for offset in found.values()):
+        return found
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from streamtable.engine.position import LocalPosition, TablePosition
@@ -77,11 +77,13 @@ class Plan:
         next_offsets: where each input goes on.
         uncommitted: of some input the group has never committed an offset: commit these before the first record.
         load: of the group's own table; nothing to do if it keeps none.
+        named: of each of its named tables.
     """
 
     next_offsets: Mapping[str, NextOffset]
     uncommitted: bool
     load: Load = Load()
+    named: Mapping[str, Load] = field(default_factory=dict)
 
 
 def plan(
@@ -92,6 +94,7 @@ def plan(
     *,
     exactly_once: bool,
     now: float,
+    named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
 ) -> Plan:
     """Decide how the partition recovers.
 
@@ -102,6 +105,7 @@ def plan(
         local: what the store on disk says; None if there is none.
         exactly_once: the guarantee the process runs with.
         now: seconds since 1970.
+        named: changelog, and what the store on disk says, of each named table.
 
     Raises:
         StateLost: there is a table but no offsets that fit it, or the changelog has been cut.
@@ -110,12 +114,28 @@ def plan(
     offsets = {
         topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
     }
-    new = all(state.committed is None for state in inputs.values())
     # Also of a single input that was added to the graph: with start="latest" a crash before its first commit would
     # otherwise skip what had arrived until then.
     uncommitted = any(state.committed is None for state in inputs.values())
-    if changelog is None:
-        return Plan(offsets, uncommitted)
+    own = Load() if changelog is None else _load(partition, inputs, "", changelog, local, exactly_once, now)
+    loads = {
+        name: _load(partition, inputs, name, log, copy, exactly_once, now)
+        for name, (log, copy) in (named or {}).items()
+    }
+    return Plan(offsets, uncommitted, own, loads)
+
+
+def _load(
+    partition: int,
+    inputs: Mapping[str, InputState],
+    name: str,
+    changelog: Changelog,
+    local: LocalPosition | None,
+    exactly_once: bool,  # noqa: FBT001 - handed on
+    now: float,
+) -> Load:
+    """What there is to do for a table that the group keeps. `name`: of a named table; "" for the group's own."""
+    new = all(state.committed is None for state in inputs.values())
     if new and changelog.marks.high > 0:
         raise StateLost(
             f"the table holds {changelog.marks.high} changes, but the group has no committed offset for "
@@ -125,7 +145,7 @@ def plan(
             topic=changelog.topic.name,
             partition=partition,
         )
-    target = 0 if new else _target(partition, inputs, changelog, exactly_once=exactly_once)
+    target = 0 if new else _target(partition, inputs, name, changelog, exactly_once=exactly_once)
     discard = why_discard(changelog, local, now) if local else None
     if local and not discard:
         _refuse_forgotten(partition, inputs, local)
@@ -139,7 +159,7 @@ def plan(
                 partition=partition,
             )
         start = changelog.marks.low
-    return Plan(offsets, uncommitted, Load(discard, start, max(start, target)))
+    return Load(discard, start, max(start, target))
 
 
 def plan_join(
@@ -243,7 +263,7 @@ def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
 
 
 def _target(
-    partition: int, inputs: Mapping[str, InputState], changelog: Changelog, *, exactly_once: bool
+    partition: int, inputs: Mapping[str, InputState], name: str, changelog: Changelog, *, exactly_once: bool
 ) -> int:
     positions = [
         TablePosition.decode(state.committed.metadata)
@@ -251,7 +271,9 @@ def _target(
         if state.committed is not None
     ]
     known = [position for position in positions if position is not None]
-    furthest = max((position.changelog for position in known), default=0)
+    # What was committed before the group had this table does not name it; then it is read to its end.
+    reached = [position.tables.get(name, -1) if name else position.changelog for position in known]
+    furthest = max(reached, default=0)
     if furthest > changelog.marks.high:
         raise StateLost(
             f"the group has committed the table's position {furthest}, but its changelog ends at "
@@ -259,9 +281,8 @@ def _target(
             topic=changelog.topic.name,
             partition=partition,
         )
-    if exactly_once and len(known) == len(positions) and all(position.exact for position in known):
-        return furthest
-    return changelog.marks.high
+    exact = exactly_once and len(known) == len(positions) and all(position.exact for position in known)
+    return furthest if exact and furthest >= 0 else changelog.marks.high
 
 
 def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:

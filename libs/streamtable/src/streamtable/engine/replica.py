@@ -5,7 +5,7 @@ Recovery brings a replica up to a position, a view keeps one current for ever.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 
 import structlog
@@ -23,6 +23,10 @@ log = structlog.get_logger()
 Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
 """Called with partition, changed rows (None: deleted), and the offset after the last of them."""
 
+Rows = Iterable[tuple[bytes, bytes | None]]
+Expand = Callable[[Store, Rows], Rows]
+"""Makes the rows of the local store of the records of a changelog; their order does not matter to the store."""
+
 Applying = Callable[[RecordBatch], Span]
 """Makes the span in which a batch is applied."""
 
@@ -39,6 +43,7 @@ class Replica:
         end: what lies beyond this offset is left out.
         applying: told of every batch once the copy is whole; loading it is nobody's doing.
         begins: the topic's first offset now, if the store is empty; a loaded one knows its own.
+        expand: makes the rows of the store; None: they are the records.
     """
 
     def __init__(
@@ -51,6 +56,7 @@ class Replica:
         end: int | None = None,
         applying: Applying | None = None,
         begins: int | None = None,
+        expand: Expand | None = None,
     ) -> None:
         self.place = TopicPartition(topic.name, partition)
         self.store = store
@@ -58,6 +64,7 @@ class Replica:
         self._listener = listener
         self._end = end
         self._applying = applying
+        self._expand = expand
         self._writing = threading.Lock()
         checkpoint = store.checkpoint()
         self.local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
@@ -90,7 +97,10 @@ class Replica:
         position = records.last_offset + 1
         with self._writing:
             # Loading is bulk; once whole, a view's rows are written through, so that a crash costs no reload.
-            self.store.write(rows.items(), self._checkpoint(position), bulk=not self.whole)  # type: ignore[arg-type] # None popped
+            written: Rows = rows.items()  # type: ignore[assignment] # None popped
+            if self._expand is not None:
+                written = self._expand(self.store, written)
+            self.store.write(written, self._checkpoint(position), bulk=not self.whole)
             # Last: who reads the position and then a row finds no less than the position says.
             self.position = position
         if self._listener is not None and self.whole:

@@ -5,7 +5,7 @@ A partition has its part of the group's own table, if it keeps one, and of each 
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -15,6 +15,7 @@ from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
+from streamtable.engine.named import expansions
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
 from streamtable.engine.replica import Replica, discard_store, open_store
@@ -127,6 +128,7 @@ class Restorer:
     ) -> None:
         self._tasks = tasks
         self._group = group
+        self._expand = expansions(group)
         self._cluster = cluster
         self._stores = stores
         self._clock = clock
@@ -215,7 +217,7 @@ class Restorer:
         committed: Mapping[str, Committed | None] = {place.topic: found[place] for place in places}
         if self._tasks is not None:
             committed = self._tasks.recover(partition, committed)
-        own = [TopicPartition(group.table.name, partition)] if group.persist else []
+        own = [TopicPartition(table, partition) for table in group.tables]
         asked_at = self._clock.now()
         marks = {place.topic: mark for place, mark in self._cluster.watermarks([*places, *own]).items()}
         with restore.lock:
@@ -248,10 +250,18 @@ class Restorer:
         inputs = {topic: each for topic, each in inputs.items() if topic not in joined}
         own = Changelog(restore.topics[group.table.name], marks[group.table.name]) if group.persist else None
         local = self._open(restore, own.topic.name) if own else None
-        todo = plan(restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now)
+        named = {
+            name: (Changelog(restore.topics[topic], marks[topic]), self._open(restore, topic))
+            for name, topic in ((name, group.named_topic(name)) for name in group.named_tables)
+        }
+        todo = plan(
+            restore.partition, inputs, own, local, exactly_once=self._exactly_once, now=now, named=named
+        )
         uncommitted = todo.uncommitted
         if own:
             self._take(restore, own.topic, todo.load)
+        for name, (changelog, _) in named.items():
+            self._take(restore, changelog.topic, todo.named[name])
         for table in joined:
             log_ = Changelog(restore.topics[table], marks[table])
             load = plan_join(log_, self._open(restore, table), committed[table], handled.get(table), now)
@@ -259,7 +269,7 @@ class Restorer:
             # It stands elsewhere than the group has committed: else it would count as not read until a record comes.
             before = committed[table]
             uncommitted |= before is None or before.next_offset != load.read_to
-        restore.plan = Plan(todo.next_offsets, uncommitted, todo.load)
+        restore.plan = replace(todo, uncommitted=uncommitted)
 
     def _open(self, restore: Restore, table: str) -> LocalPosition | None:
         if table not in restore.stores:
@@ -279,7 +289,15 @@ class Restorer:
             )
         end = load.read_to if load.exactly else None
         store = restore.stores[topic.name]
-        replica = Replica(topic, restore.partition, store, self._clock, end=end, begins=load.read_from)
+        replica = Replica(
+            topic,
+            restore.partition,
+            store,
+            self._clock,
+            end=end,
+            begins=load.read_from,
+            expand=self._expand.get(topic.name),
+        )
         restore.parts[topic.name] = Part(load, replica)
 
     def _start(self, restore: Restore) -> None:

@@ -4,7 +4,7 @@ All of it happens in the background thread, between the slices of recoveries. So
 no lock, and no copy moves on while the broker is asked where its topic ends.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -15,7 +15,7 @@ from streamtable.clock import Clock
 from streamtable.engine.follower import Follower
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, plan_join, why_discard
-from streamtable.engine.replica import Replica, discard_store, open_store
+from streamtable.engine.replica import Expand, Replica, discard_store, open_store
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
 from streamtable.localcopy import Copy
@@ -40,26 +40,29 @@ class Standby:
     `step`, `hand_over` and the rest belong to the background thread; `taken` and `left` to the main thread.
 
     Args:
-        own: the group's own table, if it is among them; without its beginning it is not the whole table.
+        own: the tables that the group keeps, as far as they are among them; one without its beginning is not whole.
         tables: what is copied.
         cluster: asked where topics end.
         follower: the one of the process.
         stores: where tables live.
         clock: wall and monotonic time.
         shown: told how far the copies are.
+        expand: by table, what makes the rows of its store, where they are not the records.
     """
 
     def __init__(
         self,
-        own: str,
+        own: Collection[str],
         tables: Sequence[TopicInfo],
         cluster: Cluster,
         follower: Follower,
         stores: Stores,
         clock: Clock,
         shown: Shown,
+        expand: Mapping[str, Expand] | None = None,
     ) -> None:
         self._own = own
+        self._expand = expand or {}
         self._tables = {table.name: table for table in tables}
         self._cluster = cluster
         self._follower = follower
@@ -215,16 +218,16 @@ class Standby:
     def _why_discard(self, place: TopicPartition, replica: Replica, changelog: Changelog) -> str | None:
         local = LocalPosition(replica.position, changelog.topic.topic_id, replica.current_at)
         reason = why_discard(changelog, local, self._clock.now())
-        return reason or (None if place.topic == self._own else replica.behind_start(changelog.marks.low))
+        return reason or (None if place.topic in self._own else replica.behind_start(changelog.marks.low))
 
     def _begin(self, place: TopicPartition, copy: Copy, changelog: Changelog, asked_at: float) -> None:
         checkpoint = copy.store.checkpoint()
         local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
-        if local is not None and place.topic == self._own:
+        if local is not None and place.topic in self._own:
             # Rows of the group's own table stay its rows, also when their records are gone.
             local = replace(local, begins=changelog.marks.low)
         load = plan_join(changelog, local, None, None, asked_at)
-        if place.topic == self._own and changelog.marks.low > 0 and (local is None or load.discard):
+        if place.topic in self._own and changelog.marks.low > 0 and (local is None or load.discard):
             log.warning(
                 "no standby of a table whose changelog has lost its beginning", table=place.topic,
                 partition=place.partition, begins=changelog.marks.low,
@@ -235,7 +238,12 @@ class Standby:
             self._discard(place, load.discard)
             return
         copy.replica = Replica(
-            changelog.topic, place.partition, copy.store, self._clock, begins=changelog.marks.low
+            changelog.topic,
+            place.partition,
+            copy.store,
+            self._clock,
+            begins=changelog.marks.low,
+            expand=self._expand.get(place.topic),
         )
         copy.replica.advance(load.read_from)
         copy.looked(asked_at, changelog.marks.high)
@@ -297,5 +305,4 @@ class Standby:
 def copied_tables(group: Group[Any, Any]) -> list[str]:
     """The tables whose copies may be ahead of the group: joined ones not, if somebody handles their changes."""
     handled = {edge.table.name for edge in group.changes}
-    own = [group.table.name] if group.persist else []
-    return own + [join.table.name for join in group.joins if join.table.name not in handled]
+    return list(group.tables) + [join.table.name for join in group.joins if join.table.name not in handled]

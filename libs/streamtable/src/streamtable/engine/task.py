@@ -6,19 +6,24 @@ failure its records are handled carefully, so that each can be undone alone (`en
 
 from bisect import bisect_right
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
 from streamtable.context import Whole
+from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.handled import HandledRows
 from streamtable.engine.handling import Around, Handling
+from streamtable.engine.ids import IdTable
+from streamtable.engine.named import Named
 from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph import Group
+from streamtable.graph import HANDLED, IDS, Changes, Group
 from streamtable.joined import JoinedTable
 from streamtable.ports import Store, TopicInfo
 from streamtable.table import PartitionTable
@@ -37,6 +42,7 @@ class Task(BaseTask):
         partition: its number.
         stores: by table, complete: that of the group, if it keeps one, and those that it joins.
         changelog_position: where the group's table stands.
+        named_positions: the same of its named tables, by their names.
         next_offsets: where each input goes on.
         uncommitted: an offset was never committed: they must be, before the first record.
         cache_bytes: for decoded rows.
@@ -56,6 +62,7 @@ class Task(BaseTask):
         *,
         stores: Mapping[str, Store],
         changelog_position: int,
+        named_positions: Mapping[str, int] | None = None,
         next_offsets: Mapping[str, NextOffset],
         uncommitted: bool,
         cache_bytes: int,
@@ -82,6 +89,21 @@ class Task(BaseTask):
         self.table: PartitionTable[Any] | None = None
         if group.persist is not None:
             self.table = PartitionTable(self.stores[group.table.name], group.persist.value, cache_bytes)
+        self.named_positions = dict(named_positions or {})
+        self.named: dict[str, Named] = {}
+        self._ids: IdTable | None = None
+        self._handled: HandledRows | None = None
+        if IDS in group.named_tables:
+            self.named[IDS] = self._ids = IdTable(
+                self._store_of(IDS), group.inputs, self._bytes_max(IDS), clock
+            )
+        if HANDLED in group.named_tables:
+            self.named[HANDLED] = self._handled = HandledRows(
+                self._store_of(HANDLED), self._bytes_max(HANDLED)
+            )
+        # Those whose rows are still to be taken as known; the first work looks which are.
+        self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
+        self._left_to_copy = self._to_copy
         handled = {change.table.name for change in group.changes}
         self._waits = {join.table.name: int(join.wait * 1000) for join in group.joins if join.wait}
         self.joins = {
@@ -103,6 +125,8 @@ class Task(BaseTask):
             partition,
             topics,
             table=self.table,
+            ids=self._ids,
+            handled=self._handled,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
@@ -111,6 +135,17 @@ class Task(BaseTask):
             mode=mode or CarefulMode(),
         )
         self.cache(cache_bytes)
+
+    @property
+    def _kept(self) -> list[JoinedTable[Any] | Named]:
+        """What it keeps beside the group's table."""
+        return [*self.joins.values(), *self.named.values()]
+
+    def _store_of(self, name: str) -> Store:
+        return self.stores[self.group.named_topic(name)]
+
+    def _bytes_max(self, name: str) -> int:
+        return self._topics[self.group.named_topic(name)].max_message_bytes - RECORD_OVERHEAD_BYTES
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
@@ -198,18 +233,23 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.uncommitted or self.next_offsets != self.committed_offsets
+        return self.preparing or self.next_offsets != self.committed_offsets
+
+    @property
+    def preparing(self) -> bool:
+        """Its offsets, and then the rows of joined tables that it takes as known, are committed before its first record."""
+        return self.uncommitted or bool(self._to_copy)
 
     @property
     def due_at(self) -> float:
         """Monotonic time; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.uncommitted or self.records else self._moved_at + MOVED_SECONDS
+        return AT_ONCE if self.preparing or self.records else self._moved_at + MOVED_SECONDS
 
     @property
     def pending_bytes(self) -> int:
         """About how many bytes the next commit will write."""
         rows = self.table.changed_bytes if self.table else 0
-        return self._handling.outgoing.bytes + rows + sum(each.changed_bytes for each in self.joins.values())
+        return self._handling.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
 
     def work(self) -> Work:
         """What to commit now.
@@ -217,32 +257,55 @@ class Task(BaseTask):
         Raises:
             RewindNeeded: a row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
+            StoreCorrupted: noted as its `failure` too.
         """
         handling = self._handling
+        try:
+            self._copy_known_rows()
+            named = {name: table.changes() for name, table in self.named.items()}
+        except StoreCorrupted as error:
+            self.failure = error
+            raise
         return Work(
             self,
             handling.outgoing.records,
             handling.changes(),
             dict(handling.next_offsets),
             handling.outgoing.dead_letters,
+            named={name: changes for name, changes in named.items() if changes},
+            repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
         )
 
-    def offsets(self, work: Work, changelog_position: int, *, exact: bool) -> dict[TopicPartition, Committed]:
-        """What the group commits for this work: all inputs, each with the table's position as metadata."""
+    def _copy_known_rows(self) -> None:
+        """Copy the next rows that are taken as known, once the offsets are committed."""
+        if self._handled is None or self.uncommitted or not self._to_copy:
+            return
+        left = [edge for edge in self._to_copy if not self._handled.complete(edge.table.name)]
+        if left:
+            self._handled.copy_some(left[0], self.joins)
+        self._left_to_copy = [edge for edge in left if not self._handled.complete(edge.table.name)]
+
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        """What the group commits for this work: all inputs, each with the positions of the tables as metadata."""
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, TablePosition(changelog_position, exact, seen.get(topic)).encode()
+                offset, replace(position, seen=seen.get(topic)).encode()
             )
             for topic, offset in work.next_offsets.items()
         }
 
-    def committed(self, work: Work, changelog_position: int) -> None:
+    def committed(self, work: Work, position: TablePosition) -> None:
         """Kafka has committed the work: now, and only now, it goes to the stores, in one write each."""
         try:
             if self.table is not None:
-                self.table.store.write(work.changes, self._checkpoint(changelog_position, work.next_offsets))
+                checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
+                self.table.store.write(work.changes, checkpoint)
+            for name, named in self.named.items():
+                topic = self.group.named_topic(name)
+                checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
+                named.store.write(named.rows(work.named.get(name, [])), checkpoint)
             for name, joined in self.joins.items():
                 if work.next_offsets[name] != self.committed_offsets[name]:
                     joined.store.write(joined.changes(), self._joined_checkpoint(name, work.next_offsets))
@@ -250,20 +313,21 @@ class Task(BaseTask):
             self.failure = error  # the commit stands, and so do those of the other tasks
         if self.table is not None:
             self.table.committed()
-        for joined in self.joins.values():
-            joined.committed()
+        for kept in self._kept:
+            kept.committed()
         # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
-        self.changelog_position = changelog_position
+        self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
         self.uncommitted = False
+        self._to_copy = self._left_to_copy
         self._handling.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns where to read on, by topic."""
         if self.table is not None:
             self.table.forget()
-        for joined in self.joins.values():
-            joined.forget()
+        for kept in self._kept:
+            kept.forget()
         self._handling.rewind(self.committed_offsets)
         return self.committed_offsets
 
@@ -271,14 +335,22 @@ class Task(BaseTask):
         """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
         try:
             if self.table is not None:
-                self.table.store.write((), self._checkpoint(self.changelog_position, self.committed_offsets))
+                self.table.store.write(
+                    (),
+                    self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
+                )
+            for name, named in self.named.items():
+                topic, position = self.group.named_topic(name), self.named_positions[name]
+                named.store.write((), self._checkpoint(topic, position, self.committed_offsets))
             for name, joined in self.joins.items():
                 joined.store.write((), self._joined_checkpoint(name, self.committed_offsets))
         except StoreCorrupted as error:
             self.failure = error
 
-    def _checkpoint(self, changelog_position: int, next_offsets: Mapping[str, NextOffset]) -> bytes:
-        topic = self._topics[self.group.table.name]
+    def _checkpoint(
+        self, table: str, changelog_position: int, next_offsets: Mapping[str, NextOffset]
+    ) -> bytes:
+        topic = self._topics[table]
         return LocalPosition(
             changelog=changelog_position,
             topic_id=topic.topic_id,

@@ -49,6 +49,10 @@ class Vitals:
             out.update(record.topic for record in work.outputs)
             if work.changes:
                 out[self._group.table.name] += len(work.changes)
+            for table, changes in work.named.items():
+                out[self._group.named_topic(table)] += len(changes)
+            for topic, count in work.repeats.items():
+                self._metrics.repeats.labels(name, topic, str(work.task.partition)).inc(count)
             if work.dead_letters:
                 topic = self._group.dead_letters
                 self._metrics.dead_letters.labels(name, topic, str(work.task.partition)).inc(

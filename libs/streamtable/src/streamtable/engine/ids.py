@@ -1,0 +1,264 @@
+"""The ids of events that count once, of one partition: the group's named table `ids`.
+
+The changelog has a record for each commit, not for each id: the ids that it accepted, as a chunk. The local store holds
+the chunks too, and a row for each id, made from them when they are applied: at the commit, and when the changelog is
+read. A chunk whose ids are all beyond the horizon is deleted from both, a few with each commit.
+
+Keys of the changelog: the input's name, for its stream time; name, NUL and a number that rises, for a chunk.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, compress
+from struct import Struct
+from typing import Any
+
+from streamtable.clock import Clock
+from streamtable.errors import Fatal
+from streamtable.graph import Input
+from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, ids_of, is_repeat, stream_time
+from streamtable.ports import Store
+from streamtable.types import RecordBatch
+
+_RECORD, _ID = b"r", b"i"  # what local keys begin with
+_SEPARATOR = b"\0"  # no name of a topic contains it
+_NUMBER = Struct(">Q")
+_TIME = Struct(">q")
+_ID_BYTES_MAX = 28  # in a chunk whose times all differ
+_CHUNK_IDS_MAX = 4096
+_DROPPED_AT_LEAST = 2
+_NEW_ID_BYTES = 120  # what a new id takes in memory until the commit, and about what it will write
+
+Changes = Iterable[tuple[bytes, bytes | None]]
+
+
+class IdTable:
+    """The ids that one partition of a group has accepted. One thread; see `engine.named.Named`.
+
+    Args:
+        store: what was committed.
+        inputs: those with `once`.
+        bytes_max: of a record of its topic.
+        clock: bounds the stream time.
+
+    Attributes:
+        repeats: events left out since the last commit, by input.
+    """
+
+    def __init__(
+        self, store: Store, inputs: Iterable[Input[Any, Any, Any]], bytes_max: int, clock: Clock
+    ) -> None:
+        self.store = store
+        self.repeats: Counter[str] = Counter()
+        self._clock = clock
+        within = {edge.stream.name: edge.once.within_ms for edge in inputs if edge.once is not None}
+        self._inputs = {
+            name: _Accepted(store, name.encode(), within_ms, bytes_max) for name, within_ms in within.items()
+        }
+
+    def sift(
+        self, edge: Input[Any, Any, Any], records: RecordBatch, events: Sequence[Any], *, again: bool
+    ) -> tuple[list[bool] | None, dict[int, Exception]]:
+        """Accept the events that are no repeats.
+
+        Args:
+            edge: an input with `once`.
+            records: the next ones.
+            events: decoded, one a record.
+            again: they are dead letters sent again: when that was says nothing of the input's time.
+
+        Returns:
+            For each whether it was accepted, None if all were; and by index what was raised for those without an id.
+        """
+        assert edge.once is not None, "asked for inputs with `once` only"
+        ids, failed = ids_of(edge.once, events)
+        keep = [index not in failed for index in range(len(events))] if failed else [True] * len(events)
+        if ids:
+            times = [NO_TIME] * len(events) if again else records.timestamps()
+            name, now_ms = edge.stream.name, int(self._clock.now() * 1000)
+            first = self._inputs[name].first_seen(
+                ids, list(compress(times, keep)) if failed else times, now_ms
+            )
+            if first is not None:
+                self.repeats[name] += first.count(False)
+                new = iter(first)
+                keep = [good and next(new) for good in keep]
+        return None if all(keep) else keep, failed
+
+    @property
+    def changed_bytes(self) -> int:
+        return _NEW_ID_BYTES * sum(len(each.new) for each in self._inputs.values())
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        return [change for each in self._inputs.values() for change in each.changes()]
+
+    def rows(self, changes: Changes) -> Changes:
+        return expanded(self.store, changes)
+
+    def committed(self) -> None:
+        self.repeats.clear()
+        for each in self._inputs.values():
+            each.committed()
+
+    def forget(self) -> None:
+        self.repeats.clear()
+        for each in self._inputs.values():
+            each.forget()
+
+
+class _Accepted:
+    """The ids of one input.
+
+    Attributes:
+        new: those since the last commit, in the order in which they were accepted, with the stream time then.
+    """
+
+    def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int) -> None:
+        self._store = store
+        self._topic = topic
+        self._within_ms = within_ms
+        room = bytes_max - len(topic) - 100
+        self._chunk_ids_max = max(1, min(_CHUNK_IDS_MAX, room // _ID_BYTES_MAX))
+        self.new: dict[bytes, int] = {}
+        self._opened = False
+        self._time_ms = self._committed_ms = NO_TIME
+        self._first = self._next = 0  # numbers of the chunks that there are
+        self._dropped = 0  # of them by the commit that is under way
+        self._added = 0
+
+    def first_seen(
+        self, ids: Sequence[bytes], timestamps_ms: Sequence[int], now_ms: int
+    ) -> list[bool] | None:
+        self._open()
+        times = self._times(timestamps_ms, now_ms)
+        self._time_ms = times[-1]
+        known = self._known(ids)
+        if not known and len(set(ids)) == len(ids) and self.new.keys().isdisjoint(ids):
+            self.new.update(zip(ids, times, strict=True))
+            return None
+        return [self._accept(each, time_ms, known) for each, time_ms in zip(ids, times, strict=True)]
+
+    def _accept(self, each: bytes, time_ms: int, known: Mapping[bytes, int]) -> bool:
+        if is_repeat(self.new.get(each, known.get(each)), time_ms, self._within_ms):
+            return False
+        self.new.pop(each, None)  # the order of acceptance is the order of the chunk
+        self.new[each] = time_ms
+        return True
+
+    def _times(self, timestamps_ms: Sequence[int], now_ms: int) -> list[int]:
+        newest = max(timestamps_ms)
+        if newest <= self._time_ms:
+            return [self._time_ms] * len(timestamps_ms)
+        if newest > now_ms + AHEAD_MS_MAX:
+            times, time_ms = [], self._time_ms
+            for timestamp_ms in timestamps_ms:
+                time_ms = stream_time(time_ms, timestamp_ms, now_ms)
+                times.append(time_ms)
+            return times
+        return list(accumulate(timestamps_ms, max, initial=self._time_ms))[1:]
+
+    def _known(self, ids: Sequence[bytes]) -> dict[bytes, int]:
+        """Those that were accepted before the last commit, with the stream time then."""
+        if self._first == self._next:
+            return {}
+        get, prefix = self._store.get, _id_prefix(self._topic)
+        found = {each: data for each in ids if (data := get(prefix + each)) is not None}
+        return {each: _TIME.unpack(data)[0] for each, data in found.items()}
+
+    # ---- commit and rewind -----------------------------------------------------------------------------------------
+
+    def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
+        self._open()
+        ids, times = list(self.new), list(self.new.values())
+        self._added = 0
+        for start in range(0, len(ids), self._chunk_ids_max):
+            stop = start + self._chunk_ids_max
+            chunk = Chunk.of(ids[start:stop], times[start:stop])
+            yield _chunk_key(self._topic, self._next + self._added), chunk.encode()
+            self._added += 1
+        self._dropped = 0
+        for number in self._expired(2 * self._added + _DROPPED_AT_LEAST):
+            self._dropped += 1
+            yield _chunk_key(self._topic, number), None
+        if self._time_ms != self._committed_ms:
+            yield self._topic, _TIME.pack(self._time_ms)
+
+    def _expired(self, limit: int) -> Iterator[int]:
+        """The first chunks, as far as all of their ids are beyond the horizon; a few, so that no commit is delayed."""
+        for number in range(self._first, min(self._first + limit, self._next)):
+            data = self._store.get(_RECORD + _chunk_key(self._topic, number))
+            if data is not None and is_repeat(Chunk.newest_of(data), self._time_ms, self._within_ms):
+                return
+            yield number
+
+    def committed(self) -> None:
+        self.new = {}
+        self._committed_ms = self._time_ms
+        self._first += self._dropped
+        self._next += self._added
+        self._dropped = self._added = 0
+
+    def forget(self) -> None:
+        self.new = {}
+        self._time_ms = self._committed_ms
+        self._dropped = self._added = 0
+
+    def _open(self) -> None:
+        """Look where the past has come to. Not when it is made: a damaged store is noticed where that is mended."""
+        if not self._opened:
+            time = self._store.get(_RECORD + self._topic)
+            self._first, self._next = self._numbers()
+            if time is not None:
+                self._time_ms = self._committed_ms = _TIME.unpack(time)[0]
+            self._opened = True
+
+    def _numbers(self) -> tuple[int, int]:
+        start, end = _RECORD + self._topic + b"\0", _RECORD + self._topic + b"\1"
+        with self._store.scan(start, end) as rows:
+            first = next(rows, None)
+        if first is None:
+            return 0, 0
+        with self._store.scan(start, end, reverse=True) as rows:
+            last = next(rows)
+        return _number(first[0]), _number(last[0]) + 1
+
+
+def expanded(store: Store, changes: Changes) -> Changes:
+    """The rows of the local store that records of the changelog make; see `engine.replica.Expand`."""
+    deleted: dict[bytes, bytes | None] = {}
+    written: dict[bytes, bytes | None] = {}
+    for key, value in changes:
+        deleted[_RECORD + key] = value
+        topic, separator, _ = key.partition(_SEPARATOR)
+        if not separator:
+            continue
+        prefix = _id_prefix(topic)
+        if value is None:
+            former = store.get(_RECORD + key)
+            for each, time_ms in _decoded(former).each() if former is not None else ():
+                kept = store.get(prefix + each)
+                if kept is not None and _TIME.unpack(kept)[0] <= time_ms:  # else it was accepted again
+                    deleted[prefix + each] = None
+        else:
+            written.update((prefix + each, _TIME.pack(at)) for each, at in _decoded(value).each())
+    return sorted({**deleted, **written}.items())  # what comes in order costs RocksDB half the time
+
+
+def _decoded(data: bytes) -> Chunk:
+    try:
+        return Chunk.decode(data)
+    except UnreadableIds as error:
+        raise Fatal(f"{error.message}; was it written by another program?") from error
+
+
+def _chunk_key(topic: bytes, number: int) -> bytes:
+    return topic + _SEPARATOR + _NUMBER.pack(number)
+
+
+def _number(local_key: bytes) -> int:
+    number: int = _NUMBER.unpack(local_key[-_NUMBER.size :])[0]
+    return number
+
+
+def _id_prefix(topic: bytes) -> bytes:
+    return _ID + topic + _SEPARATOR

@@ -1,0 +1,91 @@
+"""Named tables: what the engine keeps for a group beside its public table, each in a compacted topic `<group>-<name>`.
+
+They are written in the transaction of the group's table, and their positions are committed with its. Rows are bytes.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from streamtable.engine.ids import expanded
+from streamtable.engine.replica import Expand
+from streamtable.graph import IDS, Group
+from streamtable.joined import MISSING, Missing
+from streamtable.ports import Store
+
+
+class Named(Protocol):
+    """A partition of a named table at work. What was not committed can be dropped as a whole."""
+
+    store: Store
+
+    @property
+    def changed_bytes(self) -> int:
+        """About how many bytes the next commit will write."""
+        ...
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """The records for the changelog."""
+        ...
+
+    def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Any:
+        """The rows for the local store that these records make."""
+        ...
+
+    def committed(self) -> None:
+        """The changes are in the store now."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what came since the last commit."""
+        ...
+
+
+class NamedTable:
+    """Rows of one partition by key: what changed since the last commit, over a store. One thread.
+
+    Args:
+        store: the committed rows. The table never writes to it; the commit does, with what `changes` returned.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._new: dict[bytes, bytes | None] = {}
+        self.changed_bytes = 0
+
+    def get(self, key: bytes) -> bytes | None:
+        return self._new[key] if key in self._new else self.store.get(key)
+
+    def put(self, key: bytes, value: bytes | None) -> None:
+        """Write a row; None deletes it."""
+        self._new[key] = value
+        self.changed_bytes += len(key) + len(value or b"")
+
+    def uncommitted_row(self, key: bytes) -> "bytes | Missing | None":
+        """Return what was written for the key since the last commit; `MISSING` if nothing was."""
+        return self._new.get(key, MISSING)
+
+    def take_back_row(self, key: bytes, before: "bytes | Missing | None") -> None:
+        """Undo writes of a row. `before` is what `uncommitted_row` returned for the key then."""
+        if isinstance(before, Missing):
+            self._new.pop(key, None)
+        else:
+            self._new[key] = before
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        return sorted(self._new.items())
+
+    def rows(self, changes: list[tuple[bytes, bytes | None]]) -> list[tuple[bytes, bytes | None]]:
+        return changes
+
+    def committed(self) -> None:
+        self._new = {}
+        self.changed_bytes = 0
+
+    def forget(self) -> None:
+        self._new = {}
+        self.changed_bytes = 0
+
+
+def expansions(group: Group[Any, Any]) -> Mapping[str, Expand]:
+    """What makes the rows of local stores, by changelog, where they are not the records."""
+    return {group.named_topic(IDS): expanded} if IDS in group.named_tables else {}

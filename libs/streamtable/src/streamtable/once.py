@@ -1,0 +1,250 @@
+"""Events that are sent more than once and count once: the declaration, the rule, and how ids are kept.
+
+The rule is a pure function of the records of one input partition, `Accepted.is_repeat`; the engine keeps what it needs
+of the past in the group's table `<group>-ids` (`engine.ids`), and a batch job over the same records follows it too.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2b
+from struct import Struct
+from typing import Any, Generic, TypeVar
+from uuid import UUID
+
+from streamtable.errors import GraphError, StreamtableError
+
+E_contra = TypeVar("E_contra", contravariant=True)
+
+ID_BYTES = 16
+AHEAD_MS_MAX = 5 * 60 * 1000
+"""A timestamp further ahead of the clock than this does not move the stream time."""
+NO_TIME = -1
+_DAYS_MAX = 366
+_UUID_TEXT = 36
+_DASHES = (8, 13, 18, 23)
+_HEAD = Struct(">BqI")  # version, newest time, number of runs
+_RUN = Struct(">qI")  # time, number of ids
+_VERSION = 1
+
+
+class NoId(StreamtableError):
+    """An event of an input with `Once` has no id, or one of a type that cannot be kept."""
+
+
+class UnreadableIds(StreamtableError):
+    """A chunk of a `<group>-ids` topic was not written by this library."""
+
+
+@dataclass(frozen=True)
+class Once(Generic[E_contra]):
+    """Handle an event of this id once: a repeated event changes nothing, whoever repeats it.
+
+    It calls no handler, writes no row, no output and no dead letter; it is counted in the metric
+    `streamtable_repeats_total`. The exact rule, for each input and partition:
+
+    - The *stream time* is the greatest timestamp of the records so far that had an id. A timestamp more than five
+      minutes ahead of this machine's clock does not move it, so a clock that is wrong expires nothing.
+    - An event is a repeat if and only if an event of the same id was accepted at a stream time `t`, and the stream time
+      now, this event's timestamp included, is at most `t + within`.
+    - An event whose handler failed was not accepted. A dead letter that is sent again is accepted if no event of its id
+      has been meanwhile; its timestamp does not move the stream time.
+
+    So what is a repeat depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
+    topic `<group>-ids`, in the transaction of the rows, and expire from it.
+
+    Whoever repeats an event must send it with the same key: ids are compared within a partition.
+
+    Args:
+        by: takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is
+            faster. An event without an id fails as if its handler had raised.
+        within: how long an id is remembered, in stream time. Longer costs disk: about 40 bytes an id.
+    """
+
+    by: str | Callable[[E_contra], Any]
+    within: timedelta
+
+    def __post_init__(self) -> None:
+        if not timedelta(milliseconds=1) <= self.within <= timedelta(days=_DAYS_MAX):
+            raise GraphError(f"Once(within={self.within!r}): give 1 millisecond to {_DAYS_MAX} days")
+        if self.by == "" or not (isinstance(self.by, str) or callable(self.by)):
+            raise GraphError(f"Once(by={self.by!r}): give a function of the event, or the name of a field")
+
+    @property
+    def within_ms(self) -> int:
+        return self.within // timedelta(milliseconds=1)
+
+    def id_of(self, event: E_contra) -> Any:
+        """What `by` takes from the event. Raises whatever `by` raises, `KeyError` for a field that is not there."""
+        return event[self.by] if isinstance(self.by, str) else self.by(event)  # type: ignore[index] # a record
+
+
+# ---- the rule -----------------------------------------------------------------------------------------------------------
+
+
+def stream_time(before_ms: int, timestamp_ms: int, now_ms: int) -> int:
+    """The stream time after a record with this timestamp; `now_ms` is the clock."""
+    return before_ms if timestamp_ms > now_ms + AHEAD_MS_MAX else max(before_ms, timestamp_ms)
+
+
+def is_repeat(accepted_ms: int | None, stream_time_ms: int, within_ms: int) -> bool:
+    """Whether an event whose id was accepted at this stream time (None: never) is a repeat now."""
+    return accepted_ms is not None and stream_time_ms - accepted_ms <= within_ms
+
+
+def accept(ids: Sequence[bytes], timestamps_ms: Sequence[int], within_ms: int, now_ms: int) -> Iterator[bool]:
+    """Which records of a whole input partition are accepted, in their order: the rule without an engine."""
+    accepted: dict[bytes, int] = {}
+    time_ms = NO_TIME
+    for each, timestamp_ms in zip(ids, timestamps_ms, strict=True):
+        time_ms = stream_time(time_ms, timestamp_ms, now_ms)
+        if is_repeat(accepted.get(each), time_ms, within_ms):
+            yield False
+        else:
+            accepted[each] = time_ms
+            yield True
+
+
+# ---- ids as bytes -------------------------------------------------------------------------------------------------------
+
+
+def id_bytes(value: Any) -> bytes:
+    """An id as 16 bytes: a UUID's own, also of its usual text; of anything else a BLAKE2b hash of type and value.
+
+    Raises:
+        NoId: it is missing, or neither text, bytes, an int nor a UUID.
+    """
+    if isinstance(value, str):
+        packed = _uuid_bytes(value)
+        return packed if packed is not None else _hashed(b"s", value.encode("utf-8", "surrogatepass"))
+    if isinstance(value, UUID):
+        return value.bytes
+    if isinstance(value, bytes):
+        return _hashed(b"b", value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _hashed(b"i", b"%d" % value)
+    if value is None:
+        raise NoId("the event has no id (it is None)")
+    raise NoId(f"the event's id is a {type(value).__name__}; ids are text, bytes, ints or UUIDs")
+
+
+def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
+    """`id_bytes` of each; fast if all are the usual text of UUIDs. Raises `NoId`."""
+    try:
+        text = "".join(values)
+    except TypeError:
+        return list(map(id_bytes, values))
+    size = len(values)
+    dashes = "-" * size
+    if (
+        len(text) == _UUID_TEXT * size
+        and all(text[at::_UUID_TEXT] == dashes for at in _DASHES)
+        and text.count("-") == 4 * size
+        and set(map(len, values)) == {_UUID_TEXT}
+    ):
+        digits = text.replace("-", "")
+        try:
+            packed = bytes.fromhex(digits)
+        except ValueError:
+            return list(map(id_bytes, values))
+        if packed.hex() == digits:
+            return [packed[at : at + ID_BYTES] for at in range(0, len(packed), ID_BYTES)]
+    return list(map(id_bytes, values))
+
+
+def ids_of(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:
+    """The ids of events, without those that have none; and by index what was raised for these."""
+    try:
+        return many_id_bytes(list(map(once.id_of, events))), {}
+    except Exception:  # noqa: BLE001 - user code may raise anything; whose fault it is comes out one by one
+        return _ids_one_by_one(once, events)
+
+
+def _ids_one_by_one(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:
+    ids: list[bytes] = []
+    failed: dict[int, Exception] = {}
+    for index, event in enumerate(events):
+        try:
+            ids.append(id_bytes(once.id_of(event)))
+        except Exception as error:  # noqa: BLE001 - the same
+            failed[index] = error
+    return ids, failed
+
+
+def _uuid_bytes(text: str) -> bytes | None:
+    if len(text) != _UUID_TEXT or any(text[at] != "-" for at in _DASHES):
+        return None
+    digits = text.replace("-", "")
+    try:
+        packed = bytes.fromhex(digits)
+    except ValueError:
+        return None
+    return packed if packed.hex() == digits else None  # else it is text that no UUID is written as
+
+
+def _hashed(kind: bytes, data: bytes) -> bytes:
+    return blake2b(kind + data, digest_size=ID_BYTES).digest()
+
+
+# ---- chunks ---------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Ids that were accepted one after the other, as one record of the `<group>-ids` topic holds them.
+
+    Attributes:
+        newest_ms: stream time at which the last of them was accepted.
+        runs: stream times, and how many of the ids were accepted then.
+        ids: 16 bytes each.
+    """
+
+    newest_ms: int
+    runs: list[tuple[int, int]]
+    ids: list[bytes]
+
+    @staticmethod
+    def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "Chunk":
+        """Of ids in the order in which they were accepted."""
+        runs: list[tuple[int, int]] = []
+        start = 0
+        while start < len(ids):
+            time_ms = times_ms[start]
+            stop = start + 1
+            while stop < len(ids) and times_ms[stop] == time_ms:
+                stop += 1
+            runs.append((time_ms, stop - start))
+            start = stop
+        return Chunk(times_ms[-1], runs, list(ids))
+
+    def encode(self) -> bytes:
+        head = _HEAD.pack(_VERSION, self.newest_ms, len(self.runs))
+        return b"".join([head, *(_RUN.pack(*run) for run in self.runs), *self.ids])
+
+    @staticmethod
+    def decode(data: bytes) -> "Chunk":
+        """Raises `UnreadableIds`."""
+        if len(data) >= _HEAD.size:
+            version, newest_ms, count = _HEAD.unpack_from(data)
+            start = _HEAD.size + count * _RUN.size
+            if version == _VERSION and len(data) >= start:
+                runs = list(_RUN.iter_unpack(data[_HEAD.size : start]))
+                ids = [data[at : at + ID_BYTES] for at in range(start, len(data), ID_BYTES)]
+                if len(data) - start == ID_BYTES * len(ids) and sum(size for _, size in runs) == len(ids):
+                    return Chunk(newest_ms, runs, ids)
+        raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
+
+    @staticmethod
+    def newest_of(data: bytes) -> int:
+        """When the last id of an encoded chunk was accepted. Raises `UnreadableIds`."""
+        if len(data) < _HEAD.size or data[0] != _VERSION:
+            raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
+        newest_ms: int = _HEAD.unpack_from(data)[1]
+        return newest_ms
+
+    def each(self) -> Iterator[tuple[bytes, int]]:
+        """Each id, with the stream time at which it was accepted."""
+        ids = iter(self.ids)
+        for time_ms, size in self.runs:
+            for _, each in zip(range(size), ids, strict=False):
+                yield each, time_ms

@@ -1,0 +1,204 @@
+"""`Once`: a repeated event changes nothing, wherever the crash was and however the records came."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from streamtable.aggregate import Count
+from streamtable.codec.plain import Json, Long, String
+from streamtable.context import Batch, Context
+from streamtable.engine.failpoint import COMMIT_STEPS
+from streamtable.errors import HandlerFailed
+from streamtable.graph import Group, Input, OnError, Output, Persist
+from streamtable.once import Once
+from streamtable.topics import Stream
+from streamtable_testing import Tester
+
+CLICKS = Stream[str, Any]("clicks", String(), Json())
+SEEN = Stream("seen", String(), String())
+HOUR_MS = 3_600_000
+
+
+def each(ctx: Context[str, int], click: Any) -> None:
+    if click.get("bad"):
+        ctx.fail("bad")
+    ctx.set((ctx.value or 0) + 1)
+    ctx.emit(SEEN, ctx.key, str(click["id"]))
+
+
+def whole(batch: Batch[str, Any, int]) -> None:
+    rows = batch.get_many(batch.keys)
+    for key, click in zip(batch.keys, batch.events, strict=True):
+        if click.get("bad"):
+            batch.fail("bad")
+        rows[key] = (rows[key] or 0) + 1
+        batch.emit(SEEN, key, str(click["id"]))
+    batch.put_many({key: row for key, row in rows.items() if row is not None})
+
+
+KINDS: dict[str, dict[str, Any]] = {
+    "per record": {"handler": each},
+    "batch": {"batch": whole},
+    "aggregate": {"aggregate": Count()},
+}
+
+
+def group_of(
+    kind: str = "per record", *, by: Any = "id", hours: float = 1, on_error: OnError = OnError.DEAD_LETTER
+) -> Group[str, int]:
+    once = Once[Any](by=by, within=timedelta(hours=hours))
+    return Group(
+        "counted", Input(CLICKS, **KINDS[kind], once=once, on_error=on_error), Output(SEEN), Persist(Long())
+    )
+
+
+def clicks(ids: Iterable[Any], key: str = "a") -> list[tuple[str, Any]]:
+    return [(key, {"id": each}) for each in ids]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_repeated_event_changes_nothing(kind: str, tester: Tester) -> None:
+    group = group_of(kind)
+    tester.run(group)
+    ids = [str(uuid4()) for _ in range(10)]
+    tester.emit_many(CLICKS, clicks(ids[:6]))
+    tester.emit_many(CLICKS, clicks([*ids[3:], *ids[:7], ids[9]]))
+    assert tester.table(group) == {"a": 10}
+    assert tester.dead_letters(group) == []
+    if kind != "aggregate":
+        assert [record.value for record in tester.records(SEEN)] == ids
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("disk", [True, False], ids=["disk kept", "disk lost"])
+def test_a_repeat_is_recognised_whenever_the_process_was_killed(
+    step: str,
+    disk: bool,  # noqa: FBT001 - a parameter of the test
+    tester: Tester,
+) -> None:
+    group = group_of()
+    tester.run(group)
+    ids = [str(number) for number in range(6)]
+    tester.emit_many(CLICKS, clicks(ids[:3]))
+    tester.crash(group, at=step)
+    tester.emit_many(CLICKS, clicks([*ids[1:], ids[5]]))
+    tester.start(group, disk=disk)
+    tester.advance(60)
+    tester.emit_many(CLICKS, clicks(ids))
+    assert tester.table(group) == {"a": 6}
+
+
+def test_a_repeat_is_recognised_by_whoever_gets_the_partition(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group, partitions=3, standby=True)
+    ids = [str(number) for number in range(30)]
+    events = [(f"k{number % 9}", {"id": each}) for number, each in enumerate(ids)]
+    for number in range(5):
+        tester.emit_many(CLICKS, events)
+        tester.join(group) if number % 2 else tester.advance(5)
+    assert sum(tester.table(group).values()) == 30
+
+
+def test_an_id_is_forgotten_when_the_horizon_has_passed_and_not_before(tester: Tester) -> None:
+    group = group_of(hours=1)
+    tester.run(group)
+    start = 1_000_000
+    for timestamp_ms in (start, start + HOUR_MS, start + HOUR_MS + 1, start + 2 * HOUR_MS + 1):
+        tester.emit(CLICKS, "a", {"id": "x"}, timestamp_ms=timestamp_ms)
+    # Accepted at 0 and at an hour and a millisecond, at which it was accepted again: the last is within its hour.
+    assert tester.table(group) == {"a": 2}
+
+
+def test_late_events_do_not_turn_time_back(tester: Tester) -> None:
+    group = group_of(hours=1)
+    tester.run(group)
+    tester.emit(CLICKS, "a", {"id": "x"}, timestamp_ms=3 * HOUR_MS)
+    tester.emit(CLICKS, "a", {"id": "y"}, timestamp_ms=HOUR_MS)  # accepted at the stream time, not at its own
+    tester.emit(CLICKS, "a", {"id": "y"}, timestamp_ms=4 * HOUR_MS)
+    assert tester.table(group) == {"a": 2}
+
+
+def test_a_clock_from_the_future_expires_nothing(tester: Tester) -> None:
+    group = group_of(hours=1)
+    tester.run(group)
+    tester.emit(CLICKS, "a", {"id": "x"})
+    tester.emit(CLICKS, "a", {"id": "y"}, timestamp_ms=2**52)
+    tester.emit(CLICKS, "a", {"id": "x"})
+    assert tester.table(group) == {"a": 2}
+
+
+def test_ids_beyond_the_horizon_go_from_the_changelog_and_the_disk(tester: Tester) -> None:
+    group = group_of(hours=1)
+    tester.run(group)
+    for number in range(40):
+        tester.emit(CLICKS, "a", {"id": number}, timestamp_ms=(number + 1) * HOUR_MS // 2)
+    tester.stop(group)
+    tester.kafka.compact("counted-ids")
+    tester.advance(2 * 86_400)
+    tester.kafka.compact("counted-ids")
+    left = [record.value() for _, record in tester.kafka.records("counted-ids")]
+    assert len([value for value in left if value is not None]) < 8
+    tester.start(group)
+    store = tester._of(group)[0].processor.member.assignment.tasks[0].stores["counted-ids"]  # type: ignore[union-attr]
+    with store.scan() as rows:
+        assert len(list(rows)) < 14
+    tester.emit(CLICKS, "a", {"id": 39}, timestamp_ms=20 * HOUR_MS)
+    tester.emit(CLICKS, "a", {"id": 3}, timestamp_ms=20 * HOUR_MS)
+    assert tester.table(group) == {"a": 41}
+
+
+def test_an_event_whose_handler_failed_was_not_accepted(tester: Tester) -> None:
+    group = group_of()
+    tester.run(group)
+    tester.emit(CLICKS, "a", {"id": "x", "bad": True})
+    tester.emit(CLICKS, "a", {"id": "x"})
+    tester.emit(CLICKS, "a", {"id": "x"})
+    assert tester.table(group) == {"a": 1}
+    (letter,) = tester.dead_letters(group)
+    tester.retry(group, letter)  # its event has been counted meanwhile
+    assert (tester.table(group), len(tester.dead_letters(group))) == ({"a": 1}, 1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bad", [None, 1.5, True, ["x"]])
+def test_an_event_without_an_id_fails_as_its_handler_would(kind: str, bad: Any, tester: Tester) -> None:
+    group = group_of(kind)
+    tester.run(group)
+    tester.emit_many(
+        CLICKS, [("a", {"id": 1}), ("a", {"id": bad}), ("a", {}), ("a", {"id": 2}), ("a", {"id": 1})]
+    )
+    assert tester.table(group) == {"a": 2}
+    assert len(tester.dead_letters(group)) == 2
+
+
+def test_without_an_id_a_group_that_stops_says_so(tester: Tester) -> None:
+    group = group_of(on_error=OnError.STOP)
+    tester.run(group)
+    with pytest.raises(HandlerFailed, match=r"no id.*clicks\[0\]@0"):
+        tester.emit(CLICKS, "a", {"id": None})
+
+
+def test_an_id_is_the_same_as_text_and_as_a_uuid(tester: Tester) -> None:
+    values = iter([UUID(int=7), str(UUID(int=7)), "7", 7, b"7", 7])
+    group = group_of(by=lambda _: next(values))
+    tester.run(group)
+    for number in range(6):
+        tester.emit(CLICKS, "a", {"id": number})
+    assert tester.table(group) == {"a": 4}
+
+
+def test_the_same_id_is_another_event_in_another_input_and_partition(tester: Tester) -> None:
+    other = Stream[str, Any]("others", String(), Json())
+    once = Once[Any](by="id", within=timedelta(hours=1))
+    group: Group[str, int] = Group(
+        "counted", Input(CLICKS, aggregate=Count(), once=once), Input(other, aggregate=Count(), once=once),
+        Persist(Long()),
+    )  # fmt: skip
+    tester.run(group, partitions=2)
+    for key in ("a", "b", "c", "d"):
+        for stream in (CLICKS, other, CLICKS):
+            tester.emit(stream, key, {"id": 1})
+    assert sum(tester.table(group).values()) == 4
