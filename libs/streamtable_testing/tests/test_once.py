@@ -202,3 +202,16 @@ def test_the_same_id_is_another_event_in_another_input_and_partition(tester: Tes
         for stream in (CLICKS, other, CLICKS):
             tester.emit(stream, key, {"id": 1})
     assert sum(tester.table(group).values()) == 4
+
+
+def test_large_batches_are_sifted_as_small_ones_also_after_a_restart(tester: Tester) -> None:
+    group = group_of("aggregate")
+    tester.run(group)
+    ids = [str(uuid4()) for _ in range(3_000)]
+    for part in (ids[:1000], ids[500:2000], ids[:2000]):
+        tester.emit_many(CLICKS, clicks(part))
+    tester.stop(group)
+    tester.start(group, disk=False)
+    for part in (ids, ids[::-1]):
+        tester.emit_many(CLICKS, clicks(part))
+    assert tester.table(group) == {"a": 3_000}

@@ -68,7 +68,7 @@ def cluster(broker: Broker, tmp_path: Path) -> Iterator[Cluster]:
     topics = [NewTopic("user-clicks", PARTITIONS)]
     for group in GROUPS:
         topics += [NewTopic(f"{group}-{kind}", PARTITIONS) for kind in ("dead-letters", "retry")]
-        topics.append(NewTopic(f"{group}-table", PARTITIONS, config=compacted))
+        topics += [NewTopic(f"{group}-{kind}", PARTITIONS, config=compacted) for kind in ("table", "ids")]
     for created in admin.create_topics(topics).values():
         created.result(30)
     with ExitStack() as stack:

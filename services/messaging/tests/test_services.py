@@ -85,9 +85,9 @@ def service(broker: Broker, tmp_path: Path) -> Iterator[Service]:
     names += [name for group in GROUPS.values() for name in (group.dead_letters, group.retry)]
     topics = [NewTopic(name, PARTITIONS) for name in names]
     topics += [
-        NewTopic(group.table.name, PARTITIONS, config={"cleanup.policy": "compact"})
+        NewTopic(name, PARTITIONS, config={"cleanup.policy": "compact"})
         for group in GROUPS.values()
-        if group.persist is not None
+        for name in group.tables
     ]
     for created in admin.create_topics(topics).values():
         created.result(30)

@@ -73,6 +73,7 @@ class Stage:
     def group(self, name: str, **table: str) -> str:
         self.create(f"{name}-table", compacted=True, **table)
         self.create(f"{name}-dead-letters", f"{name}-retry")
+        self.create(f"{name}-ids", compacted=True)  # of the groups that have one
         return name
 
     def click(self, user: str | None = None) -> tuple[bytes, bytes]:

@@ -15,8 +15,9 @@ Record = tuple[int, datetime, bytes | None, bytes | None]
 
 
 def frame(spark: SparkSession, *records: Record) -> DataFrame:
+    numbered = [(*record, offset) for offset, record in enumerate(records)]
     return spark.createDataFrame(
-        list(records), "partition int, timestamp timestamp, key binary, value binary"
+        numbered, "partition int, timestamp timestamp, key binary, value binary, offset long"
     )
 
 
@@ -30,8 +31,8 @@ def table(spark: SparkSession, scenario: GroupTable, **records: list[Record]) ->
     return {(row["partition"], bytes(row["key"])): bytes(row["value"]) for row in rows}
 
 
-def click(user: str) -> bytes:
-    return CLICKS.encode(UserClick(id="1", user_id=user, url="u", at=0))
+def click(user: str, id: str = "1") -> bytes:  # noqa: A002 - as the field
+    return CLICKS.encode(UserClick(id=id, user_id=user, url="u", at=0))
 
 
 def test_a_group_is_known_by_its_scenario_with_any_version_behind_it() -> None:
@@ -39,7 +40,7 @@ def test_a_group_is_known_by_its_scenario_with_any_version_behind_it() -> None:
     assert table_named("click-counter") is None
 
 
-def test_clicks_are_counted_in_the_partition_in_which_they_are_and_unfit_ones_are_left_out(
+def test_clicks_are_counted_once_in_the_partition_in_which_they_are_and_unfit_ones_are_left_out(
     spark: SparkSession,
 ) -> None:
     good = click("a")
@@ -48,9 +49,10 @@ def test_clicks_are_counted_in_the_partition_in_which_they_are_and_unfit_ones_ar
         TABLES["click-count"],
         user_clicks=[
             (0, START, b"a", good),
+            (0, START, b"a", click("a", "2")),
             (0, START, b"a", good),
             (1, START, b"a", good),
-            (0, START, b"", good),
+            (0, START, b"", click("", "3")),
             (0, START, b"a", good[:-1]),
             (0, START, b"a", good + b"\0"),
             (0, START, b"a", None),
@@ -74,7 +76,7 @@ def test_statuses_are_those_of_the_service_whatever_the_order(spark: SparkSessio
         user, time = random.choice("abc"), START + timedelta(seconds=second)
         if random.random() < 0.4:
             count[user] += 1
-            clicks.append((0, time, user.encode(), click(user)))
+            clicks.append((0, time, user.encode(), click(user, f"{second}")))
             continue
         update = UserStatusUpdate(
             id=random.choice(["x", "y", "ü", "\U0001f600"]),

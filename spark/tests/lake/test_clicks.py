@@ -1,24 +1,33 @@
+from datetime import UTC, datetime, timedelta
+
 from pyspark.sql import SparkSession
 from pyspark.testing import assertDataFrameEqual
 
 from streamtable_spark.transforms import clicks
 
-SILVER = "key string, event struct<id: string, at: long>, repeat boolean"
+SILVER = "partition int, offset long, timestamp timestamp, key string, event struct<id: string, at: long>, repeat boolean"
+START = datetime(2026, 3, 1, tzinfo=UTC)
 DAY = 86_400_000
 ROWS = [
-    ("ann", ("1", 0), False),
-    ("ann", ("1", 0), True),
-    ("ann", ("2", DAY - 1), False),
-    ("ann", ("3", DAY), False),
-    ("bob", ("4", -1), False),
-    ("bob", ("5", 2**62), False),
+    (0, offset, START + timedelta(hours=6 * offset), *row)
+    for offset, row in enumerate(
+        [
+            ("ann", ("1", 0), False),
+            ("ann", ("1", 0), True),
+            ("ann", ("2", DAY - 1), False),
+            ("ann", ("3", DAY), False),
+            ("bob", ("4", -1), False),
+            ("bob", ("5", 2**62), False),
+        ]
+    )
 ]
 
 
-def test_the_count_of_a_user_has_every_record_also_repeated_ones(spark: SparkSession) -> None:
+def test_the_count_of_a_user_has_an_event_that_was_sent_again_within_a_day_once(spark: SparkSession) -> None:
+    later = (0, 9, START + timedelta(hours=24, milliseconds=1), "ann", ("1", 0), True)
     assertDataFrameEqual(
-        clicks.per_user(spark.createDataFrame(ROWS, SILVER)),
-        spark.createDataFrame([("ann", 4), ("bob", 2)], "user_id string, clicks long"),
+        clicks.per_user(spark.createDataFrame([*ROWS, later], SILVER)),
+        spark.createDataFrame([("ann", 3), ("bob", 2)], "user_id string, clicks long"),
     )
 
 

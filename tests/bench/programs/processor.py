@@ -116,17 +116,10 @@ class Run:
             return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
         if self._job.until == "handled":
             return Group(name, Input(clicks(topic), self._handled), Persist(Avro("long")))
-        match self._job.handler:
-            case "count":
-                return by_count(name, topic)
-            case "count_once":
-                return by_count_once(name, topic)
-            case "join":
-                return by_join(name, topic, self._job.table)
-            case "lookup":
-                return by_lookup(name, topic, self._job.table)
-            case _:
-                return by_record(name, topic)
+        if self._job.table:
+            made = {"join": by_join, "lookup": by_lookup}[self._job.handler]
+            return made(name, topic, self._job.table)
+        return {"count": by_count, "count_once": by_count_once}.get(self._job.handler, by_record)(name, topic)
 
     def _handled(self, ctx: Context[str, int], click: UserClick) -> None:
         add_one(ctx, click)

@@ -4,10 +4,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as fn
 
 from streamtable_spark.transforms.layers import day_of
+from streamtable_spark.transforms.once import accepted
 
 
 def per_user(clicks: DataFrame) -> DataFrame:
-    """What the table of click-count holds after the same records: every record counts, a repeated event too.
+    """What the table of click-count holds after the same records: one that is sent again within a day counts once.
 
     Args:
         clicks: silver of user-clicks.
@@ -15,7 +16,17 @@ def per_user(clicks: DataFrame) -> DataFrame:
     Returns:
         `user_id`, `clicks`.
     """
-    return clicks.groupBy(fn.col("key").alias("user_id")).agg(fn.count("*").alias("clicks"))
+    counted = accepted(
+        clicks.select(
+            "partition",
+            "offset",
+            "timestamp",
+            "key",
+            fn.col("event.id").alias("id"),
+            fn.lit(False).alias("retry"),
+        )
+    )
+    return counted.groupBy(fn.col("key").alias("user_id")).agg(fn.count("*").alias("clicks"))
 
 
 def per_day(clicks: DataFrame) -> DataFrame:

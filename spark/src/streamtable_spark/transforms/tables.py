@@ -15,6 +15,7 @@ from pyspark.sql import functions as fn
 from contracts.records import USER_CLICK, USER_STATUS, USER_STATUS_UPDATE
 from contracts.schema import RecordSchema
 from streamtable_spark.transforms.avro import decode, encode, fingerprint_prefix, released, single_object
+from streamtable_spark.transforms.once import accepted
 
 PLACE = ["partition", "key"]
 _VERSION = re.compile(r"-v[0-9]+")
@@ -76,11 +77,12 @@ def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
 
 
 def count_clicks(by_topic: Mapping[str, DataFrame]) -> DataFrame:
-    """One count a user."""
-    counted = by_topic["user-clicks"].groupBy(*PLACE).agg(*_tally())
-    return counted.withColumn(
-        "row", fn.when(fn.col("events") > 0, fn.struct(fn.col("events").alias("value")))
-    )
+    """One count a user: of clicks, each once however often it was sent within a day."""
+    clicks = by_topic["user-clicks"]
+    counts = _that_count(clicks).groupBy(*PLACE).agg(fn.count("*").alias("count"))
+    counted = clicks.groupBy(*PLACE).agg(*_tally()).join(counts, PLACE, "left")
+    row = fn.when(fn.col("count") > 0, fn.struct(fn.col("count").alias("value")))
+    return counted.withColumn("row", row).drop("count")
 
 
 def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
@@ -94,11 +96,7 @@ def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
     latest = updates.groupBy(*PLACE).agg(
         *_tally(), fn.max(fn.when(fn.col("event").isNotNull(), rank)).alias("last")
     )
-    clicks = (
-        by_topic["user-clicks"]
-        .where("event IS NOT NULL")
-        .select(*PLACE, fn.unix_micros("timestamp").alias("time"))
-    )
+    clicks = _that_count(by_topic["user-clicks"]).select(*PLACE, fn.unix_micros("timestamp").alias("time"))
     marks = latest.where("last IS NOT NULL").select(*PLACE, (-fn.col("last")["first"]).alias("until"))
     counted = (
         marks.join(clicks, PLACE, "left")
@@ -116,6 +114,15 @@ def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
         "events",
         "unfit",
         fn.when(fn.col("last").isNotNull(), fn.struct(row.alias("value"))).alias("row"),
+    )
+
+
+def _that_count(clicks: DataFrame) -> DataFrame:
+    """The clicks that are no repeats of one before."""
+    retry = fn.col("topic") != fn.col("input") if "input" in clicks.columns else fn.lit(False)
+    read = clicks.where("event IS NOT NULL")
+    return accepted(
+        read.select(*PLACE, "offset", "timestamp", fn.col("event.id").alias("id"), retry.alias("retry"))
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, compress
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamtable.clock import Clock
 from streamtable.errors import Fatal
@@ -20,6 +20,9 @@ from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, ids_of
 from streamtable.ports import Store
 from streamtable.types import RecordBatch
 
+if TYPE_CHECKING:
+    from streamtable.engine.idfilter import IdFilter
+
 _RECORD, _ID = b"r", b"i"  # what local keys begin with
 _SEPARATOR = b"\0"  # no name of a topic contains it
 _NUMBER = Struct(">Q")
@@ -27,6 +30,8 @@ _TIME = Struct(">q")
 _ID_BYTES_MAX = 28  # in a chunk whose times all differ
 _CHUNK_IDS_MAX = 4096
 _DROPPED_AT_LEAST = 2
+_FILTERED_FROM = 64  # ids at once; fewer are asked for one by one
+_FILLED_AT_ONCE = 8  # chunks, with each batch, until the filter knows all
 _NEW_ID_BYTES = 120  # what a new id takes in memory until the commit, and about what it will write
 
 Changes = Iterable[tuple[bytes, bytes | None]]
@@ -39,6 +44,7 @@ class IdTable:
         store: what was committed.
         inputs: those with `once`.
         bytes_max: of a record of its topic.
+        filter_bytes: for what tells new ids without a look at the store.
         clock: bounds the stream time.
 
     Attributes:
@@ -46,14 +52,20 @@ class IdTable:
     """
 
     def __init__(
-        self, store: Store, inputs: Iterable[Input[Any, Any, Any]], bytes_max: int, clock: Clock
+        self,
+        store: Store,
+        inputs: Iterable[Input[Any, Any, Any]],
+        bytes_max: int,
+        filter_bytes: int,
+        clock: Clock,
     ) -> None:
         self.store = store
         self.repeats: Counter[str] = Counter()
         self._clock = clock
         within = {edge.stream.name: edge.once.within_ms for edge in inputs if edge.once is not None}
         self._inputs = {
-            name: _Accepted(store, name.encode(), within_ms, bytes_max) for name, within_ms in within.items()
+            name: _Accepted(store, name.encode(), within_ms, bytes_max, filter_bytes // len(within))
+            for name, within_ms in within.items()
         }
 
     def sift(
@@ -113,13 +125,16 @@ class _Accepted:
         new: those since the last commit, in the order in which they were accepted, with the stream time then.
     """
 
-    def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int) -> None:
+    def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int, filter_bytes: int) -> None:
         self._store = store
         self._topic = topic
         self._within_ms = within_ms
         room = bytes_max - len(topic) - 100
         self._chunk_ids_max = max(1, min(_CHUNK_IDS_MAX, room // _ID_BYTES_MAX))
         self.new: dict[bytes, int] = {}
+        self._filter_bytes = filter_bytes
+        self._filter: IdFilter | None = None
+        self._filled_from = 0  # the filter knows the chunks from this one on
         self._opened = False
         self._time_ms = self._committed_ms = NO_TIME
         self._first = self._next = 0  # numbers of the chunks that there are
@@ -161,9 +176,27 @@ class _Accepted:
         """Those that were accepted before the last commit, with the stream time then."""
         if self._first == self._next:
             return {}
+        ids = self._worth_a_look(ids)
         get, prefix = self._store.get, _id_prefix(self._topic)
         found = {each: data for each in ids if (data := get(prefix + each)) is not None}
         return {each: _TIME.unpack(data)[0] for each, data in found.items()}
+
+    def _worth_a_look(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """Those that the filter, once it knows all that is in the store, does not tell to be new."""
+        if self._filter is None:
+            if len(ids) < _FILTERED_FROM:
+                return ids
+            from streamtable.engine.idfilter import IdFilter  # noqa: PLC0415 - numpy takes 20 MB
+
+            self._filter, self._filled_from = IdFilter(self._filter_bytes), self._next
+        for _ in range(_FILLED_AT_ONCE):
+            if self._filled_from == self._first:
+                return [ids[index] for index in self._filter.perhaps(ids)]
+            self._filled_from -= 1
+            data = self._store.get(_RECORD + _chunk_key(self._topic, self._filled_from))
+            if data is not None:
+                self._filter.add(Chunk.decode(data).ids)
+        return ids
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
@@ -192,9 +225,14 @@ class _Accepted:
             yield number
 
     def committed(self) -> None:
+        if self._filter is not None and self.new:
+            self._filter.add(list(self.new))
+            if self._filter.added > 2 * self._filter.room:
+                self._filter = None  # mostly of ids that have expired; else it goes on as well as it can
         self.new = {}
         self._committed_ms = self._time_ms
         self._first += self._dropped
+        self._filled_from = max(self._filled_from, self._first)
         self._next += self._added
         self._dropped = self._added = 0
 

@@ -32,6 +32,8 @@ from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
+_FILTER_BYTES_MAX = 4 << 20  # of a partition: for three million ids at the full effect
+
 
 class Task(BaseTask):
     """One partition of a group over local tables.
@@ -95,7 +97,7 @@ class Task(BaseTask):
         self._handled: HandledRows | None = None
         if IDS in group.named_tables:
             self.named[IDS] = self._ids = IdTable(
-                self._store_of(IDS), group.inputs, self._bytes_max(IDS), clock
+                self._store_of(IDS), group.inputs, self._bytes_max(IDS), _FILTER_BYTES_MAX, clock
             )
         if HANDLED in group.named_tables:
             self.named[HANDLED] = self._handled = HandledRows(
@@ -103,7 +105,7 @@ class Task(BaseTask):
             )
         # Those whose rows are still to be taken as known; the first work looks which are.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
-        self._left_to_copy = self._to_copy
+        self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
         handled = {change.table.name for change in group.changes}
         self._waits = {join.table.name: int(join.wait * 1000) for join in group.joins if join.wait}
         self.joins = {

@@ -1,0 +1,60 @@
+"""Which events count, where an event that is sent again counts once: the rule of the library's `Once`, in batch.
+
+Of each partition: the stream time is the greatest timestamp so far; an event is a repeat if one of the same id was
+accepted at a stream time of which this one's is at most `within` later. A dead letter that was sent again does not move
+the stream time, and counts as if it came after all records of the input. The processor's other condition, that a
+timestamp far ahead of its clock does not move the time, is checked against the clock of now.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as fn
+
+WITHIN: Final = timedelta(hours=24)
+"""As the services' groups say."""
+_AHEAD: Final = timedelta(minutes=5)
+
+
+def accepted(events: DataFrame, within: timedelta = WITHIN) -> DataFrame:
+    """The events that count.
+
+    Args:
+        events: those of one input that could be read: `partition`, `offset`, `timestamp`, `key`, `id`, and `retry`:
+            it is a dead letter that was sent again.
+        within: how long an id is remembered.
+
+    Returns:
+        `partition`, `key`, `offset`, `timestamp`, `retry`.
+    """
+    ms = fn.unix_millis("timestamp")
+    moves = ~fn.col("retry") & (ms <= fn.unix_millis(fn.current_timestamp()) + _ms(_AHEAD))
+    so_far = (
+        Window.partitionBy("partition").orderBy("retry", "offset").rowsBetween(Window.unboundedPreceding, 0)
+    )
+    time = fn.coalesce(fn.max(fn.when(moves, ms)).over(so_far), fn.lit(-1))
+    event = fn.struct("retry", "offset", "time", "key", "timestamp").alias("event")
+    of_one_id = (
+        events.withColumn("time", time)
+        .groupBy("partition", "id")
+        .agg(fn.sort_array(fn.collect_list(event)).alias("events"))
+    )
+    nothing = fn.filter("events", lambda _: fn.lit(False))  # an empty array of the same type
+    start = fn.struct(fn.lit(None).cast("bigint").alias("at"), nothing.alias("taken"))
+
+    def fold(so_far: Column, event: Column) -> Column:
+        repeat = so_far["at"].isNotNull() & (event["time"] - so_far["at"] <= _ms(within))
+        taken = fn.struct(
+            event["time"].alias("at"), fn.concat(so_far["taken"], fn.array(event)).alias("taken")
+        )
+        return fn.when(repeat, so_far).otherwise(taken)
+
+    taken = fn.aggregate("events", start, fold)["taken"]
+    return of_one_id.select("partition", fn.explode(taken).alias("event")).select(
+        "partition", "event.key", "event.offset", "event.timestamp", "event.retry"
+    )
+
+
+def _ms(span: timedelta) -> int:
+    return span // timedelta(milliseconds=1)
