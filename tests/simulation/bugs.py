@@ -270,9 +270,9 @@ def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> Non
 
 def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:
     """As if the joined row were the handler's work."""
-    change, give_up = Handling._change, HandlerCalls._give_up
+    change, give_up = Handling._change, HandlerCalls.give_up
 
-    def note_and_give_up(self: HandlerCalls, *record: Any) -> bool:
+    def note_andgive_up(self: HandlerCalls, *record: Any) -> bool:
         vars(self)["gave_up"] = True
         return give_up(self, *record)
 
@@ -286,7 +286,7 @@ def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> Non
                 table.take_back(key, before)
         return len(records)
 
-    patch.setattr(HandlerCalls, "_give_up", note_and_give_up)
+    patch.setattr(HandlerCalls, "give_up", note_andgive_up)
     patch.setattr(Handling, "_change", take_back)
 
 
@@ -392,9 +392,7 @@ def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
 def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
     change = Handling._change
 
-    def change_by_the_copy(
-        self: Handling, edge: Any, handler: Any, records: RecordBatch
-    ) -> int:
+    def change_by_the_copy(self: Handling, edge: Any, handler: Any, records: RecordBatch) -> int:
         table, handled = self._joins[edge.table.name], self._handled
         assert handled is not None
         put = table.put

@@ -23,12 +23,16 @@ def count_click(ctx: Context[str, int], click: UserClick) -> None:
 def by_count(name: str) -> Group[str, int]:
     """The group with the built-in aggregate, which runs over whole batches; its table is `<name>-table`."""
     return Group(
-        name, Input(USER_CLICKS, aggregate=Count(), once=ONCE, on_error=OnError.DEAD_LETTER), Persist(Avro("long"))
+        name,
+        Input(USER_CLICKS, aggregate=Count(), once=ONCE, on_error=OnError.DEAD_LETTER),
+        Persist(Avro("long")),
     )
 
 
 def by_record(name: str) -> Group[str, int]:
     """The same table, made by calling `count_click` for each record."""
     return Group(
-        name, Input(USER_CLICKS, handler=count_click, once=ONCE, on_error=OnError.DEAD_LETTER), Persist(Avro("long"))
+        name,
+        Input(USER_CLICKS, handler=count_click, once=ONCE, on_error=OnError.DEAD_LETTER),
+        Persist(Avro("long")),
     )

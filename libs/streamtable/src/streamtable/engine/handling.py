@@ -26,6 +26,7 @@ from streamtable.errors import (
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.joined import Joined
+from streamtable.once import ids_of
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import Decoded, TopicInfo
 from streamtable.table import PartitionTable
@@ -280,7 +281,11 @@ class Handling:
             good = [index for index, first in enumerate(accepted) if first]
             taken = len(records)
             if good:
-                parts = records.only(accepted), list(compress(keys, accepted)), list(compress(events, accepted))
+                parts = (
+                    records.only(accepted),
+                    list(compress(keys, accepted)),
+                    list(compress(events, accepted)),
+                )
                 done = self._call_each(edge, handler, *parts)
                 taken = taken if done == len(good) else good[done]
         if taken < len(records):  # the others are handed over again

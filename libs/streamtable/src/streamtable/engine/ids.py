@@ -9,16 +9,17 @@ Keys of the changelog: the input's name, for its stream time; name, NUL and a nu
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import accumulate, compress
+from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from streamtable.clock import Clock
 from streamtable.errors import Fatal
 from streamtable.graph import Input
-from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, ids_of, is_repeat, stream_time
+from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, is_repeat, stream_time
 from streamtable.ports import Store
-from streamtable.types import RecordBatch
 
 if TYPE_CHECKING:
     from streamtable.engine.idfilter import IdFilter
@@ -68,34 +69,28 @@ class IdTable:
             for name, within_ms in within.items()
         }
 
-    def sift(
-        self, edge: Input[Any, Any, Any], records: RecordBatch, events: Sequence[Any], *, again: bool
-    ) -> tuple[list[bool] | None, dict[int, Exception]]:
-        """Accept the events that are no repeats.
+    def accept(
+        self, name: str, ids: Sequence[bytes], timestamps_ms: Sequence[int] | None
+    ) -> list[bool] | None:
+        """Accept the ids of consecutive records that are no repeats.
 
         Args:
-            edge: an input with `once`.
-            records: the next ones.
-            events: decoded, one a record.
-            again: they are dead letters sent again: when that was says nothing of the input's time.
+            name: The input.
+            ids: One for each record.
+            timestamps_ms: Of the records. None if they say nothing of the input's time: dead letters that are sent again.
 
         Returns:
-            For each whether it was accepted, None if all were; and by index what was raised for those without an id.
+            For each whether it was accepted; None if all were.
         """
-        assert edge.once is not None, "asked for inputs with `once` only"
-        ids, failed = ids_of(edge.once, events)
-        keep = [index not in failed for index in range(len(events))] if failed else [True] * len(events)
-        if ids:
-            times = [NO_TIME] * len(events) if again else records.timestamps()
-            name, now_ms = edge.stream.name, int(self._clock.now() * 1000)
-            first = self._inputs[name].first_seen(
-                ids, list(compress(times, keep)) if failed else times, now_ms
-            )
-            if first is not None:
-                self.repeats[name] += first.count(False)
-                new = iter(first)
-                keep = [good and next(new) for good in keep]
-        return None if all(keep) else keep, failed
+        times = timestamps_ms if timestamps_ms is not None else [NO_TIME] * len(ids)
+        accepted = self._inputs[name].accept(ids, times, int(self._clock.now() * 1000))
+        if accepted is not None:
+            self.repeats[name] += accepted.count(False)
+        return accepted
+
+    def take_back(self, name: str, begin: int) -> None:
+        """Undo the last `accept` of an input for the records from this index on: they come again, or have failed."""
+        self.repeats[name] -= self._inputs[name].take_back(begin)
 
     @property
     def changed_bytes(self) -> int:
@@ -116,6 +111,25 @@ class IdTable:
         self.repeats.clear()
         for each in self._inputs.values():
             each.forget()
+
+
+@dataclass
+class _Batch:
+    """What was accepted last, so that its end can be undone.
+
+    Attributes:
+        ids: One for each record.
+        times_ms: Stream time at each of them.
+        time_before_ms: Stream time before them.
+        accepted: Which were no repeats; None: all.
+        replaced: By index, when an id was accepted before, since the last commit too.
+    """
+
+    ids: Sequence[bytes]
+    times_ms: Sequence[int]
+    time_before_ms: int
+    accepted: list[bool] | None = None
+    replaced: dict[int, int] = field(default_factory=dict)
 
 
 class _Accepted:
@@ -140,23 +154,41 @@ class _Accepted:
         self._first = self._next = 0  # numbers of the chunks that there are
         self._dropped = 0  # of them by the commit that is under way
         self._added = 0
+        self._last: _Batch | None = None  # since the last commit
 
-    def first_seen(
-        self, ids: Sequence[bytes], timestamps_ms: Sequence[int], now_ms: int
-    ) -> list[bool] | None:
+    def accept(self, ids: Sequence[bytes], timestamps_ms: Sequence[int], now_ms: int) -> list[bool] | None:
         self._open()
         times = self._times(timestamps_ms, now_ms)
+        self._last = last = _Batch(ids, times, self._time_ms)
         self._time_ms = times[-1]
         known = self._known(ids)
         if not known and len(set(ids)) == len(ids) and self.new.keys().isdisjoint(ids):
             self.new.update(zip(ids, times, strict=True))
             return None
-        return [self._accept(each, time_ms, known) for each, time_ms in zip(ids, times, strict=True)]
+        last.accepted = [self._accept(index, at, known, last) for index, at in enumerate(times)]
+        return last.accepted
 
-    def _accept(self, each: bytes, time_ms: int, known: Mapping[bytes, int]) -> bool:
+    def take_back(self, begin: int) -> int:
+        """Undo the end of the last batch. Returns how many of its ids were repeats."""
+        last, self._last = self._last, None
+        assert last is not None, "something was accepted since the last commit"
+        undone = range(begin, len(last.ids))
+        accepted = [index for index in undone if last.accepted is None or last.accepted[index]]
+        for index in reversed(accepted):
+            del self.new[last.ids[index]]
+            if index in last.replaced:
+                self.new[last.ids[index]] = last.replaced[index]
+        if last.replaced:
+            self.new = dict(sorted(self.new.items(), key=itemgetter(1)))  # in the order of acceptance again
+        self._time_ms = last.times_ms[begin - 1] if begin else last.time_before_ms
+        return len(undone) - len(accepted)
+
+    def _accept(self, index: int, time_ms: int, known: Mapping[bytes, int], last: "_Batch") -> bool:
+        each = last.ids[index]
         if is_repeat(self.new.get(each, known.get(each)), time_ms, self._within_ms):
             return False
-        self.new.pop(each, None)  # the order of acceptance is the order of the chunk
+        if each in self.new:
+            last.replaced[index] = self.new.pop(each)  # the order of acceptance is the order of the chunk
         self.new[each] = time_ms
         return True
 
@@ -229,7 +261,7 @@ class _Accepted:
             self._filter.add(list(self.new))
             if self._filter.added > 2 * self._filter.room:
                 self._filter = None  # mostly of ids that have expired; else it goes on as well as it can
-        self.new = {}
+        self.new, self._last = {}, None
         self._committed_ms = self._time_ms
         self._first += self._dropped
         self._filled_from = max(self._filled_from, self._first)
@@ -237,7 +269,7 @@ class _Accepted:
         self._dropped = self._added = 0
 
     def forget(self) -> None:
-        self.new = {}
+        self.new, self._last = {}, None
         self._time_ms = self._committed_ms
         self._dropped = self._added = 0
 
