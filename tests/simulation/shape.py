@@ -38,6 +38,9 @@ class JobShape:
         changes: it handles the changes of the table that it joins.
         loops: its handlers send some events to other keys.
         visits: every row is visited now and then.
+        failing: of a hundred events so many are refused by their handlers; 0: every thirteenth.
+        chokes: some of these make outputs that are too large, of which the broker tells only when it refuses them.
+        defers: handlers do all their work in deferred calls.
     """
 
     kind: Kind
@@ -50,6 +53,9 @@ class JobShape:
     changes: bool = False
     loops: bool = False
     visits: bool = False
+    failing: int = 0
+    chokes: bool = False
+    defers: bool = False
 
 
 @dataclass(frozen=True)
@@ -157,7 +163,24 @@ def draw(rng: Random) -> Shape:
         phases=rng.choice((1, 1, 2)),
         standby=rng.random() < 0.4,
     )
-    return _with_more(shape)
+    return _with_failures(_with_more(shape))
+
+
+def _with_failures(shape: Shape) -> Shape:
+    """Few or many failing events, refused outputs and deferred calls, in half of the shapes; drawn apart."""
+    rng = Random(f"failures {shape!r}")
+    if rng.random() < 0.5:
+        return shape
+    jobs = tuple(
+        replace(
+            job,
+            failing=rng.choice((1, 30)),
+            chokes=shape.exactly_once and job.kind is not Kind.AGGREGATE and rng.random() < 0.6,
+            defers=job.kind is Kind.RECORD and rng.random() < 0.5,
+        )
+        for job in shape.jobs
+    )
+    return replace(shape, jobs=jobs)
 
 
 def _with_more(shape: Shape) -> Shape:

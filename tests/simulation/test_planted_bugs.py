@@ -37,6 +37,9 @@ BEGIN_AT: Mapping[bugs.Plant, int] = {
     bugs.joined_offset_committed_without_its_rows: 9,
     bugs.loops_sent_again_after_a_rewind: 9,
     bugs.visit_carried_on_outside_the_transaction: 16,
+    bugs.outputs_of_an_undone_record_stay: 1,
+    bugs.rows_of_an_undone_record_stay: 1,
+    bugs.condemned_records_forgotten_at_a_rewind: 1,
 }
 
 

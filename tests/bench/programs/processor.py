@@ -21,6 +21,7 @@ from streamtable import (
     Join,
     Kafka,
     Lookup,
+    OnError,
     Output,
     Persist,
     Processor,
@@ -49,6 +50,17 @@ def by_count(name: str, topic: str) -> Group[str, int]:
 def by_record(name: str, topic: str) -> Group[str, int]:
     """Counts with a function that is called for each record."""
     return Group(name, Input(clicks(topic), add_one), Persist(Avro("long")))
+
+
+def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
+    """As `by_record`, but so many of a hundred records fail after they were counted."""
+
+    def add_or_fail(ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if ctx.offset % 100 < percent:
+            raise ValueError("this one fails")
+
+    return Group(name, Input(clicks(topic), add_or_fail, on_error=OnError.DEAD_LETTER), Persist(Avro("long")))
 
 
 def counts(topic: str) -> Table[str, int]:
@@ -108,15 +120,7 @@ class Run:
             return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
         if self._job.until == "handled":
             return Group(name, Input(clicks(topic), self._handled), Persist(Avro("long")))
-        match self._job.handler:
-            case "count":
-                return by_count(name, topic)
-            case "join":
-                return by_join(name, topic, self._job.table)
-            case "lookup":
-                return by_lookup(name, topic, self._job.table)
-            case _:
-                return by_record(name, topic)
+        return _graph(name, topic, self._job)
 
     def _handled(self, ctx: Context[str, int], click: UserClick) -> None:
         add_one(ctx, click)
@@ -153,6 +157,21 @@ class Run:
         if member is None or self._job.clients * len(member.assignment.tasks) != self._job.partitions:
             return False
         return member.ready and member.restorer.standby.settled
+
+
+def _graph(name: str, topic: str, job: Job) -> Group[str, int]:
+    kind, _, percent = job.handler.partition("_")
+    match kind:
+        case "count":
+            return by_count(name, topic)
+        case "join":
+            return by_join(name, topic, job.table)
+        case "lookup":
+            return by_lookup(name, topic, job.table)
+        case "failing":
+            return by_failing(name, topic, int(percent))
+        case _:
+            return by_record(name, topic)
 
 
 if __name__ == "__main__":
