@@ -42,6 +42,8 @@ FOR_THE_ENGINE = {
     "Context.index",
     "Context.stand",
     "Context.stand_at_row",
+    "Context.work_on",
+    "Batch.work_on",
     "Batch.whole",
 }
 TESTING = ("Tester", "Emitted", "DeadLetter")

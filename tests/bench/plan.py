@@ -41,6 +41,9 @@ BASELINES = {
     "handler_at_least_once": "plain_loop",
     "handler_join_output": "handler_exactly_once",
     "handler_lookup": "handler_exactly_once",
+    "handler_failing_1": "handler_exactly_once",
+    "handler_failing_5": "handler_exactly_once",
+    "handler_failing_100": "handler_exactly_once",
     "plain_loop_zipf": "ceiling_zipf",
     "count_exactly_once_zipf": "ceiling_zipf",
     "count_exactly_once_1s_zipf": "ceiling_zipf",
@@ -75,6 +78,10 @@ def steps() -> Sequence[Step]:
         Step(
             ("handler_join_output",),
             lambda site: streams.joined(site, "handler_join_output", streams.uniform(site, handler=True)),
+        ),
+        *(
+            Step((f"handler_failing_{percent}",), partial(_failing, percent=percent))
+            for percent in (1, 5, 100)
         ),
         Step(
             ("handler_lookup",),
@@ -166,6 +173,12 @@ def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list
         step("handler_exactly_once", handler("exactly_once")),
         step("handler_at_least_once", handler("at_least_once")),
     ]
+
+
+def _failing(site: Site, percent: int) -> list[Figure]:
+    # Where all are set aside, a tenth of the records is enough.
+    clicks = streams.uniform(site, handler=True) if percent < 100 else Clicks(site.sizes.handler // 10)
+    return streams.failing(site, f"handler_failing_{percent}", clicks, percent)
 
 
 def _zipf(site: Site, *, handler: bool = False) -> Clicks:

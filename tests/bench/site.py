@@ -2,11 +2,11 @@
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.bench.clicks import ONE, Clicks, fill, fill_table
 from tests.bench.job import Job
@@ -216,13 +216,31 @@ class Site:
         if total != job.records:
             raise RowFailed(f"wrong: the counts in {changelog} add up to {total}, not to {job.records}")
 
+    def check_counted_or_set_aside(self, job: Job, decode: Callable[[bytes], int]) -> None:
+        """The same of a handler some of whose records are in the dead letters."""
+        counted = sum(map(decode, self.last_values(f"{job.group}-table", job.partitions).values()))
+        letters = self._readable(f"{job.group}-dead-letters", job.partitions)
+        if counted + letters != job.records:
+            raise RowFailed(
+                f"wrong: {counted} counted and {letters} dead letters are not {job.records} records"
+            )
+
     def last_values(self, topic: str, partitions: int = 4) -> dict[bytes, bytes]:
         """The last value of each key; empty for one that is deleted."""
+        values: dict[bytes, bytes] = {}
+        for message in self._committed_records(topic, partitions):
+            values[bytes(message.key() or b"")] = bytes(message.value() or b"")
+        return values
+
+    def _readable(self, topic: str, partitions: int) -> int:
+        """How many committed records a topic holds."""
+        return sum(1 for _ in self._committed_records(topic, partitions))
+
+    def _committed_records(self, topic: str, partitions: int) -> Iterator[Message]:
         client = self._consumer(
             f"check-{topic}", {"isolation.level": "read_committed", "enable.partition.eof": True}
         )
         client.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
-        values: dict[bytes, bytes] = {}
         left = partitions
         deadline = time.monotonic() + 4 * _ANSWER_SECONDS
         while left:
@@ -231,13 +249,12 @@ class Site:
             for message in client.consume(10_000, 0.2):
                 error = message.error()
                 if error is None:
-                    values[bytes(message.key() or b"")] = bytes(message.value() or b"")
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:
                     left -= 1
                 else:
                     raise RowFailed(f"{topic} cannot be read: {error}")
         client.close()
-        return values
 
     def _ends(self, topic: str, partitions: int) -> dict[int, int]:
         client = self._consumer(f"ends-{topic}", {})

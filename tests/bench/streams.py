@@ -93,6 +93,19 @@ def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
+def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]:
+    """As `processor`, with a handler that fails for so many percent of the records: they become dead letters."""
+    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = replace(job, handler=f"failing_{percent}", until="signal")
+    with site.start("processor", job, name) as program:
+        first = program.mark("first")
+        committed = site.wait_committed(program, job)
+        program.stop()
+    site.check_counted_or_set_aside(job, Avro("long").decode)
+    site.forget(job.group)
+    return [rate(name, job.records, first, committed, program)]
+
+
 def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
     """Of a row that is measured several times the try in the middle."""
     return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 from tests.hostile.raw_records import RawProducer, RawRecord
 from tests.system.bench import Bench, Found, until
 
@@ -22,14 +23,17 @@ from streamtable import (
     Count,
     Group,
     Input,
+    Join,
     Kafka,
     Long,
+    OnError,
     Output,
     Persist,
     Stream,
     String,
+    Table,
 )
-from streamtable.errors import InputLost, PoisonRecord, Unencodable
+from streamtable.errors import InputLost, PoisonRecord
 from streamtable.types import TopicPartition
 
 CLICK: Any = {"type": "record", "name": "Click", "fields": [{"name": "note", "type": "string"}]}
@@ -341,19 +345,98 @@ def test_foreign_records_in_a_table_are_left_out_or_told_to_who_asks_for_them(be
     assert bench.rows(group)["good"] == 2
 
 
-def test_an_output_that_its_topic_refuses_for_its_time_stops_the_group_and_says_so(bench: Bench) -> None:
+def origins(bench: Bench, group: Group[Any, Any]) -> list[int]:
+    """Offsets of the records that are in the dead letters."""
+    return [int(letter.headers["streamtable-origin-offset"] or b"") for letter in bench.letters(group)]
+
+
+def lower_the_limit(bench: Bench, topic: str) -> None:
+    """Let a topic accept no record of more than 10,000 bytes from now on."""
+    entry = ConfigEntry("max.message.bytes", "10000", incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": bench.kafka.bootstrap_servers, "log_level": 0})
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    for altered in admin.incremental_alter_configs([resource]).values():
+        altered.result(30)
+
+
+def test_an_output_that_its_topic_refuses_is_a_dead_letter_of_the_record_that_made_it(bench: Bench) -> None:
+    out = stream(bench, "out")
+
     def forward(ctx: Context[str, int], event: Any) -> None:
-        ctx.emit(stream(bench, "out"), ctx.key, event, timestamp_ms=ctx.timestamp_ms)
+        ctx.set((ctx.value or 0) + 1)
+        odd: Any = {
+            "no key": {"key": None},
+            "ahead": {"timestamp_ms": AHEAD_MS},
+            "float": {"timestamp_ms": 1.5},
+            "70 bits": {"timestamp_ms": 1 << 70},
+            "header": {"headers": [("h", 7)]},
+            "large": {"headers": [("h", bytes(2_000_000))]},
+            "value": {"value": 7},
+        }.get(event["note"], {})
+        ctx.emit(out, **{"key": ctx.key, "value": event, **odd})
 
     group: Group[str, int] = Group(
-        bench.name("g"), Input(stream(bench), forward), Output(stream(bench, "out")), Persist(Long())
+        bench.name("g"),
+        Input(stream(bench), forward, on_error=OnError.DEAD_LETTER),
+        Output(out),
+        Persist(Long()),
     )
-    bench.create(group, config={"in": ANY_TIME})
-    send(bench, bench.name("in"), RawRecord(b"a", GOOD, timestamp_ms=AHEAD_MS))
-    error = bench.run(group).failure()
-    assert isinstance(error, Unencodable)
-    assert bench.name("out") in str(error)
-    assert "timestamp" in str(error)
+    bench.create(group, config={"out": {"cleanup.policy": "compact"}})
+    notes = ["no key", "ahead", "float", "70 bits", "header", "large", "value"]
+    for note in notes:
+        bench.send(bench.name("in"), ("a", CODEC.encode({"note": note})), ("a", GOOD))
+    bench.work_off(group)
+    assert bench.rows(group) == {"a": len(notes)}
+    assert origins(bench, group) == [2 * n for n in range(len(notes))]
+
+
+def test_an_output_that_only_the_broker_refuses_is_traced_to_the_record_that_made_it(bench: Bench) -> None:
+    """The limit is lowered after the group has asked for it."""
+    out = stream(bench, "out")
+
+    def forward(ctx: Context[str, int], event: Any) -> None:
+        ctx.set((ctx.value or 0) + 1)
+        large = [("h", bytes(50_000))] if event["note"] == "large" else []
+        ctx.emit(out, ctx.key, event, headers=large)
+
+    group: Group[str, int] = Group(
+        bench.name("g"),
+        Input(stream(bench), forward, on_error=OnError.DEAD_LETTER),
+        Output(out),
+        Persist(Long()),
+    )
+    bench.create(group)
+    running = bench.run(group)
+    bench.send(bench.name("in"), ("a", GOOD))
+    place = TopicPartition(bench.name("in"), 0)
+    until(lambda: bench.committed(group).get(place) == 1, "the first is committed")
+    lower_the_limit(bench, out.name)
+    large = CODEC.encode({"note": "large"})
+    bench.send(bench.name("in"), ("a", GOOD), ("b", large), ("a", GOOD), ("c", large), ("a", GOOD))
+    until(lambda: bench.committed(group).get(place) == 6, "the others are committed")
+    running.stop()
+    assert bench.rows(group) == {"a": 4}
+    assert origins(bench, group) == [2, 4]
+
+
+def test_unreadable_rows_of_tables_are_the_fault_of_the_records_that_ask_for_them(bench: Bench) -> None:
+    joined = Table(bench.name("joined"), String(), Long())
+
+    def ask(ctx: Context[str, int], event: Any) -> None:
+        ctx.set((ctx.value or 0) + (ctx.join(joined) or 0))
+
+    group: Group[str, int] = Group(
+        bench.name("g"),
+        Input(stream(bench), ask, on_error=OnError.DEAD_LETTER),
+        Join(joined),
+        Persist(Long()),
+    )
+    bench.create(group)
+    send(bench, joined.name, RawRecord(b"bad", b"\x00"), RawRecord(b"good", Long().encode(7)))
+    bench.send(bench.name("in"), ("good", GOOD), ("bad", GOOD), ("good", GOOD))
+    bench.work_off(group)
+    assert bench.rows(group) == {"good": 14}
+    assert origins(bench, group) == [1]
 
 
 def high_water_kb() -> int:

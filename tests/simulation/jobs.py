@@ -5,7 +5,7 @@ and number of all of them in their order. So a row says by itself whether someth
 they emit says where it came from.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from struct import Struct
@@ -23,6 +23,8 @@ from streamtable.topics import Stream, Table
 
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000
+UNTOLD_BYTES_MAX = 5_000
+"""What the broker takes of the topics that jobs emit to, though it says that it takes more."""
 _MANY = [0] * ROW_BYTES_MAX
 _OFFSET_BITS, _PARTITION_BITS = 40, 4
 
@@ -72,11 +74,19 @@ class Job:
 
     def bad(self, event: int) -> bool:
         """Its handler refuses the event. What is tried again is accepted, but for aggregates, which cannot know."""
-        return self.shape.on_error is not OnError.STOP and event % 13 == 5
+        if self.shape.on_error is OnError.STOP:
+            return False
+        return event % 100 < self.shape.failing if self.shape.failing else event % 13 == 5
 
     def swells(self, event: int) -> bool:
         """Its handler makes a row of the event that does not fit, which nobody notices before the commit."""
         return not self.shape.deletes and self.bad(event) and event % 2 == 0
+
+    def choke(self, event: int) -> int:
+        """Bytes of a header that its handler adds to an output: more than the broker takes, which it says at once, or not."""
+        if not self.shape.chokes or not self.bad(event) or self.swells(event):
+            return 0
+        return (0, ROW_BYTES_MAX, 0, UNTOLD_BYTES_MAX)[event % 4]
 
     def loops_to(self, topic: str, event: int) -> str | None:
         """The key to which the handler sends an event on; what is tried again stays."""
@@ -122,6 +132,12 @@ class Handlers:
         self._flaky = flaky
 
     def each(self, ctx: Context[str, Row], event: int) -> None:
+        if self.job.shape.defers:
+            ctx.defer(_Later(event), self.now)
+        else:
+            self.now(ctx, event)
+
+    def now(self, ctx: Context[str, Row], event: int) -> None:
         job = self.job
         source = source_id(job.topics.index(ctx.topic), ctx.partition, ctx.offset)
         row = job.follow(ctx.value, source, event)
@@ -132,6 +148,8 @@ class Handlers:
         else:
             ctx.set(row)
         ctx.emit(self.output, ctx.key, source)
+        if (size := job.choke(event)) and ctx.topic != self.retry:
+            ctx.emit(self.output, ctx.key, source, headers=[("h", bytes(size))])
         if (key := job.loops_to(ctx.topic, event)) is not None:
             ctx.loopback(self.loop, key, source)
         self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
@@ -145,6 +163,8 @@ class Handlers:
             if job.swells(event) and batch.topic != self.retry:
                 rows[key] = [*(row or ()), *_MANY]
             batch.emit(self.output, key, source)
+            if (size := job.choke(event)) and batch.topic != self.retry:
+                batch.emit(self.output, key, source, headers=[("h", bytes(size))])
             self._fail_if_bad(event, batch.topic)
         batch.put_many(rows)
 
@@ -167,10 +187,22 @@ class Handlers:
             raise Flaky
 
     def _fail_if_bad(self, event: int, topic: str) -> None:
-        if self.job.bad(event) and topic != self.retry and not self.job.swells(event):
+        makes_it_bad = self.job.swells(event) or self.job.choke(event)
+        if self.job.bad(event) and topic != self.retry and not makes_it_bad:
             raise Refused(f"event {event}")
         if self._flaky():
             raise Flaky
+
+
+class _Later:
+    """An awaitable that is no coroutine: a process that crashes must not leave one behind that was never awaited."""
+
+    def __init__(self, event: int) -> None:
+        self._event = event
+
+    def __await__(self) -> Generator[None, None, int]:
+        yield
+        return self._event
 
 
 def make_job(

@@ -39,6 +39,9 @@ class JobShape:
         loops: its handlers send some events to other keys.
         visits: every row is visited now and then.
         once: its inputs count an event of the same number once, within so many seconds; 0: they do not.
+        failing: of a hundred events so many are refused by their handlers; 0: every thirteenth.
+        chokes: some of these make outputs that are too large, of which the broker tells only when it refuses them.
+        defers: handlers do all their work in deferred calls.
     """
 
     kind: Kind
@@ -52,6 +55,9 @@ class JobShape:
     loops: bool = False
     visits: bool = False
     once: float = 0.0
+    failing: int = 0
+    chokes: bool = False
+    defers: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,7 @@ def draw(rng: Random) -> Shape:
         phases=rng.choice((1, 1, 2)),
         standby=rng.random() < 0.4,
     )
-    return _with_once(_with_retention(_with_more(shape)))
+    return _with_once(_with_failures(_with_retention(_with_more(shape))))
 
 
 def _with_retention(shape: Shape) -> Shape:
@@ -177,6 +183,23 @@ def _with_once(shape: Shape) -> Shape:
         return shape
     within = rng.choice((2.0, 10.0, 60.0, 600.0))
     return replace(shape, jobs=tuple(replace(job, once=within) for job in shape.jobs))
+
+
+def _with_failures(shape: Shape) -> Shape:
+    """Few or many failing events, refused outputs and deferred calls, in half of the shapes; drawn apart."""
+    rng = Random(f"failures {shape!r}")
+    if rng.random() < 0.5:
+        return shape
+    jobs = tuple(
+        replace(
+            job,
+            failing=rng.choice((1, 30)),
+            chokes=shape.exactly_once and job.kind is not Kind.AGGREGATE and rng.random() < 0.6,
+            defers=job.kind is Kind.RECORD and rng.random() < 0.5,
+        )
+        for job in shape.jobs
+    )
+    return replace(shape, jobs=jobs)
 
 
 def _with_more(shape: Shape) -> Shape:

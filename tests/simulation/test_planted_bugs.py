@@ -41,6 +41,9 @@ BEGIN_AT: Mapping[bugs.Plant, int] = {
     bugs.ids_kept_after_a_rewind: 1,
     bugs.ids_expired_early: 1,
     bugs.old_values_taken_from_the_joined_copy: 1,
+    bugs.outputs_of_an_undone_record_stay: 1,
+    bugs.rows_of_an_undone_record_stay: 1,
+    bugs.condemned_records_forgotten_at_a_rewind: 1,
 }
 
 

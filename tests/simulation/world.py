@@ -5,7 +5,7 @@ from random import Random
 
 from tests.simulation.faults import Adversary, Crash
 from tests.simulation.invariants import Books, check_plan
-from tests.simulation.jobs import ROW_BYTES_MAX, Flaky, Job, make_job
+from tests.simulation.jobs import ROW_BYTES_MAX, UNTOLD_BYTES_MAX, Flaky, Job, make_job
 from tests.simulation.life import Life, Machine, ViewLife
 from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
@@ -83,6 +83,8 @@ class World:
                         delete_retention_ms=int(self.shape.delete_retention * 1000),
                         max_message_bytes=ROW_BYTES_MAX,
                     )
+            if job.output and shape.chokes:
+                self.kafka.topics[job.output].untold_bytes_max = UNTOLD_BYTES_MAX
             reads = [job.output] if job.output else []
             yield job
 

@@ -192,3 +192,19 @@ def test_a_join_waits_for_at_most_a_minute(wait: float) -> None:
 def test_a_visit_has_a_name_that_a_command_can_say(name: str) -> None:
     with pytest.raises(GraphError, match="visit"):
         Visit(name, handle)
+
+
+@pytest.mark.parametrize("wrong", ["dead-letter", "stop", None, True])
+def test_a_wrong_on_error_is_refused_when_the_graph_is_built(wrong: Any) -> None:
+    def handle(*_: Any) -> None:
+        """Never called."""
+
+    stream, table = Stream("events", String(), String()), Table("users", String(), String())
+    for build in (
+        lambda: Input(stream, handle, on_error=wrong),
+        lambda: Loop(Stream("g-loop", String(), String()), handle, on_error=wrong),
+        lambda: Changes(table, handle, on_error=wrong),
+        lambda: Visit("v", handle, on_error=wrong),
+    ):
+        with pytest.raises(GraphError, match=r"give one of OnError\.STOP, OnError\.DEAD_LETTER"):
+            build()

@@ -23,6 +23,7 @@ from streamtable import (
     Kafka,
     Lookup,
     Once,
+    OnError,
     Output,
     Persist,
     Processor,
@@ -57,6 +58,17 @@ def by_count_once(name: str, topic: str) -> Group[str, int]:
 def by_record(name: str, topic: str) -> Group[str, int]:
     """Counts with a function that is called for each record."""
     return Group(name, Input(clicks(topic), add_one), Persist(Avro("long")))
+
+
+def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
+    """As `by_record`, but so many of a hundred records fail after they were counted."""
+
+    def add_or_fail(ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if ctx.offset % 100 < percent:
+            raise ValueError("this one fails")
+
+    return Group(name, Input(clicks(topic), add_or_fail, on_error=OnError.DEAD_LETTER), Persist(Avro("long")))
 
 
 def counts(topic: str) -> Table[str, int]:
@@ -116,10 +128,7 @@ class Run:
             return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
         if self._job.until == "handled":
             return Group(name, Input(clicks(topic), self._handled), Persist(Avro("long")))
-        if self._job.table:
-            made = {"join": by_join, "lookup": by_lookup}[self._job.handler]
-            return made(name, topic, self._job.table)
-        return {"count": by_count, "count_once": by_count_once}.get(self._job.handler, by_record)(name, topic)
+        return _graph(name, topic, self._job)
 
     def _handled(self, ctx: Context[str, int], click: UserClick) -> None:
         add_one(ctx, click)
@@ -156,6 +165,23 @@ class Run:
         if member is None or self._job.clients * len(member.assignment.tasks) != self._job.partitions:
             return False
         return member.ready and member.restorer.standby.settled
+
+
+def _graph(name: str, topic: str, job: Job) -> Group[str, int]:
+    kind, _, more = job.handler.partition("_")
+    match kind:
+        case "count" if more == "once":
+            return by_count_once(name, topic)
+        case "count":
+            return by_count(name, topic)
+        case "join":
+            return by_join(name, topic, job.table)
+        case "lookup":
+            return by_lookup(name, topic, job.table)
+        case "failing":
+            return by_failing(name, topic, int(more))
+        case _:
+            return by_record(name, topic)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -77,3 +78,36 @@ def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: Outgoi
     )
     outgoing.forget()
     assert (outgoing.records, outgoing.bytes, outgoing.dead_letters) == ([], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"timestamp_ms": 1.5}, "the timestamp 1.5: give an int"),
+        ({"timestamp_ms": 1 << 70}, "give an int of milliseconds"),
+        ({"timestamp_ms": True}, "give an int"),
+        ({"timestamp_ms": -1}, "give an int"),
+        ({"timestamp_ms": 1_000_000_000 + 3_700_000}, "ahead of the clock: the topic accepts 3600000"),
+        ({"timestamp_ms": 1_000_000_000 - 90_000_000}, "behind the clock: the topic accepts 86400000"),
+        ({"headers": [("h", 7)]}, "a header of str and int"),
+        ({"headers": [("h",)]}, "give \\(name, bytes or None\\)"),
+        ({"headers": [("\ud800", b"")]}, "no UTF-8"),
+        ({"key": None}, "has no key, and the topic is compacted"),
+    ],
+)
+def test_what_the_topic_would_refuse_is_refused_when_it_is_emitted(
+    more: dict[str, Any], why: str, topic_infos: Callable[..., Any], clock: Any
+) -> None:
+    group: Group[str, Any] = Group(
+        "g", Input(Stream("events", String(), String()), lambda _ctx, _event: None), Output(OUT)
+    )
+    infos = topic_infos(group)
+    infos["out"] = replace(
+        infos["out"], compacted=True, timestamp_after_max_ms=3_600_000, timestamp_before_max_ms=86_400_000
+    )
+    outgoing = Outgoing(group, infos, clock)
+    given: dict[str, Any] = {"key": "k", "value": 1, "headers": (), "timestamp_ms": 0, **more}
+    with pytest.raises(Unencodable, match=why):
+        outgoing.emit(OUT, given["key"], given["value"], given["headers"], given["timestamp_ms"])
+    assert outgoing.records == []
+    outgoing.emit(OUT, "k", 1, [("h", b"x"), ("n", None)], 1_000_000_000)

@@ -140,11 +140,35 @@ def test_it_works_until_it_is_stopped_and_commits_what_it_has_handled(
     assert not processor.ready
 
 
-def test_missing_topics_stop_it_before_it_joins(make: Make, cluster: Any, steps: Any) -> None:
+def test_missing_topics_stop_it_before_it_joins(
+    make: Make, cluster: Any, steps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamtable.engine.processor._NEW_TOPIC_SECONDS", 0.1)
     del cluster.infos["counted-table"]
     with pytest.raises(ConfigurationError, match="counted-table"):
         make().run()
     assert steps.taken == []
+
+
+def test_topics_that_were_just_made_are_waited_for(
+    make: Make, cluster: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, topics = cluster.infos.pop("counted-table"), cluster.topics
+    asked = 0
+
+    def known_at_the_third_time(names: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        if asked == 3:
+            cluster.infos["counted-table"] = table
+        return topics(names)
+
+    monkeypatch.setattr(cluster, "topics", known_at_the_third_time)
+    processor = make()
+    running = run(processor)
+    until(lambda: processor.member is not None)
+    processor.stop()
+    assert running.ended() is None
 
 
 def test_it_waits_for_the_broker_no_longer_than_it_was_told(

@@ -152,10 +152,16 @@ class Partition:
 
 
 class Topic:
-    """A topic and its partitions."""
+    """A topic and its partitions.
+
+    Attributes:
+        untold_bytes_max: The largest record that it accepts, if that is less than its description says: as when the
+            limit was lowered a moment ago.
+    """
 
     def __init__(self, info: TopicInfo) -> None:
         self.info = info
+        self.untold_bytes_max = info.max_message_bytes
         self.partitions = [Partition(TopicPartition(info.name, number)) for number in range(info.partitions)]
         self._next = 0
 
@@ -167,4 +173,4 @@ class Topic:
         return self.partitions[(self._next - 1) % len(self.partitions)]
 
     def fits(self, key: bytes | None, value: bytes | None, headers: Headers) -> bool:
-        return size_of(key, value, headers) <= self.info.max_message_bytes
+        return size_of(key, value, headers) <= min(self.info.max_message_bytes, self.untold_bytes_max)

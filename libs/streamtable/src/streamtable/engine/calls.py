@@ -103,7 +103,7 @@ class HandlerCalls:
             context.stand(records, index, key)
             try:
                 handler(context, event)
-                undo.keep(Source(records, index, on_error))
+                undo.keep(records, index, on_error)
             except _NOT_THE_RECORDS_FAULT:
                 raise
             except Exception as error:  # noqa: BLE001 - the same
@@ -157,7 +157,7 @@ class HandlerCalls:
         self._undo.begin()
         try:
             call()
-            self._undo.keep(Source(records, index, on_error))
+            self._undo.keep(records, index, on_error)
         except _NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
@@ -171,7 +171,7 @@ class HandlerCalls:
         self._undo.begin()
         try:
             call()
-            self._undo.keep(Source(record, 0, on_error))
+            self._undo.keep(record, 0, on_error)
         except _NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
@@ -234,7 +234,7 @@ class HandlerCalls:
         try:
             self._finish(deferral, result)
             if self.careful:
-                self._undo.keep(Source(deferral.records, deferral.index, deferral.on_error))
+                self._undo.keep(deferral.records, deferral.index, deferral.on_error)
         except _NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:
@@ -297,9 +297,7 @@ class HandlerCalls:
         self._undo.begin()
         try:
             call(chunk)
-            self._undo.keep(
-                Source(chunk, 0, on_error)
-            )  # of no use for refused outputs: these ask for single ones
+            self._undo.keep(chunk, 0, on_error)  # refused outputs are traced with single records
         except _NOT_THE_RECORDS_FAULT:
             raise
         except Exception:  # noqa: BLE001 - one of them raises it again

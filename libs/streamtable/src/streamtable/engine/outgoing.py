@@ -82,19 +82,14 @@ class Outgoing:
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
-    def mark(self) -> tuple[int, int, int]:
-        """Where it stands, for `back_to`."""
-        self.made_by(None)
-        return len(self.records), self.bytes, self.dead_letters
-
     def made_by(self, source: Source | None) -> None:
         """Say what has made the records that came since the last call."""
         if new := len(self.records) - len(self.sources):
             self.sources.extend([source] * new)
 
-    def back_to(self, mark: tuple[int, int, int]) -> None:
-        """Drop what came since the mark."""
-        count, self.bytes, self.dead_letters = mark
+    def back_to(self, count: int, bytes_: int, dead_letters: int) -> None:
+        """Drop all but the first records; these had so many bytes, and dead letters among them."""
+        self.bytes, self.dead_letters = bytes_, dead_letters
         del self.records[count:]
         del self.sources[count:]
 

@@ -9,8 +9,10 @@ from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
 from streamtable.engine.outgoing import Outgoing, Source
+from streamtable.graph import OnError
 from streamtable.joined import Joined
 from streamtable.table import PartitionTable, refuse_if_larger
+from streamtable.types import RecordBatch
 
 V = TypeVar("V")
 
@@ -71,9 +73,12 @@ class RowJournal(Generic[V]):
 
     def keep(self) -> None:
         """Encode what the record has written. Raises `Unencodable`: a row does not fit its schema or its topic."""
-        encoded = {key: self._table.encoded(key) for key in self._written}
-        for key, data in encoded.items():
-            refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
+        encoded = []
+        for key in self._written:
+            data = self._table.encoded(key)
+            if len(key) + len(data or b"") > self._bytes_max:
+                refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
+            encoded.append((key, data))
         self.encoded.update(encoded)
 
     def undo(self) -> None:
@@ -113,8 +118,7 @@ class RecordUndo:
         self._outgoing = outgoing
         self._deferrals = deferrals
         self._joins = joins
-        self._outputs = (0, 0, 0)
-        self._waiting = 0
+        self._outputs = self._output_bytes = self._dead_letters = self._waiting = 0
 
     @property
     def encoded(self) -> Mapping[bytes, bytes | None]:
@@ -123,16 +127,21 @@ class RecordUndo:
 
     def begin(self) -> None:
         """Note where everything stands."""
-        self._outputs = self._outgoing.mark()
+        outgoing = self._outgoing
+        self._outputs = len(outgoing.records)
+        self._output_bytes, self._dead_letters = outgoing.bytes, outgoing.dead_letters
+        if self._outputs > len(outgoing.sources):
+            outgoing.made_by(None)  # the engine itself
         self._waiting = len(self._deferrals.waiting)
         if self.rows is not None:
             self.rows.begin()
 
-    def keep(self, source: Source) -> None:
-        """What was done since `begin` stands. Raises `Unencodable`: it does not, and is to be undone."""
+    def keep(self, records: RecordBatch, index: int, on_error: OnError) -> None:
+        """What was done since `begin`, by this record, stands. Raises `Unencodable`: it does not, and is to be undone."""
         if self.rows is not None:
             self.rows.keep()
-        self._outgoing.made_by(source)
+        if len(self._outgoing.records) > self._outputs:
+            self._outgoing.made_by(Source(records, index, on_error))
 
     def undo(self, keys: Iterable[bytes]) -> None:
         """Take back everything since `begin`.
@@ -142,7 +151,7 @@ class RecordUndo:
         """
         if self.rows is not None:
             self.rows.undo()
-        self._outgoing.back_to(self._outputs)
+        self._outgoing.back_to(self._outputs, self._output_bytes, self._dead_letters)
         self._deferrals.back_to(self._waiting)
         for joined in self._joins.values():
             joined.decode_again(keys)
