@@ -20,6 +20,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
     "Groups": (
         "Group",
         "Input",
+        "Once",
         "Persist",
         "Output",
         "Join",
