@@ -166,7 +166,7 @@ class _Accepted:
             self.new.update(zip(ids, times, strict=True))
             return None
         last.accepted = [self._accept(index, at, known, last) for index, at in enumerate(times)]
-        return last.accepted
+        return None if all(last.accepted) else last.accepted
 
     def take_back(self, begin: int) -> int:
         """Undo the end of the last batch. Returns how many of its ids were repeats."""
