@@ -49,7 +49,6 @@ def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder
     assert facts(found, f"graph {group.name}") == [
         ("ok", "its 4 topics are there; the inputs have 2 partitions")
     ]
-    assert facts(found, f"rows of {group.table.name}") == [("ok", "the newest 1 record can be decoded")]
     (members, letters) = facts(found, f"group {group.name}")
     assert members[0] == "ok"
     assert members[1].startswith("stable, 1 member, lag ")
@@ -58,25 +57,6 @@ def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder
     assert any("KIP-848" in each["fact"] for each in found)
     assert any("one broker only" in each["fact"] for each in found)
     del sys.modules["well_of_tests"]
-
-
-def test_a_row_that_cannot_be_decoded_is_named_with_its_offset(cli: Cli, world: World, folder: Path) -> None:
-    group = world.group(partitions=2)
-    table = group.table.name
-    (folder / "rows_of_tests.py").write_text(
-        "from streamtable import *\n"
-        f"GROUP = Group({group.name!r}, Input(Stream({world.topics.name('in')!r}, String(), Long()), aggregate=Count()), "
-        "Persist(Long()))\n"
-    )
-    world.send(table, (b"good", NUMBER.encode(1)), (b"bad", b"\0"), (b"mended", b"\0"), (b"gone", b"\0"))
-    world.send(table, (b"mended", NUMBER.encode(2)), (b"gone", None))
-    ran = cli("doctor", "--graph", "rows_of_tests:GROUP", "--json")
-    assert ran.code == 1
-    ((level, fact),) = facts(ran.json, f"rows of {table}")
-    assert level == "problem"
-    assert fact.startswith("1 row of the newest 6 records cannot be decoded: ")
-    assert fact.endswith("@1")
-    del sys.modules["rows_of_tests"]
 
 
 def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World, folder: Path) -> None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from streamtable import Group
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
-from streamtable_cli import access, checks, growth, processes, reach, replicas, unreadable
+from streamtable_cli import access, checks, growth, processes, reach, replicas
 from streamtable_cli.declared import load
 from streamtable_cli.decode import Decoder, decoder_of
 from streamtable_cli.findings import Finding, Level, problem
@@ -64,8 +64,6 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Look at a deployment from here: brokers, topics, groups, processes, disk and clocks. It changes nothing.
-
-    Of the tables of --graph, the newest rows are decoded as a view would.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
     dead-letter topic. What is found is explained: whose the partition is that falls behind, which process was killed.
@@ -143,10 +141,6 @@ def _with_admin(
     yield from _found("topics", lambda: replicas.kept(admin, file, groups))
     for each in asked.graphs:
         yield from _found(f"graph {each.name}", lambda each=each: checks.graph(admin, each))  # type: ignore[misc]  # bound now
-        yield from _found(
-            f"rows of {each.name}",
-            lambda each=each: unreadable.rows(session, admin, each),  # type: ignore[misc]  # bound now
-        )
     for name in groups:
         yield from _found(f"group {name}", lambda name=name: checks.group(session, admin, name))  # type: ignore[misc]  # bound now
     yield from _found(
