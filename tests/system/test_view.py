@@ -2,18 +2,26 @@
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka import OFFSET_END, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+)
 from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from streamtable import Bytes, Long, String, Table, View
-from streamtable.errors import NotReady, TopicMismatch
+from streamtable.errors import NotReady, TopicMismatch, UnreadableRow
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicDescription
-from streamtable.watch import TooSlow
+from streamtable.types import TopicPartition as Place
+from streamtable.watch import CopyReloaded, TooSlow
 
 PARTITIONS = 3
 
@@ -26,8 +34,8 @@ class Written:
         self.table = Table(bench.name("t"), String(), Long())
         self.create()
 
-    def create(self, partitions: int = PARTITIONS) -> None:
-        topic = TopicDescription(self.table.name, partitions, 1, {"cleanup.policy": "compact"})
+    def create(self, partitions: int = PARTITIONS, policy: str = "compact") -> None:
+        topic = TopicDescription(self.table.name, partitions, 1, {"cleanup.policy": policy})
 
         def created() -> bool:
             self.bench.cluster.create_topics([topic])
@@ -47,6 +55,31 @@ class Written:
             place = partition_for(key.encode(), self.partitions)
             data = None if value is None else Long().encode(value)
             self.bench.send(self.table.name, (key, data), partition=place)
+
+    def let_rows_expire(self) -> None:
+        """Retention deletes all that was written until now; what comes later stays."""
+        places = [Place(self.table.name, each) for each in range(self.partitions)]
+        self._keep_ms(500)
+
+        def gone() -> bool:
+            return all(mark.low == mark.high for mark in self.bench.cluster.watermarks(places).values())
+
+        until(gone, "retention has deleted the rows")
+        self._keep_ms(-1)
+
+    def _keep_ms(self, retention_ms: int) -> None:
+        entry = ConfigEntry("retention.ms", str(retention_ms), incremental_operation=AlterConfigOpType.SET)
+        resource = ConfigResource(ConfigResource.Type.TOPIC, self.table.name, incremental_configs=[entry])
+        admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(30)
+
+    def delete_rows_written_until_now(self) -> None:
+        """By DeleteRecords, on all partitions."""
+        admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
+        places = [TopicPartition(self.table.name, each, OFFSET_END) for each in range(self.partitions)]
+        for future in admin.delete_records(places).values():
+            future.result(30)
 
     def view(self) -> View[str, int]:
         return View(self.table, self.bench.kafka, state_dir=self.bench.folder)
@@ -208,6 +241,57 @@ def test_a_topic_that_is_made_anew_under_a_running_view_is_loaded_anew(full: Ful
     written.create()
     written.put(dora=7)
     until(lambda: view.ready and view.range() == [("dora", 7)], "only the new rows are there")
+
+
+@pytest.mark.parametrize("behind", [False, True], ids=["at its position", "beyond it"])
+@pytest.mark.parametrize("delete", [Written.delete_rows_written_until_now, Written.let_rows_expire])
+def test_a_restarted_view_shows_no_rows_that_the_topic_has_lost(
+    delete: Callable[[Written], None], behind: bool, written: Written  # noqa: FBT001 - a parameter
+) -> None:  # fmt: skip
+    written.delete()
+    written.create(policy="compact,delete")
+    written.put(a=1, b=2, c=3)
+    with written.view() as view:
+        view.wait_ready(20)
+    if behind:
+        written.put(a=None, d=4)
+    delete(written)
+    written.put(x=9)
+    with written.view() as view:
+        view.wait_ready(20)
+        assert view.range() == [("x", 9)]
+
+
+def test_a_running_view_drops_rows_that_the_topic_loses_and_ends_its_watches(written: Written) -> None:
+    written.delete()
+    written.create(policy="compact,delete")
+    written.put(a=1, b=2, c=3)
+    with written.view() as view:
+        view.wait_ready(20)
+        watch = view.watch()
+        written.delete_rows_written_until_now()
+        until(lambda: watch.ended, "the watch is ended")
+        with pytest.raises(CopyReloaded, match="records were deleted"):
+            watch.next(0)
+        written.put(x=9)
+        until(lambda: view.ready and view.range() == [("x", 9)], "only the new row is there")
+
+
+def test_a_row_of_another_program_stops_neither_lists_nor_watches(full: Full) -> None:
+    written, view = full
+    watch = view.watch()
+    place = partition_for(b"bob", PARTITIONS)
+    written.bench.send(written.table.name, (b"bob", b"\0"), partition=place)
+    written.put(zoe=7)
+    until(lambda: view.get("zoe") == 7, "what came later is there")
+    until(lambda: view.position()[place].lag == 0, "the view has read the row")
+    rows = view.range()
+    assert ([key for key, _ in rows], rows.unreadable) == (["al", "alan", "alice", "carol", "zoe"], 1)
+    with pytest.raises(UnreadableRow, match="cannot be decoded") as told:
+        view.get("bob")
+    assert (told.value.topic, told.value.partition) == (written.table.name, place)
+    assert (change := watch.next(10)) is not None
+    assert change.key == "zoe"
 
 
 def test_a_table_that_got_more_partitions_is_an_error_with_both_numbers(

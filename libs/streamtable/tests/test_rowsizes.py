@@ -10,7 +10,7 @@ import pytest
 
 from streamtable.codec.plain import Json
 from streamtable.joined import JoinedTable
-from streamtable.rowsizes import RowSizes, memory_of
+from streamtable.rowsizes import MEASURED_EVERY, RowSizes, memory_of
 from streamtable.store.memory import MemoryStores
 from streamtable.table import PartitionTable
 
@@ -89,9 +89,8 @@ def test_keys_without_a_row_take_their_share() -> None:
 def test_the_mean_is_that_of_all_rows_in_memory_and_not_of_the_latest() -> None:
     sizes = RowSizes()
     sizes.sample(b"k", 960, None)
-    for _ in range(1_000):
-        sizes.loads += 1
-        sizes.loaded_bytes += 1_000
+    for _ in range(1_000 // MEASURED_EVERY):
+        sizes.loaded(b"k", b"x" * 1_000, None)
     sizes.settle(1_000)
     before = sizes.room(1 << 20)
     sizes.settle(1_000, 10, 1.0)  # ten small rows were written

@@ -6,6 +6,7 @@ from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleO
 from streamtable.context import Batch, Context, RowChange
 from streamtable.emitter import Emitter
 from streamtable.engine.position import Guarantee
+from streamtable.errors import UnreadableRow
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
 from streamtable.once import Once
@@ -63,6 +64,7 @@ __all__ = [
     "Sum",
     "Table",
     "TooSlow",
+    "UnreadableRow",
     "View",
     "Views",
     "Visit",

@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.errors import PoisonRecord
 from streamtable.ports import Codec, Store
-from streamtable.rowsizes import ENTRY_BYTES, RowSizes
+from streamtable.rowsizes import MEASURED_EVERY, RowSizes
 from streamtable.types import RecordBatch
 
 J = TypeVar("J")
@@ -63,6 +63,8 @@ class JoinedTable(Generic[J]):
         self._new: dict[bytes, bytes | None] = {}
         self._rows: dict[bytes, J | None] = {}  # decoded; None: known not to exist
         self._new_bytes = 0  # encoded
+        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
+        self._until_measured = 1
 
     @property
     def cache_bytes(self) -> int:
@@ -79,7 +81,7 @@ class JoinedTable(Generic[J]):
         try:
             return self._rows[key]
         except KeyError:
-            if self._sizes.loaded_bytes > self._look_at_bytes:
+            if self._crowded:
                 self._make_room()
             return self._load(key)
 
@@ -150,6 +152,7 @@ class JoinedTable(Generic[J]):
     def _make_room(self) -> None:
         """Drop the oldest decoded rows that memory has no room for; what came since the last commit is kept encoded."""
         self._sizes.settle(len(self._rows))
+        self._crowded = False
         self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
         room = self._sizes.room(self._cache_bytes)
         if len(self._rows) > room:
@@ -157,11 +160,11 @@ class JoinedTable(Generic[J]):
                 del self._rows[key]
 
     def _count(self, key: bytes, data: bytes | None, row: J | None) -> None:
-        sizes = self._sizes
-        sizes.loaded_bytes += ENTRY_BYTES + len(key) + len(data or b"")
-        if data is not None and sizes.due():
-            sizes.sample(key, len(data), row)
-        sizes.loads += 1
+        self._until_measured -= 1
+        if not self._until_measured:
+            self._until_measured = MEASURED_EVERY
+            self._sizes.loaded(key, data, row)
+            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
 
     def _load(self, key: bytes) -> J | None:
         data = self._new[key] if key in self._new else self.store.get(key)

@@ -5,50 +5,56 @@ from collections.abc import Set as AbstractSet
 from sys import getsizeof
 from typing import Any
 
-ENTRY_BYTES = 40
-"""Counted for each row beside its encoded key and value, so that rows without bytes count too."""
+MEASURED_EVERY = 16
+"""Loads, one of which is measured: to measure each would make loads slower by a sixth."""
+_ENTRY_BYTES = 40  # counted beside the encoded key and value, so that rows without bytes count too
 _ENTRY_MEMORY_BYTES = 100  # of a dict entry and its share of the table's growth in CPython
-_SAMPLE_EVERY = 64  # measuring a row takes about as long as decoding it
+_SAMPLE_EVERY = 4  # measured loads; to look into a row takes about as long as decoding it
 _NEWEST_SHARE = 0.25
 
 
 class RowSizes:
-    """The mean size of the rows in a cache: exact in encoded bytes, with a measured factor for what they become.
+    """The mean size of the rows in a cache, in encoded bytes, with a measured factor for what they become in memory.
 
-    Whoever loads a row adds to `loads` and `loaded_bytes` by itself, which costs less than a call, and calls `sample`
-    when `loads` is a multiple of 64. So the estimate follows rows that are only read, which no commit encodes.
+    It follows the rows that are loaded, not only those that a commit encodes: most may be read and never change.
 
     Attributes:
-        loads: rows that were loaded since the last `settle`.
-        loaded_bytes: encoded, with `ENTRY_BYTES` for each.
+        loaded_bytes: encoded bytes of the rows that were loaded since the last `settle`, as estimated.
     """
 
     def __init__(self) -> None:
-        self.loads = 0
         self.loaded_bytes = 0
-        self._mean = 64.0 + ENTRY_BYTES
+        self._loads = 0
+        self._measured = 0
+        self._mean = 64.0 + _ENTRY_BYTES
         self._encoded = 0.0
         self._memory = 0.0
 
+    def loaded(self, key: bytes, data: bytes | None, row: object) -> None:
+        """A row was loaded that stands for as many others as are not measured; None: there is none."""
+        stands_for = MEASURED_EVERY if self._measured else 1
+        size = 0 if data is None else len(data)
+        self._loads += stands_for
+        self.loaded_bytes += stands_for * (_ENTRY_BYTES + len(key) + size)
+        if data is not None and (self._measured % _SAMPLE_EVERY == 0 or not self._encoded):
+            self.sample(key, size, row)
+        self._measured += 1
+
     def sample(self, key: bytes, data_bytes: int, row: object) -> None:
-        """Measure one row and its encoded form."""
+        """Look into one row, of so many encoded bytes."""
         share = _NEWEST_SHARE if self._encoded else 1.0
-        self._encoded += share * (ENTRY_BYTES + len(key) + data_bytes - self._encoded)
+        self._encoded += share * (_ENTRY_BYTES + len(key) + data_bytes - self._encoded)
         memory = _ENTRY_MEMORY_BYTES + getsizeof(key) + memory_of(row)
         self._memory += share * (memory - self._memory)
 
-    def due(self) -> bool:
-        """The row that is loaded now is to be measured."""
-        return self.loads % _SAMPLE_EVERY == 0
-
     def settle(self, rows: int, changed: int = 0, changed_mean: float = 0.0) -> None:
         """Take what was loaded, and what has changed, into the mean of so many rows in memory."""
-        before = max(0, rows - self.loads - changed)
-        counted = before + self.loads + changed
+        before = max(0, rows - self._loads - changed)
+        counted = before + self._loads + changed
         if counted:
-            total = before * self._mean + self.loaded_bytes + changed * (changed_mean + ENTRY_BYTES)
+            total = before * self._mean + self.loaded_bytes + changed * (changed_mean + _ENTRY_BYTES)
             self._mean = total / counted
-        self.loads = self.loaded_bytes = 0
+        self._loads = self.loaded_bytes = 0
 
     def room(self, memory_bytes: int) -> int:
         """How many rows of the mean size fit."""

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
 from streamtable.ports import Codec, Store
-from streamtable.rowsizes import ENTRY_BYTES, RowSizes
+from streamtable.rowsizes import MEASURED_EVERY, RowSizes
 
 V = TypeVar("V")
 
@@ -31,6 +31,8 @@ class PartitionTable(Generic[V]):
         self._codec = codec
         self._sizes = RowSizes()
         self.cache_bytes = cache_bytes
+        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
+        self._until_measured = 1
         self._rows: dict[bytes, V | None] = {}  # None: known not to exist
         self._changed: set[bytes] = set()
         self._row_bytes = 64.0  # running mean of an encoded row that has changed, and its key
@@ -49,14 +51,15 @@ class PartitionTable(Generic[V]):
         try:
             return self._rows[key]
         except KeyError:
-            if self._sizes.loaded_bytes > self._look_at_bytes:
+            if self._crowded:
                 self._make_room()
             return self._load(key)
 
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
         """Rows in the order of the keys."""
         keys = list(keys)
-        self._look()  # not later: all of these rows have to be in memory together
+        if self._crowded:  # not later: all of these rows have to be in memory together
+            self._make_room()
         rows = self._rows
         for key in [key for key in keys if key not in rows]:
             self._load(key)
@@ -65,7 +68,8 @@ class PartitionTable(Generic[V]):
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
         changed = set(keys)
-        self._look()
+        if self._crowded:
+            self._make_room()
         for key in changed.difference(self._rows):
             self._load(key)
         self._changed |= changed
@@ -175,14 +179,11 @@ class PartitionTable(Generic[V]):
         self._rows = {}
         self._changed = set()
 
-    def _look(self) -> None:
-        if self._sizes.loaded_bytes > self._look_at_bytes:
-            self._make_room()
-
     def _make_room(self) -> None:
         """Drop the oldest rows that memory has no room for, if they have not changed."""
         sizes, rows, changed = self._sizes, self._rows, self._changed
         sizes.settle(len(rows))
+        self._crowded = False
         self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
         room = sizes.room(self._cache_bytes)
         if len(rows) > room:
@@ -194,10 +195,7 @@ class PartitionTable(Generic[V]):
     def _load(self, key: bytes) -> V | None:
         data = self.store.get(key)
         row: V | None = None
-        sizes = self._sizes
-        if data is None:
-            sizes.loaded_bytes += ENTRY_BYTES + len(key)
-        else:
+        if data is not None:
             try:
                 row = self._codec.decode(data)
             except PoisonRecord as error:
@@ -207,10 +205,11 @@ class PartitionTable(Generic[V]):
                     f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
                     "codec or by another program?"
                 ) from error
-            sizes.loaded_bytes += ENTRY_BYTES + len(key) + len(data)
-            if sizes.due():
-                sizes.sample(key, len(data), row)
-        sizes.loads += 1
+        self._until_measured -= 1
+        if not self._until_measured:
+            self._until_measured = MEASURED_EVERY
+            self._sizes.loaded(key, data, row)
+            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
         self._rows[key] = row
         return row
 

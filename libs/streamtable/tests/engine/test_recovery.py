@@ -26,8 +26,10 @@ def never(low: int = 0, high: int = 1_000, start: Any = "earliest") -> InputStat
     return InputState(None, Watermarks(low, high), start)
 
 
-def local(changelog: int, *, topic_id: str = "id-1", age: float = 0) -> LocalPosition:
-    return LocalPosition(changelog, topic_id, NOW - age)
+def local(
+    changelog: int, *, topic_id: str = "id-1", age: float = 0, begins: int | None = None
+) -> LocalPosition:
+    return LocalPosition(changelog, topic_id, NOW - age, begins=begins)
 
 
 @pytest.fixture
@@ -186,6 +188,11 @@ def test_a_joined_table_is_loaded_to_its_end_whatever_was_committed(at: int | No
     assert joined(changelog(high=25), local(10), at) == Load(read_from=10, read_to=25)
 
 
+def test_a_joined_copy_is_kept_while_its_topic_begins_where_it_did(changelog: Make) -> None:
+    todo = joined(changelog(high=25, low=5), local(10, begins=5))
+    assert todo == Load(read_from=10, read_to=25)
+
+
 @pytest.mark.parametrize(("at", "end"), [(20, 20), (99, 25), (1, 5)])
 def test_where_changes_are_handled_it_is_loaded_to_the_committed_offset_and_not_beyond(
     at: int, end: int, changelog: Make
@@ -216,6 +223,8 @@ def test_a_joined_copy_beyond_the_committed_offset_is_thrown_away_where_changes_
         (local(30), "beyond the changelog's end"),
         (local(10, age=2 * DAY), "tombstones"),
         (local(3), "the topic begins at 5 now"),
+        (local(10, begins=4), "rows whose records were deleted would stay"),
+        (local(10), "rows whose records were deleted would stay"),
     ],
 )
 def test_a_joined_copy_that_may_lie_is_loaded_again(

@@ -281,3 +281,18 @@ def test_without_tables_there_is_nothing_to_do(rig: Rig, stores: MemoryStores) -
     assert (off.settled, off.positions, off.keeps(TABLE, 1), rig.standby.keeps(TABLE, 1)) == (
         True, {}, False, True,
     )  # fmt: skip
+
+
+def test_a_copy_of_another_table_does_not_keep_rows_whose_records_were_deleted(rig: Rig) -> None:
+    topic = rig.standby._tables[TABLE]
+    standby = Standby("own", [topic], rig.cluster, rig.follower, rig.stores, rig.clock, rig.tell)
+    standby.taken(0)
+    rig.standby = standby
+    rig.work(4.4)
+    assert standby.positions == {THERE: 6}
+    rig.reader.logs[THERE] = rig.reader.logs[THERE][2:]
+    rig.cluster.marks[THERE] = Watermarks(2, 6)
+    rig.work(6.6)
+    store = standby.hand_over(TABLE, 1)
+    assert store is not None
+    assert [store.get(b"k%d" % number) for number in range(5)] == [None, None, b"2", b"3", b"4"]

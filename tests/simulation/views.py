@@ -1,0 +1,235 @@
+"""A view of a table under random orders of what may happen to it: records deleted, disks damaged, restarts.
+
+The group that keeps the table is played by the simulation itself: it writes rows and commits offsets that say where the
+table stands. So a schedule is a few milliseconds, and what a view must show is known exactly: what a replay of the
+topic, as it is now, comes to.
+"""
+
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.disk import Disk, Mounted
+
+from streamtable.codec.plain import Long, String
+from streamtable.engine.position import TablePosition
+from streamtable.errors import NotReady, RetryLater
+from streamtable.observe import Metrics
+from streamtable.topics import Table
+from streamtable.types import Ack, Committed, NextOffset, TopicPartition
+from streamtable.view import View
+from streamtable.watch import ChangesMissed, Watch
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.log import VirtualKafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TABLE = Table("t", String(), Long(), group="g")
+STEPS = 120
+_QUIET_TURNS = 200
+_WEIGHTS = {
+    "turn": 40.0,
+    "event": 12.0,
+    "commit": 12.0,
+    "wait": 10.0,
+    "drain": 8.0,
+    "look_away": 2.0,
+    "delete_records": 2.0,
+    "compact": 2.0,
+    "restart": 2.0,
+    "damage": 1.0,
+}
+
+
+class Broken(Exception):
+    """The view does not keep a promise; the message says which."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that was emitted, and the row that the group is going to make of it."""
+
+    ack: Ack
+    key: str
+    row: int | None
+
+
+class Watcher:
+    """A client that keeps a copy of the rows by the documented way: watch, then read; again when changes were missed."""
+
+    def __init__(self, view: View[str, int]) -> None:
+        self._view = view
+        self._watch: Watch[str, int] = view.watch()
+        self.rows: dict[str, int] | None = None
+
+    def drain(self) -> None:
+        """Take what there is. Raises `NotReady` while the rows cannot be read."""
+        if self.rows is None:
+            self.rows = dict(self._view.range())
+        try:
+            while (change := self._watch.next(0)) is not None:
+                if change.value is None:
+                    self.rows.pop(change.key, None)
+                else:
+                    self.rows[change.key] = change.value
+        except ChangesMissed:
+            self._watch, self.rows = self._view.watch(), None
+
+
+class ViewWorld:
+    """A schedule, drawn from its seed. `run` raises `Broken`.
+
+    Args:
+        seed: of all that happens.
+        metrics: any; never looked at.
+    """
+
+    def __init__(self, seed: int, metrics: Metrics) -> None:
+        self.rng = Random(seed)
+        self.clock = VirtualClock()
+        self.kafka = VirtualKafka(self.clock)
+        self.metrics = metrics
+        self.partitions = self.rng.randint(1, 3)
+        for topic in ("in", "t"):
+            self.kafka.create_topic(topic, self.partitions, compacted=topic == "t")
+        self.disk = Disk(self.clock.now)
+        self.waiting: list[list[Event]] = [[] for _ in range(self.partitions)]
+        self.events: list[Event] = []
+        self.shown_at: dict[Ack, int] = {}  # the table's offset after the row that an event has come to
+        self.trace: list[str] = []
+        self.count = self.waited = self.reloads = 0
+        weights = {name: weight * self.rng.random() for name, weight in _WEIGHTS.items()}
+        self.weights = {**weights, "turn": _WEIGHTS["turn"]}
+        self.start()
+
+    def run(self) -> None:
+        names, weights = list(self.weights), list(self.weights.values())
+        for number in range(STEPS):
+            step = self.rng.choices(names, weights)[0]
+            getattr(self, step)()
+            if number % 40 == 39:
+                self.quiet()
+
+    # ---- steps -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        dead = [False]
+        self.dead = dead
+        self.view: View[str, int] = View(
+            TABLE, self.kafka, Mounted(self.disk, lambda: dead[0]), self.clock, self.metrics, "view"
+        )
+        self.turns: Iterator[float] = self.view.turns()
+        self.watcher = Watcher(self.view)
+
+    def turn(self) -> None:
+        self.clock.advance(self.rng.choice((0.01, 0.3, 1.1)))
+        if next(self.turns, None) is None:
+            raise Broken(f"the view has stopped: {self.view._copies._failure}")
+
+    def event(self) -> None:
+        self.count += 1
+        key = f"k{self.rng.randrange(6)}"
+        ack = self.kafka.append("in", key.encode(), b"")
+        event = Event(ack, key, None if self.rng.random() < 0.3 else self.count)
+        self.waiting[ack.partition].append(event)
+        self.events.append(event)
+
+    def commit(self) -> None:
+        """The group handles some events of a partition."""
+        partition = self.rng.randrange(self.partitions)
+        waiting = self.waiting[partition]
+        todo = [waiting.pop(0) for _ in range(min(len(waiting), self.rng.randint(1, 3)))]
+        for event in todo:
+            value = None if event.row is None else Long().encode(event.row)
+            self.shown_at[event.ack] = self.kafka.append("t", event.key.encode(), value).offset + 1
+        if todo:
+            written = TablePosition(self.kafka.topics["t"].partitions[partition].high, exact=True)
+            offset = Committed(NextOffset(todo[-1].ack.offset + 1), written.encode())
+            self.kafka.group("g").offsets.committed[TopicPartition("in", partition)] = offset
+
+    def wait(self) -> None:
+        """Read one's own write: what the wait returns for must be in the view."""
+        if not self.events:
+            return
+        event = self.rng.choice(self.events[-6:])
+        try:
+            self.view.wait_for(event.ack, 0)
+        except RetryLater:
+            return
+        self.waited += 1
+        if event.ack not in self.shown_at:
+            raise Broken(f"wait_for returned for {event}, which the group has not handled")
+        position = self.view.position()[event.ack.partition].offset
+        if position < self.shown_at[event.ack]:
+            raise Broken(
+                f"wait_for returned for {event}, which is at {self.shown_at[event.ack]}; the view is at {position}"
+            )
+
+    def drain(self) -> None:
+        try:
+            self.watcher.drain()
+        except NotReady:
+            return
+
+    def look_away(self) -> None:
+        self.clock.advance(self.rng.choice((2.0, 40.0)))
+
+    def delete_records(self) -> None:
+        partition = self.rng.choice(self.kafka.topics["t"].partitions)
+        before = self.rng.randint(partition.low, partition.high)
+        self.trace.append(f"{partition.place}: records below {before} of {partition.high} are deleted")
+        self.kafka.delete_records(partition.place, before)
+
+    def compact(self) -> None:
+        self.kafka.compact("t")
+
+    def damage(self) -> None:
+        place = ("t", self.rng.randrange(self.partitions))
+        if place in self.disk.present():
+            self.trace.append(f"{place} is damaged")
+            self.disk.damaged.add(place)
+
+    def restart(self) -> None:
+        """Killed, or stopped; started at once, or after the table has changed."""
+        self.trace.append("the view is restarted")
+        if self.rng.random() < 0.5:
+            self.dead[0] = True
+            self.disk.crash(lose_bulk=self.rng.random() < 0.5)
+            close: Any = self.turns
+            close.close()
+        else:
+            self.view.close()
+        for _ in range(self.rng.choice((0, 0, 3))):
+            self.rng.choice((self.event, self.commit, self.delete_records, self.compact))()
+        self.start()
+
+    # ---- what must hold --------------------------------------------------------------------------------------------
+
+    def quiet(self) -> None:
+        """Nothing happens for a while: the view, and who watches it, must have what a replay of the topic gives."""
+        self.disk.damaged.clear()
+        for number in range(_QUIET_TURNS):
+            self.turn()
+            self.drain()
+            whole = self.view.ready and not self.view.lag() and self.watcher.rows is not None
+            if whole and number > 20:  # the view has looked at the topic since
+                break
+        else:
+            raise Broken(f"the view is not ready after {_QUIET_TURNS} turns")
+        truth = self._replayed()
+        found = dict(self.view.range())
+        if found != truth:
+            raise Broken(f"the view has {found}, and the topic {truth}")
+        if self.watcher.rows != truth:
+            raise Broken(f"a watcher has {self.watcher.rows}, and the topic {truth}")
+
+    def _replayed(self) -> dict[str, int]:
+        rows: dict[str, int] = {}
+        for _, record in self.kafka.records("t"):
+            key, value = (record.key() or b"").decode(), record.value()
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = Long().decode(value)
+        return rows
