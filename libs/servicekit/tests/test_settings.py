@@ -86,7 +86,7 @@ def test_what_is_wrong_is_told_by_name(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("seconds", ["0.4", "8.1", "nan", "-1", "1e1", "soon"])
 def test_a_delivery_timeout_out_of_bounds_is_refused_with_its_bounds(seconds: str) -> None:
-    with pytest.raises(ConfigurationError, match="from 0.5 to 8"):
+    with pytest.raises(ConfigurationError, match=r"from 0\.5 to 8"):
         EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": seconds})
 
 
