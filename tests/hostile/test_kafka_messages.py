@@ -33,7 +33,7 @@ from streamtable import (
     String,
     Table,
 )
-from streamtable.errors import InputLost, PoisonRecord, UnreadableRow
+from streamtable.errors import InputLost, UnreadableRow
 from streamtable.types import TopicPartition
 
 CLICK: Any = {"type": "record", "name": "Click", "fields": [{"name": "note", "type": "string"}]}

@@ -15,8 +15,8 @@ from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater
 from streamtable.types import Ack
 
 IDS = [f"0190f6a2-5a7c-7c3e-8f3e-{n:012}" for n in range(100)]
-DEADLINE = 1.0
-TIMEOUTS = SendTimeouts(delivery=0.1, wait=0.3)
+DEADLINE = 3.0
+TIMEOUTS = SendTimeouts(delivery=1.0, wait=2.0)
 
 
 class MemoryEmitter:

@@ -29,9 +29,15 @@ def test_variables_are_read_those_of_the_service_itself_too() -> None:
         "SHOP_DOCS": "true",
         "SHOP_REFLECTION": "false",
         "SHOP_WAIT_SECONDS": "0.5",
+        "SHOP_MAX_AHEAD_SECONDS": "86400",
     }
     assert ShopSettings.from_environment(environment) == ShopSettings(
-        group="shop-v2", other_group="stock-v2", cursor_secret=SECRET, docs=True, wait_seconds=0.5
+        group="shop-v2",
+        other_group="stock-v2",
+        cursor_secret=SECRET,
+        docs=True,
+        wait_seconds=0.5,
+        max_ahead_seconds=86_400,
     )
 
 
@@ -48,6 +54,8 @@ def test_variables_are_read_those_of_the_service_itself_too() -> None:
         ("WAIT_SECONDS", "-1"),
         ("WAIT_SECONDS", "9"),
         ("WAIT_SECONDS", "soon"),
+        ("MAX_AHEAD_SECONDS", "-1"),
+        ("MAX_AHEAD_SECONDS", "86401"),
     ],
 )
 def test_what_is_wrong_is_told_by_name(name: str, value: str) -> None:

@@ -82,3 +82,15 @@ def test_what_is_wrong_is_told_by_name(name: str, text: str) -> None:
         read(**{name: text})
     assert name.upper() in str(refused.value)
     assert DIGEST[:-1] not in str(refused.value)
+
+
+@pytest.mark.parametrize("seconds", ["0.4", "8.1", "nan", "-1", "1e1", "soon"])
+def test_a_delivery_timeout_out_of_bounds_is_refused_with_its_bounds(seconds: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"from 0\.5 to 8"):
+        EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": seconds})
+
+
+def test_a_request_waits_longer_than_its_records_are_delivered() -> None:
+    timeouts = EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": "2.5"}).send_timeouts
+    assert (timeouts.delivery, timeouts.wait) == (2.5, 3.5)
+    assert timeouts.request > timeouts.wait
