@@ -243,6 +243,24 @@ def test_a_first_start_at_the_end_of_its_inputs_needs_no_beginning(tester: Teste
     assert totals(tester, group) == {"a": 2}
 
 
+def test_a_group_that_keeps_no_rows_needs_no_table_and_no_beginning(tester: Tester) -> None:
+    def copy(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            send(SUMS, record.key, record.value)
+
+    group = group_of(copy, rows=[])
+    tester.create(EVENTS)
+    for number in (1, 2):
+        tester.emit(EVENTS, "a", number)
+    tester.kafka.delete_records(TopicPartition("events", 0), 1)
+    tester.run(group)
+    tester.stop(group)
+    tester.start(group)
+    tester.emit(EVENTS, "a", 3)
+    assert sums(tester) == [2, 3]
+    assert "add-table" not in tester.kafka.topics
+
+
 @pytest.mark.parametrize("plain", [True, False])
 def test_a_store_that_was_emptied_is_refused_and_nothing_is_sent(*, plain: bool) -> None:
     group = group_of()
