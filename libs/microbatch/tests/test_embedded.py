@@ -7,7 +7,7 @@ import pytest
 
 from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
 from microbatch.embedded import KeyOwners
-from streamtable import Long, OnError, Stream, String
+from streamtable import Guarantee, Long, OnError, Stream, String
 from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
 from streamtable.store.memory import MemoryStore
@@ -76,6 +76,17 @@ def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(step: str, *, d
             tester.start(group, disk=disk)
         assert totals(tester, group) == {"a": 6, "b": 30}
         assert sums(tester) == [1, 3, 6, 10, 20, 30]
+
+
+def test_at_least_once_a_crash_may_count_a_batch_again_and_loses_none() -> None:
+    group = group_of()
+    with Tester() as tester:
+        tester.crash(group, "flushed", times=2)
+        tester.run(group, guarantee=Guarantee.AT_LEAST_ONCE)
+        tester.emit(EVENTS, "a", 1)
+        tester.start(group)
+        tester.emit(EVENTS, "a", 2)
+        assert totals(tester, group)["a"] in {3, 4}
 
 
 @pytest.mark.parametrize("standby", [False, True])
