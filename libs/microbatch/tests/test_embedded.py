@@ -7,7 +7,7 @@ import pytest
 
 from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
 from microbatch.embedded import KeyOwners
-from streamtable import Long, OnError, Stream, String
+from streamtable import Guarantee, Long, OnError, Stream, String
 from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
 from streamtable.store.memory import MemoryStore
@@ -76,6 +76,17 @@ def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(step: str, *, d
             tester.start(group, disk=disk)
         assert totals(tester, group) == {"a": 6, "b": 30}
         assert sums(tester) == [1, 3, 6, 10, 20, 30]
+
+
+def test_at_least_once_a_crash_may_count_a_batch_again_and_loses_none() -> None:
+    group = group_of()
+    with Tester() as tester:
+        tester.crash(group, "flushed", times=2)
+        tester.run(group, guarantee=Guarantee.AT_LEAST_ONCE)
+        tester.emit(EVENTS, "a", 1)
+        tester.start(group)
+        tester.emit(EVENTS, "a", 2)
+        assert totals(tester, group)["a"] in {3, 4}
 
 
 @pytest.mark.parametrize("standby", [False, True])
@@ -241,6 +252,24 @@ def test_a_first_start_at_the_end_of_its_inputs_needs_no_beginning(tester: Teste
     tester.run(group)
     tester.emit(EVENTS, "a", 2)
     assert totals(tester, group) == {"a": 2}
+
+
+def test_a_group_that_keeps_no_rows_needs_no_table_and_no_beginning(tester: Tester) -> None:
+    def copy(batch: Batch, send: Send) -> None:
+        for record in batch.records:
+            send(SUMS, record.key, record.value)
+
+    group = group_of(copy, rows=[])
+    tester.create(EVENTS)
+    for number in (1, 2):
+        tester.emit(EVENTS, "a", number)
+    tester.kafka.delete_records(TopicPartition("events", 0), 1)
+    tester.run(group)
+    tester.stop(group)
+    tester.start(group)
+    tester.emit(EVENTS, "a", 3)
+    assert sums(tester) == [2, 3]
+    assert "add-table" not in tester.kafka.topics
 
 
 @pytest.mark.parametrize("plain", [True, False])

@@ -17,7 +17,7 @@ from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Se
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.redis import RedisDriver
 from streamtable import Emitter, Guarantee, Kafka, Long, Settings, Stream, String, View
-from streamtable.errors import ConfigurationError, StateLost
+from streamtable.errors import ConfigurationError, RetryLater, StateLost
 from streamtable.types import TopicPartition
 
 TOTALS = Rows("totals", value=Long())
@@ -52,7 +52,10 @@ class Place:
 
     def handled(self) -> int:
         places = [TopicPartition(self.events.name, partition) for partition in range(PARTITIONS)]
-        found = self.kafka.cluster().stable_offsets(self.name, places)
+        try:
+            found = self.kafka.cluster().stable_offsets(self.name, places)
+        except RetryLater:
+            return -1  # the broker is slow, or a commit is under way
         return sum(each.next_offset for each in found.values() if each is not None)
 
     def wait(self, true: Callable[[], bool], what: str) -> None:

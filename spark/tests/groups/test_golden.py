@@ -149,7 +149,7 @@ def test_the_reach_of_every_url_is_that_of_the_micro_batches_and_their_sketches_
     stage.create(
         "tweets", "twitter-followers", "tweet-reach-facts", "tweet-reach-work", "tweet-reach-rebuilds"
     )
-    stage.create("tweet-reach-table", compacted=True)
+    stage.create("tweet-reach-table", "tweet-reach-authors-table", "tweet-reach-urls-table", compacted=True)
     for group in ("tweet-reach-authors", "tweet-reach-urls"):
         stage.create(f"{group}-dead-letters", f"{group}-retry")
         stage.processor(

@@ -11,12 +11,12 @@ class Beginnings:
     """Refuses a first start over inputs whose beginning is gone.
 
     Args:
-        group: the graph. Inputs with `start="latest"` are not meant to be read from their beginning; nor is the retry
+        group: the graph. One that keeps no rows counts nothing. Inputs with `start="latest"` are not meant to be read from their beginning; nor is the retry
             topic, whose records are dead letters that somebody has sent again.
     """
 
     def __init__(self, group: MicroBatch) -> None:
-        self._inputs = [edge.stream.name for edge in group.inputs if edge.start == "earliest"]
+        self._inputs = [edge.stream.name for edge in group.inputs if group.rows and edge.start == "earliest"]
         self._new: dict[int, list[str]] = {}
 
     def note(self, partition: int, committed: Mapping[str, Committed | None]) -> None:

@@ -38,14 +38,21 @@ _KEYS_REMEMBERED = 8_192
 
 
 class LocalRows:
-    """Reads rows of one partition from its local store, as `RemoteStore` reads them from a server."""
+    """Reads rows of one partition from its local store, as `RemoteStore` reads them from a server.
 
-    def __init__(self, store: Store) -> None:
-        self._get = store.get
+    Args:
+        store: None for a group that keeps no rows.
+    """
+
+    def __init__(self, store: Store | None) -> None:
+        self._store = store
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """The rows of those keys that have one."""
-        found = ((key, self._get(key)) for key in keys)
+        if self._store is None:
+            return {}
+        get = self._store.get
+        found = ((key, get(key)) for key in keys)
         return {key: Row(0, data) for key, data in found if data is not None}
 
 
@@ -102,7 +109,7 @@ class EmbeddedTask(BatchTask):
         self._topic: TopicInfo | None = recovered.topics.get(self._table)
 
     def _stored_rows(self) -> StoredRows:
-        return StoredRows(LocalRows(self.stores[self._table]), self.partition, None)
+        return StoredRows(LocalRows(self.stores.get(self._table)), self.partition, None)
 
     @contextmanager
     def _blamed(self, cut: Cut) -> Iterator[None]:
