@@ -8,6 +8,8 @@ BROKERS ?= 1
 DIST ?= dist
 SECONDS ?= 120
 ROUNDS ?= 20
+COUNT ?= 20
+ONLY ?=
 PYTEST_ARGS ?=
 LAKE ?= build/lake
 GROUP ?= click-count
@@ -25,7 +27,7 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt faults kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup demo test test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -59,6 +61,9 @@ fmt: setup ## format, and correct what ruff can correct
 
 faults: setup ## the long fault rounds; SECONDS=120 ROUNDS=20
 	FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
+
+mutants: setup ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
+	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"
 
 kafka-up: setup ## start a real Kafka that stays; PORT=9092 DATA=build/kafka BROKERS=1|3
 	@$(PY) -m localkafka up --port $(PORT) --data $(DATA) --brokers $(BROKERS)

@@ -14,15 +14,16 @@ from threading import Thread
 from typing import Final
 
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 
 OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "TWEET_REACH_", "CONSOLE_", "SERVICEKIT_")
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    end = time.monotonic() + seconds
+    end = Deadline(seconds)
     while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
+        assert not end.passed(), "it did not come true in time"
         time.sleep(0.02)
 
 

@@ -10,6 +10,7 @@ from typing import Self
 from confluent_kafka.admin import AdminClient
 
 from exactavro import Schema, encode, make_writer
+from localkafka.waiting import Deadline
 
 _write_long = make_writer(Schema.load("long"))  # Kafka's varints are Avro's
 _POLYNOMIAL = 0x82F63B78
@@ -46,9 +47,9 @@ class RawProducer:
 
     def send(self, record: RawRecord) -> int:
         """Append the record and return its offset. Raises `AssertionError` if the broker refuses it."""
-        deadline = time.monotonic() + 10
+        deadline = Deadline(10)
         while (answer := self._ask(record))[0] in _NOT_YET:
-            assert time.monotonic() < deadline, f"the partition has no leader: error {answer[0]}"
+            assert not deadline.passed(), f"the partition has no leader: error {answer[0]}"
             time.sleep(0.02)
         error, offset = answer
         assert error == 0, f"the broker refuses the record: error {error}"

@@ -15,6 +15,7 @@ from confluent_kafka import TopicPartition as Partition
 from prometheus_client import CollectorRegistry
 
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from streamtable import Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
@@ -35,9 +36,9 @@ SECONDS_MAX = 60.0
 
 def until(true: Callable[[], object], what: str, seconds: float = SECONDS_MAX) -> None:
     """Wait for a condition. Raises `AssertionError` that names it when `seconds` have passed."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while not _true(true):
-        assert time.monotonic() < deadline, f"after {seconds:g} s still not: {what}"
+        assert not deadline.passed(), f"after {seconds:g} s still not: {what}"
         time.sleep(0.02)
 
 
@@ -278,9 +279,9 @@ class Bench:
         consumer.assign([Partition(topic, p, 0) for p in range(partitions)])
         found: dict[int, list[Found]] = {p: [] for p in range(partitions)}
         left = set(found)
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = Deadline(SECONDS_MAX)
         while left:
-            assert time.monotonic() < deadline, f"{topic} does not come to an end"
+            assert not deadline.passed(), f"{topic} does not come to an end"
             for message in consumer.consume(1_000, 0.1):
                 error, partition = message.error(), message.partition() or 0
                 if error is None:

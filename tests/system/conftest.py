@@ -49,3 +49,10 @@ def logged() -> Iterator[list[MutableMapping[str, Any]]]:
     """What was logged, as it comes."""
     with capture_logs() as lines:
         yield lines
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what needs the broker that may be hurt, as the fixtures of the other ones are."""
+    for item in items:
+        if isinstance(item, pytest.Function) and "frail" in item.fixturenames:
+            item.add_marker(pytest.mark.broker)

@@ -32,7 +32,10 @@ from streamtable.ports import TopicDescription
 from streamtable.types import TopicPartition
 from user_status.topics import UPDATES
 
-pytestmark = pytest.mark.timeout(300)  # whoever comes first waits for the broker and six services
+pytestmark = [
+    pytest.mark.broker,
+    pytest.mark.timeout(300),
+]  # whoever comes first waits for the broker and six services
 CLICK = {"user_id": "alice", "url": "https://example.org/"}
 UPDATE: Any = {"id": "0190f6a2-5a7c-7c3e-8f3e-000000000001", "user_id": "alice", "status": "at work", "at": 1}
 

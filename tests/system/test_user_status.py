@@ -15,6 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import UserStatus, UserStatusUpdate
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 from servicekit.testing import Process
 from streamtable import Emitter, Kafka, Stream, String
 from streamtable.ports import Codec
@@ -29,9 +30,9 @@ COMPACTED = (GROUP.table.name, CLICKS.name)
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    end = time.monotonic() + seconds
+    end = Deadline(seconds)
     while not condition():
-        assert time.monotonic() < end, "it did not come true in time"
+        assert not end.passed(), "it did not come true in time"
         time.sleep(0.05)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from servicekit.admission import Admission, Forbidden, TooOften
 from servicekit.callers import ApiKey, ApiKeys, Unauthenticated
-from servicekit.ratelimit import RateLimiter
+from servicekit.ratelimit import RateLimiter, Taken
 
 KEYS = ApiKeys(
     [
@@ -48,6 +48,13 @@ def test_callers_are_counted_by_name_wherever_they_call_from() -> None:
         admission.admit("Bearer r", "10.0.0.2", "read")
     assert refused.value.retry_after == 2
     assert refused.value.headers["RateLimit"] == '"caller";r=0;t=2'
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, 1), (0.2, 1), (1.0, 1), (1.1, 2)])
+def test_a_caller_who_asks_too_often_is_told_a_whole_second_at_least(seconds: float, told: int) -> None:
+    refused = TooOften(Taken(allowed=False, remaining=0, retry_seconds=seconds, full_seconds=9.0), {})
+    assert refused.retry_after == told
+    assert str(refused) == "too many requests; ask again later"
 
 
 def test_callers_without_a_name_are_counted_by_address() -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from servicekit.pages import BadCursor, Cursors
+from servicekit.pages import CURSOR_CHARACTERS_MAX, MAC_BYTES, BadCursor, Cursors
 
 SECRET = b"0123456789abcdef"
 
@@ -39,6 +39,14 @@ def test_every_change_of_a_character_is_noticed() -> None:
 def test_what_no_service_has_made_is_refused(cursor: str) -> None:
     with pytest.raises(BadCursor):
         Cursors(SECRET).open("q", cursor)
+
+
+def test_the_longest_cursor_that_is_made_to_be_read_is_read_and_a_longer_one_is_refused() -> None:
+    cursors = Cursors(SECRET)
+    longest = "x" * (CURSOR_CHARACTERS_MAX // 4 * 3 - MAC_BYTES)
+    assert cursors.open("q", cursors.seal("q", longest)) == longest
+    with pytest.raises(BadCursor, match="does not belong to this query; begin again without one"):
+        cursors.open("q", cursors.seal("q", f"{longest}x"))
 
 
 def test_a_short_secret_is_refused() -> None:

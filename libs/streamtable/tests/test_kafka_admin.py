@@ -9,6 +9,7 @@ from confluent_kafka import Consumer, Producer
 from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
 from localkafka.process import reserve_port
+from localkafka.waiting import Deadline
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
@@ -89,15 +90,15 @@ def test_a_group_whose_partitions_are_on_the_move_is_rebalancing(
     }
     first, second = Consumer(options), Consumer(options)
     first.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = Deadline(60)
     while not first.assignment():
         first.poll(0.1)
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     second.subscribe([topic])  # and the first gives nothing back as long as nobody polls it
     while (state := admin.describe_groups([group])[group].state) != "rebalancing":
         assert state in {"stable", "empty"}
         second.poll(0.1)
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     second.close()
     first.close()
 
@@ -118,10 +119,10 @@ def test_a_group_is_described_and_its_offsets_set_only_while_nobody_is_in_it(
         }
     )
     consumer.subscribe([topic])
-    deadline = time.monotonic() + 60
+    deadline = Deadline(60)
     while not consumer.assignment():
         consumer.poll(0.1)
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     found = admin.describe_groups([group, topics.name("none")])
     assert found.keys() == {group}
     (member,) = found[group].members
@@ -133,7 +134,7 @@ def test_a_group_is_described_and_its_offsets_set_only_while_nobody_is_in_it(
     consumer.close()
     admin.set_offsets(group, {place: Committed(NextOffset(7), "a note")})
     while (answer := _answer(admin, group, place)) is None:
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     assert answer == Committed(NextOffset(7), "a note")
 
 
@@ -156,9 +157,9 @@ def test_a_topic_is_deleted_once_and_its_own_settings_are_known_before(
     name = topics.create("in", partitions=1, config={"retention.ms": "7777777"})
     assert admin.own_settings(name) == {"retention.ms": "7777777"}
     admin.delete_topic(name)
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while name in admin.topic_partitions():
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     admin.delete_topic(name)
 
 
@@ -172,9 +173,9 @@ def test_a_broker_that_stands_still_is_no_answer_and_never_a_made_up_one(own_bro
     topic = Topics(broker.bootstrap_servers).create("t", partitions=2)
     admin = Kafka(broker.bootstrap_servers, admin_timeout=1.0).admin()
     places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]
-    deadline = time.monotonic() + 30
+    deadline = Deadline(30)
     while not _true(lambda: admin.stable_ends(places) == dict.fromkeys(places, 0)):
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
     broker.pause()
     try:
         for ask in (

@@ -4,7 +4,6 @@ import logging
 import re
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
@@ -16,6 +15,7 @@ from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
 from localkafka.certificates import Authority, Pair
+from localkafka.waiting import Deadline
 from streamtable.errors import RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.caller import Caller, Complaints, distrust
@@ -80,9 +80,9 @@ def test_a_client_says_what_is_wrong_with_the_certificate_and_what_to_do(
     options = {"security.protocol": "SSL", "ssl.ca.location": trusted}
     with server(pair, tmp_path) as port:
         admin = Kafka(f"127.0.0.1:{port}", options, admin_timeout=1).admin()
-        said, deadline = "", time.monotonic() + 30
+        said, deadline = "", Deadline(30)
         while not re.search(rf"127\.0\.0\.1:{port} .*{told}", said):
-            assert time.monotonic() < deadline, said
+            assert not deadline.passed(), said
             with pytest.raises(RetryLater) as raised:
                 admin.brokers()
             said = str(raised.value)

@@ -8,6 +8,7 @@ import pytest
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from streamtable.errors import InputLost, Migrated, RetryLater
 from streamtable.kafka import Kafka
 from streamtable.kafka.cluster import KafkaCluster
@@ -57,8 +58,8 @@ class Member:
     def take(self, count: int) -> list[RecordBatch]:
         """Poll until so many records are here."""
         taken: list[RecordBatch] = []
-        deadline = time.monotonic() + WITHIN_S
-        while sum(map(len, taken)) < count and time.monotonic() < deadline:
+        deadline = Deadline(WITHIN_S)
+        while sum(map(len, taken)) < count and not deadline.passed():
             taken += self.consumer.poll(1000, 0.1)
         return taken
 
@@ -85,9 +86,9 @@ def join(broker: Broker) -> Iterator[Join]:
 
 
 def until(condition: Callable[[], bool], *members: Member) -> None:
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while not condition():
-        assert time.monotonic() < deadline, [member.owned for member in members]
+        assert not deadline.passed(), [member.owned for member in members]
         for member in members:
             member.consumer.poll(100, 0.05)
 
@@ -227,8 +228,8 @@ def test_an_exception_in_the_listener_comes_out_of_every_later_poll(
         raise ZeroDivisionError
 
     def poll_on() -> None:
-        deadline = time.monotonic() + WITHIN_S
-        while time.monotonic() < deadline:
+        deadline = Deadline(WITHIN_S)
+        while not deadline.passed():
             consumer.poll(10, 0.1)
 
     consumer.subscribe([topic], Listener(fail))
@@ -306,12 +307,12 @@ def test_an_unknown_form_of_group_metadata_is_refused() -> None:
 
 def stable(cluster: KafkaCluster, group: str, place: TopicPartition) -> Committed | None:
     """The committed offset, as soon as the markers of the transaction are written."""
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while True:
         try:
             return cluster.stable_offsets(group, [place])[place]
         except RetryLater:
-            assert time.monotonic() < deadline
+            assert not deadline.passed()
 
 
 def test_a_static_member_waits_until_the_session_of_its_instance_id_has_ended(

@@ -50,9 +50,9 @@ def visible(kafka: Kafka, topic: str, partition: int = 0) -> list[bytes | None]:
     reader = kafka.table_reader("test")
     reader.assign({place: 0})
     values: list[bytes | None] = []
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while reader.position(place) < end:
-        assert time.monotonic() < deadline
+        assert not deadline.passed()
         for batch in reader.poll(1000, 0.1):
             values += batch.values
     reader.close()
@@ -228,8 +228,8 @@ def test_offsets_of_a_member_that_left_are_refused(kafka: Kafka, topics: Topics,
     topic = topics.create("in", partitions=1)
     consumer = kafka.group_consumer(topics.name("g"), "1")
     consumer.subscribe([topic], Silent())
-    deadline = time.monotonic() + WITHIN_S
-    while not consumer.membership().member_id and time.monotonic() < deadline:
+    deadline = Deadline(WITHIN_S)
+    while not consumer.membership().member_id and not deadline.passed():
         consumer.poll(1, 0.05)
     membership = consumer.membership()
     consumer.close()

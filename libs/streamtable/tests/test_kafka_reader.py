@@ -1,12 +1,12 @@
 """Reading changelogs on a real broker: where a reader stands, and what it never shows."""
 
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from localkafka.waiting import Deadline
 from streamtable.errors import InputLost
 from streamtable.kafka import Kafka
 from streamtable.kafka.reader import KafkaTableReader
@@ -40,9 +40,9 @@ def write(kafka: Kafka, transactional_id: str, topic: str, values: list[bytes], 
 
 def read_to(reader: KafkaTableReader, place: TopicPartition, target: int) -> list[RecordBatch]:
     batches: list[RecordBatch] = []
-    deadline = time.monotonic() + WITHIN_S
+    deadline = Deadline(WITHIN_S)
     while reader.position(place) < target:
-        assert time.monotonic() < deadline, reader.position(place)
+        assert not deadline.passed(), reader.position(place)
         batches += reader.poll(1000, 0.1)
     return batches
 

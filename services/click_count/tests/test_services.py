@@ -10,9 +10,12 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import structlog
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
+from click_count.main import app
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
@@ -251,18 +254,37 @@ def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster:
     assert {span.service for span in collector.spans} == {"click-count"}
 
 
-@pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
-def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
-    with ExitStack() as stack:
-        process = Cluster(broker, tmp_path, stack).start(command, CLICK_COUNT_GROUP="nowhere")
-        assert process.ended() == 2
-        assert "topic" in process.output[-1]
+@pytest.fixture
+def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Settings for commands that run in this process."""
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+    yield
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
+@pytest.mark.usefixtures("told")
 @pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str) -> None:
-    process = Process("click_count.main", [command], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
+def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CLICK_COUNT_GROUP", "nowhere")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2, result.output
+    assert "topic" in result.output.splitlines()[-1]
+
+
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2() -> None:
+    process = Process("click_count.main", ["processor"], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
     assert process.ended() == 2
     text = "".join(process.output)
     assert "STREAMTABLE_BOOTSTRAP_SERVERS" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("command", ["emitter", "load", "view", "query"])
+def test_a_wrong_setting_is_refused_by_each_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", "nonsense")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2, result.output
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in result.output

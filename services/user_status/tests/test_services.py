@@ -9,8 +9,10 @@ from typing import Any
 import grpc
 import httpx
 import pytest
+import structlog
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from typer.testing import CliRunner
 
 from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
@@ -18,12 +20,12 @@ from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from servicekit.collector import Collector, collecting
 from servicekit.testing import Process
+from user_status.main import app
 from user_status.topics import CHANGES, UPDATES, click_counts
 
 PARTITIONS = 4
 CLICKS = click_counts("click-count")
 TRACED = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
-COMMANDS = ["emitter", "load", "processor", "view", "query"]
 
 
 class Cluster:
@@ -186,18 +188,37 @@ def test_a_load_is_processed_by_several_workers(cluster: Cluster) -> None:
     assert processor.stop() == 0, processor.output
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
-    with ExitStack() as stack:
-        process = Cluster(broker, tmp_path, stack).start(command, USER_STATUS_GROUP="nowhere")
-        assert process.ended() == 2
-        assert "topic" in process.output[-1]
+@pytest.fixture
+def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Settings for commands that run in this process."""
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
+    monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
+    monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
+    monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")
+    yield
+    structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2(command: str) -> None:
-    process = Process("user_status.main", [command], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
+@pytest.mark.usefixtures("told")
+@pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
+def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("USER_STATUS_GROUP", "nowhere")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2, result.output
+    assert "topic" in result.output.splitlines()[-1]
+
+
+def test_a_wrong_setting_is_told_in_words_with_exit_code_2() -> None:
+    process = Process("user_status.main", ["processor"], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
     assert process.ended() == 2
     text = "".join(process.output)
     assert "STREAMTABLE_BOOTSTRAP_SERVERS" in text
     assert "Traceback" not in text
+
+
+@pytest.mark.parametrize("command", ["emitter", "load", "view", "query"])
+def test_a_wrong_setting_is_refused_by_each_command(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", "nonsense")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2, result.output
+    assert "STREAMTABLE_BOOTSTRAP_SERVERS" in result.output

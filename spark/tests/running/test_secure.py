@@ -46,6 +46,9 @@ ROOT = Path(__file__).resolve().parents[3]
 Let = Callable[..., Kafka]
 
 
+pytestmark = pytest.mark.broker
+
+
 @pytest.fixture(scope="module")
 def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
     """How the user `jobs` comes in; arguments are settings that are otherwise, by the ends of their names."""

@@ -1,0 +1,43 @@
+import ast
+import tomllib
+
+from tests.mutants import ROOT, TARGETS, Target, mutants_of, passes
+
+SOURCE = """
+def bounded(x, most):
+    if x > most and not x == 1:
+        raise ValueError(x)
+    log(x)
+    return x + 2
+"""
+
+
+def test_each_place_of_a_module_gets_its_mistakes() -> None:
+    assert {mutant.name for mutant in mutants_of(SOURCE)} == {
+        "x > most and (not x == 1) -> x > most or not x == 1",
+        "x > most -> x >= most",
+        "x == 1 -> x != 1",
+        "not x == 1 -> not not x == 1",
+        "1 -> 2",
+        "2 -> 3",
+        "raise ValueError(x) -> pass",
+        "log(x) -> None",
+        "x + 2 -> x - 2",
+        "return x + 2 -> return None",
+    }
+    for mutant in mutants_of(SOURCE):
+        assert ast.dump(ast.parse(mutant.text)) != ast.dump(ast.parse(SOURCE))
+
+
+def test_the_tests_see_the_mistake_and_not_the_module_beside_it() -> None:
+    pages = Target(
+        "libs/servicekit/src/servicekit/ratelimit.py", ("libs/servicekit/tests/test_ratelimit.py",)
+    )
+    source = (ROOT / pages.module).read_text()
+    assert passes(pages, source, 120)
+    assert not passes(pages, f"{source}\nraise RuntimeError\n", 120)
+
+
+def test_what_is_examined_is_there() -> None:
+    for module, tests in tomllib.loads(TARGETS.read_text())["modules"].items():
+        assert all((ROOT / path).exists() for path in (module, *tests))
