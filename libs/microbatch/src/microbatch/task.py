@@ -169,7 +169,7 @@ class BatchTask(BaseTask):
         """Process the next batch; what is `async` of it is to be awaited."""
         if not len(self._buffer):
             return None
-        cut = self._cut()
+        cut = self._cut(reach.records_max)
         stored = StoredRows(self._around.store, self.partition, self._ledger)
         if not cut.records:
             self._done = Done(cut, Written({}, None, {}))
@@ -204,8 +204,9 @@ class BatchTask(BaseTask):
         self._done = Done(cut, written(batch.used_rows, stored, self._ledger))
         self._around.metrics.seconds.labels(self.group.name).observe(time.perf_counter() - began)
 
-    def _cut(self) -> Cut:
-        chunks = self._buffer.cut(self._suspects.records_max)
+    def _cut(self, records_max: int | None) -> Cut:
+        bounds = [each for each in (self._suspects.records_max, records_max) if each is not None]
+        chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
             ends = self._buffer.next_offsets  # which may be beyond the last records

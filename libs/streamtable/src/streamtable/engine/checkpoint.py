@@ -15,6 +15,7 @@ from itertools import islice
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
+from streamtable.engine.budget import STEP_SECONDS_MAX
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError
@@ -22,8 +23,6 @@ from streamtable.ports import GroupConsumer, Outbox
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
 from streamtable.types import Committed, Headers, TopicPartition
 
-# Flush and commit must end well before the broker gives a transaction up (transaction.timeout.ms, 10 s).
-_STEP_SECONDS_MAX = 4.0
 _COMMIT_TRIES = 5
 
 
@@ -94,7 +93,7 @@ class Checkpoint:
         if self._exactly_once:
             self._outbox.send_offsets(offsets, self._consumer.membership())
             self._reached("offsets-sent")
-            self._outbox.commit(_STEP_SECONDS_MAX)
+            self._outbox.commit(STEP_SECONDS_MAX)
             self._open = False
         else:
             self._reached("offsets-sent")
@@ -113,12 +112,12 @@ class Checkpoint:
         """
         self._begin()
         self._send(records)
-        self._outbox.flush(_STEP_SECONDS_MAX)
+        self._outbox.flush(STEP_SECONDS_MAX)
 
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
-            self._outbox.abort(_STEP_SECONDS_MAX)
+            self._outbox.abort(STEP_SECONDS_MAX)
             self._open = False
 
     def _begin(self) -> None:
@@ -146,7 +145,7 @@ class Checkpoint:
 
     def _flush(self, works: Sequence[Work]) -> dict[int, int]:
         """Returns the changelog position of each task's partition after the commit."""
-        last = self._outbox.flush(_STEP_SECONDS_MAX)
+        last = self._outbox.flush(STEP_SECONDS_MAX)
         self._reached("flushed")
         positions = {work.task.partition: work.task.changelog_position for work in works}
         for work in works:

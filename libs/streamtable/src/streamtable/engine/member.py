@@ -16,6 +16,7 @@ from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment, Lookups
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
+from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.deferral import DEFERRED_MAX, results, together
 from streamtable.engine.failpoint import Failpoint
@@ -93,6 +94,7 @@ class Member:
         self._clock = clock
         self._vitals = vitals
         self._reached = failpoint
+        self._budget = CommitBudget(group.name, settings.commit_bytes, settings.poll_records)
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
@@ -152,7 +154,7 @@ class Member:
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
         since = self._polled_at  # what comes now may be here since the last look
-        batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
+        batches = self._consumer.poll(self._budget.records, self._poll_timeout())
         self._polled_at = self._clock.monotonic()
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
@@ -164,10 +166,7 @@ class Member:
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
-        if self._rewound or self._renew_needed:
-            self._inputs.forget_passed()
-        else:
-            self._inputs.note_passed()
+        self._inputs.note_passed(again=self._rewound or self._renew_needed)
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -179,6 +178,7 @@ class Member:
 
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
         began = self._clock.monotonic()
+        held = sum(task.pending_bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self._inputs.refuse_recreated()
             self._inputs.note_ends(tasks)
@@ -186,12 +186,15 @@ class Member:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
             except (RewindNeeded, Migrated, RetryLater) as error:
+                self._budget.failed(held, self._clock.monotonic() - began)
                 self._undo(error)
             except OutcomeUnknown as error:
+                self._budget.failed(held, self._clock.monotonic() - began)
                 self._renew_later(error)
             else:
                 if works is not None:
                     self._failures = 0
+                    self._budget.committed(self._clock.monotonic() - began)
                     self._vitals.committed(works, self._clock.monotonic() - began)
                     self._rebuild([task for task in tasks if task.failure is not None])
                     self._rewound |= any(task.must_recover for task in tasks)
@@ -221,7 +224,7 @@ class Member:
     # ---- one turn --------------------------------------------------------------------------------------------------
 
     def _handle(self, batches: list[RecordBatch], since: float, gone_back: set[int]) -> None:
-        for polled in batches:
+        for polled in self._budget.parts(batches):
             task = self.assignment.tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
@@ -280,7 +283,7 @@ class Member:
         Returns:
             False if records must be read again: all tasks have gone back.
         """
-        reach = Reach(self._send_ahead, self._cluster.watermarks)
+        reach = Reach(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
         works: list[Awaitable[None]] = []
         errors: list[BaseException] = []
         for task in tasks:
@@ -333,7 +336,7 @@ class Member:
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
         if (
             now - self._committed_at >= self.settings.commit_interval
-            or sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
+            or sum(task.pending_bytes for task in tasks) >= self._budget.bytes
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
         ):
             return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
