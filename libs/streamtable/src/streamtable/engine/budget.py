@@ -5,7 +5,7 @@ commit of the configured size never is: it would be sent, aborted and sent again
 small commits, doubles them while they are quick, and quarters them when one did not come through in time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
@@ -17,7 +17,7 @@ STEP_SECONDS_MAX = 4.0
 """Flush and commit must each end well before the broker gives a transaction up (transaction.timeout.ms, 10 s)."""
 
 _FIRST_BYTES = 1 << 20
-_FIRST_RECORDS = 1_000
+_FIRST_PART = 100
 _QUICK_SECONDS = STEP_SECONDS_MAX / 4
 _SLOW_SECONDS = STEP_SECONDS_MAX / 2
 
@@ -32,7 +32,7 @@ class CommitBudget:
 
     Attributes:
         bytes: A commit is due when it holds so many.
-        records: So many at most are handled before that is looked at.
+        records: So many at most are handled before that is looked at; fewer if they make many bytes.
     """
 
     def __init__(self, group: str, bytes_max: int, records_max: int) -> None:
@@ -41,7 +41,8 @@ class CommitBudget:
         self._shrunk = False
         self._records_max = records_max
         self.bytes = min(_FIRST_BYTES, bytes_max)
-        self.records = min(_FIRST_RECORDS, records_max)
+        self.records = records_max
+        self._part = min(_FIRST_PART, records_max)
 
     @property
     def records_bound(self) -> int | None:
@@ -74,14 +75,27 @@ class CommitBudget:
             group=self._group, seconds=round(seconds, 1), bytes=held, bytes_next=self.bytes, records_next=self.records,
         )  # fmt: skip
 
-    def parts(self, batches: Iterable[RecordBatch]) -> Iterator[RecordBatch]:
-        """Cut batches to the size that may be handled at once, as it is when each part is asked for."""
+    def parts(self, batches: Iterable[RecordBatch], pending: Callable[[], int]) -> Iterator[RecordBatch]:
+        """Cut batches into parts that are handled at once, by what the parts before them have come to.
+
+        Args:
+            batches: Records of a poll.
+            pending: How many bytes the next commit holds by now.
+        """
         for batch in batches:
             begin = 0
             while begin < len(batch):
-                end = begin + self.records
-                yield batch if begin == 0 and end >= len(batch) else batch.part(begin, min(end, len(batch)))
+                before = pending()
+                end = min(begin + min(self._part, self.records), len(batch))
+                yield batch if end - begin == len(batch) else batch.part(begin, end)
+                self._fit(end - begin, pending() - before)
                 begin = end
+
+    def _fit(self, records: int, made: int) -> None:
+        """So many records came to so many bytes: the next part may be larger, but holds half a commit at most."""
+        self._part = min(self._part * 2, self._records_max)
+        if made > 0:  # else they were committed meanwhile, or made nothing
+            self._part = max(1, min(self._part, self.bytes * records // (2 * made)))
 
     def _shrink(self, by: int) -> None:
         self._shrunk = True

@@ -154,7 +154,7 @@ class Member:
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
         since = self._polled_at  # what comes now may be here since the last look
-        batches = self._consumer.poll(self._budget.records, self._poll_timeout())
+        batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
         self._polled_at = self._clock.monotonic()
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
@@ -224,7 +224,7 @@ class Member:
     # ---- one turn --------------------------------------------------------------------------------------------------
 
     def _handle(self, batches: list[RecordBatch], since: float, gone_back: set[int]) -> None:
-        for polled in self._budget.parts(batches):
+        for polled in self._budget.parts(batches, self._pending_bytes):
             task = self.assignment.tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
@@ -336,19 +336,18 @@ class Member:
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
         if (
             now - self._committed_at >= self.settings.commit_interval
-            or sum(task.pending_bytes for task in tasks) >= self._budget.bytes
+            or self._pending_bytes() >= self._budget.bytes
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
         ):
             return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
         return []
 
+    def _pending_bytes(self) -> int:
+        return sum(task.pending_bytes for task in self.assignment.tasks.values())
+
     def _commit_one_alone(self) -> None:
-        now = self._clock.monotonic()
-        due = [
-            task
-            for task in self.assignment.tasks.values()
-            if task.dirty and task.alone and task.due_at <= now
-        ]
+        now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
+        due = [task for task in tasks if task.dirty and task.alone and task.due_at <= now]
         if due and not self._abandoned and not (self._rewound or self._renew_needed):
             self._commit([min(due, key=lambda task: task.due_at)])
 
@@ -496,5 +495,5 @@ def _close_loop(runner: asyncio.Runner) -> None:
 
 
 def _mildness(error: BaseException) -> int:
-    """The least mild of several errors decides: what asks a person to look, before what is mended by going back."""
+    """What asks a person to look comes before what is mended by going back."""
     return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)
