@@ -194,7 +194,7 @@ class BatchTask(BaseTask):
 
     def _next_batch(self, reach: Reach) -> Awaitable[None] | None:
         self._sent_ahead = False
-        cut = self._cut()
+        cut = self._cut(reach.records_max)
         stored = self._stored_rows()
         if not cut.records:
             self._done = Done(cut, Written({}, None, {}))
@@ -252,8 +252,9 @@ class BatchTask(BaseTask):
         assert self._around.store is not None, "rows are embedded"
         return self._around.store
 
-    def _cut(self) -> Cut:
-        chunks = self._buffer.cut(self._suspects.records_max)
+    def _cut(self, records_max: int | None) -> Cut:
+        bounds = [each for each in (self._suspects.records_max, records_max) if each is not None]
+        chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
             ends = self._buffer.next_offsets  # which may be beyond the last records

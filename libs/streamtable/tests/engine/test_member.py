@@ -227,7 +227,7 @@ def test_nothing_is_committed_when_there_is_nothing_to_commit(rig: Any) -> None:
 
 def test_many_changes_force_a_commit_before_its_time(doubles: dict[str, Any]) -> None:
     rig = Rig(Guarantee.EXACTLY_ONCE, doubles)
-    object.__setattr__(rig.member.settings, "commit_bytes", 100)
+    rig.member._budget.bytes = 100
     rig.join()
     rig.deliver([(b"%d" % n, b"x") for n in range(10)])
     rig.turn()

@@ -47,10 +47,12 @@ class Reach:
     Attributes:
         send_ahead: send records in the coming commit's transaction, and wait until Kafka has them.
         watermarks: as `ports.Cluster`'s.
+        records_max: So many records at most should be processed for one commit.
     """
 
     send_ahead: Callable[[Sequence[OutputRecord]], None]
     watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]]
+    records_max: int | None = None
 
 
 class BaseTask(ABC):

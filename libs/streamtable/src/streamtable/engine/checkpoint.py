@@ -17,6 +17,7 @@ from itertools import islice
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
+from streamtable.engine.budget import STEP_SECONDS_MAX
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
@@ -24,8 +25,6 @@ from streamtable.ports import GroupConsumer, Outbox
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
 from streamtable.types import Committed, Headers, TopicPartition
 
-# Flush and commit must end well before the broker gives a transaction up (transaction.timeout.ms, 10 s).
-_STEP_SECONDS_MAX = 4.0
 _COMMIT_TRIES = 5
 
 
@@ -116,7 +115,7 @@ class Checkpoint:
         if self._exactly_once:
             self._outbox.send_offsets(offsets, self._consumer.membership())
             self._reached("offsets-sent")
-            self._outbox.commit(_STEP_SECONDS_MAX)
+            self._outbox.commit(STEP_SECONDS_MAX)
             self._open = False
         else:
             self._reached("offsets-sent")
@@ -135,12 +134,12 @@ class Checkpoint:
         """
         self._begin()
         self._send(records)
-        self._outbox.flush(_STEP_SECONDS_MAX)
+        self._outbox.flush(STEP_SECONDS_MAX)
 
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
-            self._outbox.abort(_STEP_SECONDS_MAX)
+            self._outbox.abort(STEP_SECONDS_MAX)
             self._open = False
 
     def _begin(self) -> None:
@@ -198,12 +197,12 @@ class Checkpoint:
 
     def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
         """Returns where the tables of each task's partition stand after the commit."""
-        last = dict(self._outbox.flush(_STEP_SECONDS_MAX))
+        last = dict(self._outbox.flush(STEP_SECONDS_MAX))
         if not self._exactly_once and any(work.named for work in works):
             # What says that an event was handled must not be stored without what came of it: a crash in between
             # would lose the event.
             self._produce_named(works, context)
-            last |= self._outbox.flush(_STEP_SECONDS_MAX)
+            last |= self._outbox.flush(STEP_SECONDS_MAX)
         self._reached("flushed")
         return {work.task.partition: self._position(work, last) for work in works}
 

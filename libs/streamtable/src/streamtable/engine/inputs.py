@@ -50,20 +50,17 @@ class Inputs:
         self._tasks = tasks
         self._asked_at = clock.monotonic()
 
-    def forget_passed(self) -> None:
-        """What was read to its end is read again."""
-        self._consumer.passed()
-
-    def note_passed(self, skipped: Collection[TopicPartition] = ()) -> None:
+    def note_passed(self, skipped: Collection[TopicPartition] = (), *, again: bool = False) -> None:
         """Tell tasks of inputs that were read to their ends: the position is beyond the last record's then.
 
         All that was handed out of them is handled by now: what was not, was sought again, which takes the report back.
 
         Args:
             skipped: Of these something was handed out that was not handled.
+            again: All is read again, so that nothing of it counts.
         """
         for place, offset in self._consumer.passed().items():
-            if place not in skipped and (task := self._tasks.get(place.partition)):
+            if not again and place not in skipped and (task := self._tasks.get(place.partition)):
                 task.passed(place.topic, offset, self._clock.monotonic())
 
     def pass_markers(self, max_records: int, timeout: float) -> None:

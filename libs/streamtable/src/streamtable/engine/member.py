@@ -14,6 +14,7 @@ from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment, Lookups
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
+from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX, results, together
 from streamtable.engine.eventloop import event_loop_of
@@ -95,6 +96,7 @@ class Member:
         self._clock = clock
         self._vitals = vitals
         self._reached = failpoint
+        self._budget = CommitBudget(group.name, settings.commit_bytes, settings.poll_records)
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
@@ -177,10 +179,7 @@ class Member:
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
-        if self._rewound or self._renew_needed:
-            self._inputs.forget_passed()
-        else:
-            self._inputs.note_passed()
+        self._inputs.note_passed(again=self._rewound or self._renew_needed)
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -192,6 +191,7 @@ class Member:
 
     def _commit(self, tasks: Sequence[BaseTask]) -> None:
         began = self._clock.monotonic()
+        held = sum(task.pending_bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
             self._inputs.refuse_recreated()
@@ -200,10 +200,12 @@ class Member:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
             except (RewindNeeded, Migrated, RetryLater) as error:
+                self._budget.failed(held, self._clock.monotonic() - began)
                 self._undo(error)
             except OutputRefused as error:
                 self._find_refused(tasks, error)
             except OutcomeUnknown as error:
+                self._budget.failed(held, self._clock.monotonic() - began)
                 self._renew_later(error)
             except StoreCorrupted as error:  # a task has looked into its store for what there is to commit
                 self._undo(error)
@@ -212,6 +214,7 @@ class Member:
                 if works is not None:
                     self._failures = 0
                     self.heartbeat.committed(work.task.partition for work in works)
+                    self._budget.committed(self._clock.monotonic() - began)
                     self._vitals.committed(works, self._clock.monotonic() - began)
                     self._rebuild([task for task in tasks if task.failure is not None])
                     self._rewound |= any(task.must_recover for task in tasks)
@@ -241,7 +244,7 @@ class Member:
     # ---- one turn --------------------------------------------------------------------------------------------------
 
     def _handle(self, batches: list[RecordBatch], since: float, gone_back: set[int]) -> None:
-        for polled in batches:
+        for polled in self._budget.parts(batches, self._pending_bytes):
             task = self.assignment.tasks.get(polled.partition)
             if task is None or polled.partition in gone_back:
                 # Taken away, not recovered yet, or rewound: it is read again from where its table stands.
@@ -314,7 +317,7 @@ class Member:
         Returns:
             False if records must be read again: all tasks have gone back.
         """
-        reach = Reach(self._send_ahead, self._cluster.watermarks)
+        reach = Reach(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
         works: list[Awaitable[None]] = []
         errors: list[BaseException] = []
         for task in tasks:
@@ -372,20 +375,19 @@ class Member:
         now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
         if (
             now - self._committed_at >= self.settings.commit_interval
-            or sum(task.pending_bytes for task in tasks) >= self.settings.commit_bytes
+            or self._pending_bytes() >= self._budget.bytes
             or sum(task.deferred for task in tasks) >= DEFERRED_MAX
             or any(task.must_commit for task in tasks)
         ):
             return [task for task in tasks if task.dirty and not task.alone and task.due_at <= now]
         return []
 
+    def _pending_bytes(self) -> int:
+        return sum(task.pending_bytes for task in self.assignment.tasks.values())
+
     def _commit_one_alone(self) -> None:
-        now = self._clock.monotonic()
-        due = [
-            task
-            for task in self.assignment.tasks.values()
-            if task.dirty and task.alone and task.due_at <= now
-        ]
+        now, tasks = self._clock.monotonic(), self.assignment.tasks.values()
+        due = [task for task in tasks if task.dirty and task.alone and task.due_at <= now]
         if due and not self._abandoned and not (self._rewound or self._renew_needed):
             self._commit([min(due, key=lambda task: task.due_at)])
 
@@ -529,5 +531,5 @@ class Member:
 
 
 def _mildness(error: BaseException) -> int:
-    """The least mild of several errors decides: what asks a person to look, before what is mended by going back."""
+    """What asks a person to look comes before what is mended by going back."""
     return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)

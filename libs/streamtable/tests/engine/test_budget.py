@@ -1,0 +1,84 @@
+from collections.abc import Callable
+
+import pytest
+
+from streamtable.engine.budget import CommitBudget
+from streamtable.types import RecordBatch
+
+Make = Callable[..., RecordBatch]
+
+
+@pytest.fixture
+def budget() -> CommitBudget:
+    return CommitBudget("g", 16 << 20, 10_000)
+
+
+def test_commits_begin_small_and_double_while_they_are_quick(budget: CommitBudget) -> None:
+    sizes = []
+    for _ in range(6):
+        sizes.append(budget.bytes >> 20)
+        budget.committed(0.1)
+    assert sizes == [1, 2, 4, 8, 16, 16]
+    assert budget.records_bound is None
+
+
+def test_a_commit_that_takes_its_time_is_neither_grown_nor_shrunk_and_a_slow_one_is_halved(
+    budget: CommitBudget,
+) -> None:
+    budget.committed(1.5)
+    assert (budget.bytes, budget.records) == (1 << 20, 10_000)
+    budget.committed(2.5)
+    assert (budget.bytes, budget.records) == (1 << 19, 5_000)
+
+
+def test_a_commit_that_fails_after_a_long_time_makes_the_next_a_quarter_of_it_and_never_less_than_a_record(
+    budget: CommitBudget,
+) -> None:
+    budget.failed(100_000, 4.1)
+    assert (budget.bytes, budget.records, budget.records_bound) == (25_000, 2_500, 2_500)
+    for _ in range(20):
+        budget.failed(0, 4.1)
+    assert (budget.bytes, budget.records) == (1, 1)
+    for _ in range(30):
+        budget.committed(0.1)
+    assert (budget.bytes, budget.records, budget.records_bound) == (16 << 20, 10_000, None)
+
+
+def test_a_commit_that_is_refused_at_once_says_nothing_of_its_size(budget: CommitBudget) -> None:
+    budget.failed(100_000, 0.1)
+    assert (budget.bytes, budget.records) == (1 << 20, 10_000)
+
+
+def test_batches_are_cut_into_parts_that_grow_until_they_hold_half_a_commit(
+    budget: CommitBudget, batch: Make
+) -> None:
+    made: list[int] = []
+    sizes = []
+    records = batch("events", [(b"k", b"v")] * 1_500)
+    for part in budget.parts([records, records.part(0, 3)], lambda: sum(made)):
+        made.append(2_000 * len(part))
+        sizes.append((part.first_offset, len(part)))
+    most = (1 << 20) // 4_000
+    assert sizes == [
+        (0, 100),
+        (100, 200),
+        *((300 + n * most, most) for n in range(4)),
+        (300 + 4 * most, 152),
+        (0, 3),
+    ]
+
+
+def test_records_that_make_nothing_are_handled_in_ever_larger_parts(
+    budget: CommitBudget, batch: Make
+) -> None:
+    records = batch("events", [(b"k", b"v")] * 1_500)
+    assert [len(part) for part in budget.parts([records], lambda: 0)] == [100, 200, 400, 800]
+
+
+def test_after_a_commit_that_was_too_large_fewer_records_are_handled_at_once(
+    budget: CommitBudget, batch: Make
+) -> None:
+    for _ in range(6):
+        budget.failed(0, 4.1)
+    records = batch("events", [(b"k", b"v")] * 5)
+    assert [len(part) for part in budget.parts([records], lambda: 0)] == [2, 2, 1]

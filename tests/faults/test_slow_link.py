@@ -1,0 +1,81 @@
+"""A link that is slower than what a processor makes: commits shrink until they come through."""
+
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.system.bench import Bench, until
+
+from localkafka.broker import Broker
+from localkafka.fixtures import BRISK, Topics
+from localkafka.link import SlowLink
+from streamtable.codec.plain import Long
+from streamtable.graph import Group, Input, Output, Persist
+
+pytestmark = [pytest.mark.faults, pytest.mark.broker]
+
+RECORDS = 4_000
+OUTPUT_BYTES = 4_000  # 16 MB in all: half a minute of the link
+SLOW = 500_000.0
+
+
+@pytest.fixture
+def link() -> Iterator[SlowLink]:
+    with SlowLink() as made:
+        yield made
+
+
+@pytest.fixture
+def slow_bench(link: SlowLink, tmp_path: Path) -> Iterator[Bench]:
+    with tempfile.TemporaryDirectory(prefix="streamtable-slow-") as folder:
+        broker = Broker(Path(folder), overrides=BRISK | link.overrides, brief=True)
+        try:
+            link.connect(broker.node.port)
+            broker.start()
+            bench = Bench(link.bootstrap_servers, Topics(link.bootstrap_servers), tmp_path)
+            yield bench
+            link.bytes_per_second = None
+            bench.close()
+        finally:
+            broker.kill()
+            broker.close()
+
+
+def test_a_processor_makes_progress_over_a_link_that_is_slower_than_its_output(
+    slow_bench: Bench, link: SlowLink
+) -> None:
+    bench = slow_bench
+    out = bench.stream("out")
+
+    def amplify(ctx: Any, event: str) -> None:
+        ctx.set((ctx.value or 0) + 1)
+        ctx.emit(out, ctx.key, event * OUTPUT_BYTES)
+
+    group: Group[str, int] = Group(
+        bench.name("g"), Input(bench.stream(), amplify), Output(out), Persist(Long())
+    )
+    bench.create(group)
+    bench.send(bench.name("in"), *((f"k{number % 50}", "x") for number in range(RECORDS)))
+    place = bench.places(group)[0]
+    running = bench.run(group, commit_interval=0.2)
+    until(lambda: running.processor.working, "it is at work")
+    link.bytes_per_second = SLOW
+    began = time.monotonic()
+
+    def progress() -> int:
+        if running.error is not None:
+            raise running.error
+        return bench.committed(group).get(place, 0)
+
+    until(lambda: progress() > 0, "a first commit", 40)
+    first, at = time.monotonic() - began, progress()
+    until(lambda: progress() > at, "a second commit", 40)
+    print(f"first commit after {first:.1f} s, {at} records")
+    link.bytes_per_second = None
+    until(lambda: progress() >= RECORDS, "all is handled")
+    running.stop()
+    assert sum(bench.rows(group).values()) == RECORDS
+    assert len(bench.read(out.name)) == RECORDS
