@@ -1,7 +1,7 @@
 """Handling after a failure: one record is undone, whatever it did, and the others are handled once."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -12,13 +12,15 @@ from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.task import Task
 from streamtable.errors import HandlerFailed, RewindNeeded
 from streamtable.graph import Group, Input, Join, OnError, Output, Persist, Visit
+from streamtable.ports import Codec
 from streamtable.topics import Stream, Table
 from streamtable.types import RecordBatch
 from streamtable.visiting import VisitProgress
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())
-NAMES = Table("names", String(), Json())
+JSON: Codec[Any] = cast("Codec[Any]", Json())
+NAMES: Table[str, Any] = Table("names", String(), JSON)
 Make = Callable[..., RecordBatch]
 MakeTask = Callable[..., Task]
 Rows = Sequence[tuple[bytes, bytes]]
@@ -42,7 +44,7 @@ def append(ctx: Context[str, list[str]], event: str) -> None:
 
 
 def group_of(handler: Any = append, on_error: OnError = OnError.DEAD_LETTER) -> Group[str, Any]:
-    return Group("g", Input(EVENTS, handler, on_error=on_error), Join(NAMES), Output(OUT), Persist(Json()))
+    return Group("g", Input(EVENTS, handler, on_error=on_error), Join(NAMES), Output(OUT), Persist(JSON))
 
 
 def work_off(task: Task, records: RecordBatch) -> list[Any]:
@@ -79,7 +81,7 @@ def test_many_failures_cost_each_record_two_calls_and_one_rewind(make_task: Make
         ]
     assert rewinds == 1
     assert calls <= 2 * 300
-    kept = Json().decode(task.stores["g-table"].get(b"0") or b"[]")
+    kept = JSON.decode(task.stores["g-table"].get(b"0") or b"[]")
     assert kept == [value.decode() for key, value in events if key == b"0" and value != b"bad"]
 
 
@@ -117,14 +119,14 @@ def test_a_batch_handler_is_called_three_times_with_a_record_at_most(
             raise ValueError
 
     group: Group[str, Any] = Group(
-        "g", Input(EVENTS, batch=whole, on_error=OnError.DEAD_LETTER), Persist(Json())
+        "g", Input(EVENTS, batch=whole, on_error=OnError.DEAD_LETTER), Persist(JSON)
     )
     task = make_task(group)
     events = [(b"a", b"%s%d" % (b"bad" if n % 40 == 7 else b"ok", n)) for n in range(200)]
     letters = work_off(task, batch("events", events))
     assert len(letters) == 5
     assert max(calls.values()) == 3
-    assert len(Json().decode(task.stores["g-table"].get(b"a") or b"[]")) == 195
+    assert len(JSON.decode(task.stores["g-table"].get(b"a") or b"[]")) == 195
 
 
 def test_after_many_records_without_a_failure_they_are_handled_fast_again(
