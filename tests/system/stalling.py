@@ -49,7 +49,6 @@ def serve_batches(runtime: Runtime[StallingSettings]) -> int:
         runtime.settings,
         store=MemoryDriver(tenant=GROUP),
         kafka=runtime.kafka,
-        start_over=True,
         metrics=runtime.measured,
     )
     with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):

@@ -515,11 +515,8 @@ def rows_stored_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 def position_of_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     offsets = EmbeddedTask.offsets
 
-    def behind(
-        self: EmbeddedTask, work: Any, position: int, *, exact: bool
-    ) -> dict[TopicPartition, Committed]:
-        del position
-        return offsets(self, work, self.changelog_position, exact=exact)
+    def behind(self: EmbeddedTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
+        return offsets(self, work, replace(position, changelog=self.changelog_position))
 
     patch.setattr(EmbeddedTask, "offsets", behind)
 

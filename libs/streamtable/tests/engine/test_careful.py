@@ -9,6 +9,7 @@ from streamtable.codec.plain import Json, String
 from streamtable.context import Batch, Context
 from streamtable.engine import careful
 from streamtable.engine.limitedlog import LimitedLog
+from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.errors import HandlerFailed, RewindNeeded
 from streamtable.graph import Group, Input, Join, OnError, Output, Persist, Visit
@@ -28,7 +29,7 @@ Rows = Sequence[tuple[bytes, bytes]]
 
 def commit(task: Task) -> list[Any]:
     work = task.work()
-    task.committed(work, task.changelog_position + len(work.changes))
+    task.committed(work, TablePosition(task.changelog_position + len(work.changes), exact=True))
     return work.outputs
 
 

@@ -13,13 +13,14 @@ import typer
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import StreamtableError
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.lag import readable
 from streamtable.ports import Outbox
 from streamtable.topics import legal_name
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_cli.errors import NotFound, Refused
 from streamtable_cli.groups import GroupName
 from streamtable_cli.output import AsJson, note, show_json, show_table
-from streamtable_cli.reading import read_to, readable
+from streamtable_cli.reading import read_to
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
 from streamtable_cli.session import Session, committed_of, session_of
 
