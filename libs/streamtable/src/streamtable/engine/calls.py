@@ -11,7 +11,7 @@ from streamtable.context import Context
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferral, Deferrals
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.engine.outgoing import Outgoing, Source
+from streamtable.engine.outgoing import UNKNOWN, Outgoing, Source
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import (
     Fatal,
@@ -261,13 +261,15 @@ class HandlerCalls:
         self._mode.begin(self.records, singly=True)
         if not self.careful:
             return True  # now the records are not known; next time they are
-        found = False
+        goes_on = False
         for output in outputs:
             source = self._outgoing.sources[output] if output < len(self._outgoing.sources) else None
-            if source is not None:
+            if source is None:
+                continue
+            if source.index != UNKNOWN:  # else next time its records are given to the handler one by one
                 self._condemn(source, error, source.records.keys[source.index])
-                found = True
-        return found
+            goes_on = True
+        return goes_on
 
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
 
@@ -297,7 +299,7 @@ class HandlerCalls:
         self._undo.begin()
         try:
             call(chunk)
-            self._undo.keep(chunk, 0, on_error)  # refused outputs are traced with single records
+            self._undo.keep(chunk, UNKNOWN, on_error)
         except _NOT_THE_RECORDS_FAULT:
             raise
         except Exception:  # noqa: BLE001 - one of them raises it again

@@ -21,9 +21,13 @@ from streamtable.types import Headers, RecordBatch
 log = structlog.get_logger()
 
 
+UNKNOWN = -1
+"""In place of a record's index: one of several records that were handled in one call."""
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
-    """The input record that has made an output."""
+    """The input record that has made an output; `index` is its index in `records`, or `UNKNOWN`."""
 
     records: RecordBatch
     index: int

@@ -120,7 +120,6 @@ class Task(BaseTask):
             )
             for table in (join.table for join in group.joins)
         }
-        self._begins = {name: _begins(self.stores[name]) for name in self.joins}
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
         self._handling = Handling(
             group,
@@ -368,7 +367,7 @@ class Task(BaseTask):
             topic_id=topic.topic_id,
             current_at=self._clock.now(),
             partitions=topic.partitions,
-            begins=self._begins[table],
+            begins=_begins(self.stores[table]),
         ).encode()
 
 
