@@ -77,7 +77,8 @@ class Follower:
                     self._fail(records.place, error)
         with self._lock:
             for place, replica in list(self._replicas.items()):
-                if place not in self._to_assign:
+                # A callback may have removed the replicas behind its own: a partition has several tables.
+                if self._replicas.get(place) is replica and place not in self._to_assign:
                     replica.advance(self._reader.position(place))
                     if (advanced := self._callbacks[place]) is not None:
                         advanced(replica)
