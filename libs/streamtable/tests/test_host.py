@@ -109,8 +109,7 @@ def test_a_table_that_fails_does_not_stop_the_others(
         for view in (a, b):
             view.wait_ready(5)
         assert isinstance(failure(missing), TopicMismatch)
-        log.reader.errors.append(InputLost("out of range", topic="a", partition=0))
-        until(lambda: isinstance(failure(a), InputLost))
+        log.reader.errors.append(InputLost("out of range", topic="a", partition=0))  # it is loaded again
         log.reader.logs[TopicPartition("b", 0)].append(record(b"k", Long().encode(20), 1))
         until(lambda: b.get("k") == 20)
         with pytest.raises(TopicMismatch):

@@ -3,7 +3,6 @@
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import compress
 from typing import Any
 
 import structlog
@@ -16,6 +15,7 @@ from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
+from streamtable.engine.input_calls import InputCalls, unfit
 from streamtable.engine.outgoing import Outgoing
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
@@ -26,9 +26,8 @@ from streamtable.errors import (
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.joined import Joined
-from streamtable.once import ids_of
 from streamtable.own_keys import OwnKeys, OwnRows
-from streamtable.ports import Decoded, TopicInfo
+from streamtable.ports import TopicInfo
 from streamtable.table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch
 from streamtable.visiting import ROWS_AT_ONCE, VisitProgress
@@ -140,9 +139,18 @@ class Handling:
         return routes
 
     def _route_of(self, edge: Input[Any, Any, Any]) -> Route:
-        if edge.handler is not None:
-            return partial(self._run, edge, self._around(edge.handler))
-        return partial(self._run, edge, None)
+        handler = None if edge.handler is None else self._around(edge.handler)
+        return InputCalls(
+            edge,
+            handler,
+            partial(self._call_batch, edge),
+            self._calls,
+            self._mode,
+            self._context,
+            self._ids,
+            self._group.retry,
+            lambda: self.deferrals.full,
+        ).handle
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -199,165 +207,6 @@ class Handling:
                 return index + 1
         return len(records)
 
-    def _run(self, edge: Input[Any, Any, Any], handler: Handler | None, records: RecordBatch) -> int:
-        keys = edge.stream.key.decode_many(records.keys)
-        events = edge.stream.value.decode_many(records.values)
-        bad = self._unfit(records, keys, events)
-        if not bad:
-            return self._call(edge, handler, records, keys.values, events.values)
-        if self._calls.careful:
-            return self._run_between(edge, handler, records, keys.values, events.values, bad)
-        good = [index for index in range(len(records)) if index not in bad]
-        taken = len(records)
-        if good:
-            done = self._call(
-                edge,
-                handler,
-                records.only([index not in bad for index in range(len(records))]),
-                [keys.values[index] for index in good],
-                [events.values[index] for index in good],
-            )
-            taken = taken if done == len(good) else good[done]
-        for index in sorted(bad):
-            if index < taken:
-                self._calls.leave_out(edge.on_error, records, index, bad[index])
-        return taken
-
-    def _run_between(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        records: RecordBatch,
-        keys: Sequence[Any],
-        events: Sequence[Any],
-        bad: Mapping[int, StreamtableError],
-    ) -> int:
-        """Handle what is between the bad ones, so that the dead letters are in the order of the records."""
-        begin = 0
-        for end in [*sorted(bad), len(records)]:
-            if begin < end:
-                part = records.part(begin, end)
-                begin += self._call(edge, handler, part, keys[begin:end], events[begin:end])
-            if begin < end:
-                return begin
-            if end < len(records):
-                if not self._calls.leave_out(edge.on_error, records, end, bad[end]):
-                    return end
-                begin = end + 1
-        return len(records)
-
-    def _call(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        records: RecordBatch,
-        keys: Sequence[Any],
-        events: Sequence[Any],
-    ) -> int:
-        """Call the handler for records that decode; those that are repeats of an input with `once` are left out."""
-        if edge.once is None:
-            return self._call_each(edge, handler, records, keys, events)
-        ids, failed = ids_of(edge.once, events)
-        if self._calls.careful:
-            return self._call_once_carefully(edge, handler, records, keys, events, ids, failed)
-        if failed:
-            index = min(failed)
-            self._calls.look_closer(records, index, failed[index])
-        return self._call_once(edge, handler, records, keys, events, ids)
-
-    def _call_once(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        records: RecordBatch,
-        keys: Sequence[Any],
-        events: Sequence[Any],
-        ids: Sequence[bytes],
-    ) -> int:
-        accepted = self._accept(edge, records, ids)
-        if accepted is None:
-            taken = self._call_each(edge, handler, records, keys, events)
-        else:
-            good = [index for index, first in enumerate(accepted) if first]
-            taken = len(records)
-            if good:
-                parts = (
-                    records.only(accepted),
-                    list(compress(keys, accepted)),
-                    list(compress(events, accepted)),
-                )
-                done = self._call_each(edge, handler, *parts)
-                taken = taken if done == len(good) else good[done]
-        if taken < len(records):  # the others are handed over again
-            assert self._ids is not None, "the graph has this table"
-            self._ids.take_back(edge.stream.name, taken)
-        return taken
-
-    def _call_once_carefully(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        records: RecordBatch,
-        keys: Sequence[Any],
-        events: Sequence[Any],
-        ids: Sequence[bytes],
-        failed: Mapping[int, Exception],
-    ) -> int:
-        """Record by record: one that fails was not accepted. `ids` are those of the records that have one."""
-        assert self._ids is not None, "the graph has this table"
-        following = iter(ids)
-        for index in range(len(records)):
-            if index in failed:
-                if not self._calls.give_up(edge.on_error, records, index, failed[index]):
-                    return index
-                continue
-            one, failures = records.part(index, index + 1), self._calls.failures
-            accepted = self._accept(edge, one, [next(following)])
-            if accepted is not None:
-                continue
-            taken = self._call_each(edge, handler, one, keys[index : index + 1], events[index : index + 1])
-            if not taken or self._calls.failures > failures:
-                self._ids.take_back(edge.stream.name, 0)
-            if not taken:
-                return index
-            if self.deferrals.full:
-                return index + 1
-        return len(records)
-
-    def _accept(
-        self, edge: Input[Any, Any, Any], records: RecordBatch, ids: Sequence[bytes]
-    ) -> list[bool] | None:
-        """Accept the events that are no repeats. Returns which were accepted; None if all were."""
-        assert self._ids is not None, "the graph has this table"
-        # When a dead letter is sent again says nothing of the input's time.
-        again = records.topic == self._group.retry
-        return self._ids.accept(edge.stream.name, ids, None if again else records.timestamps())
-
-    def _call_each(
-        self,
-        edge: Input[Any, Any, Any],
-        handler: Handler | None,
-        records: RecordBatch,
-        keys: Sequence[Any],
-        events: Sequence[Any],
-    ) -> int:
-        calls = self._calls
-        if handler is not None:
-            if calls.careful:
-                return calls.each(edge.on_error, records, keys, events, handler)
-            each = partial(self._context.each, records, keys, events, handler)
-            return int(calls.fast(edge.on_error, records, each, singly=True))
-        if calls.careful:
-            return calls.chunks(edge.on_error, records, partial(self._call_decoded, edge))
-        whole = partial(self._call_batch, edge, records, keys, events)
-        calls.fast(edge.on_error, records, whole, singly=False)
-        return len(records)
-
-    def _call_decoded(self, edge: Input[Any, Any, Any], records: RecordBatch) -> None:
-        """The same of records that a failed call may have changed: they are decoded again."""
-        keys = edge.stream.key.decode_many(records.keys).values
-        self._call_batch(edge, records, keys, edge.stream.value.decode_many(records.values).values)
-
     def _call_batch(
         self, edge: Input[Any, Any, Any], records: RecordBatch, keys: Sequence[Any], events: Sequence[Any]
     ) -> None:
@@ -376,7 +225,7 @@ class Handling:
         table = self._joins[edge.table.name]
         keys = edge.table.key.decode_many(records.keys)
         rows = edge.table.value.decode_many(records.values)
-        bad = self._unfit(records, keys, rows, deletions=True)
+        bad = unfit(records, keys, rows, self._mode, deletions=True)
         for index, (raw, data) in enumerate(zip(records.keys, records.values, strict=True)):
             error, row = bad.get(index), rows.values[index]
             if error is not None and not self._calls.leave_out(edge.on_error, records, index, error):
@@ -438,7 +287,7 @@ class Handling:
         """A change that was refused, sent again: its old value is what the handler was given last, perhaps of a later one."""
         keys = edge.table.key.decode_many(record.keys)
         rows = edge.table.value.decode_many(record.values)
-        if bad := self._unfit(record, keys, rows, deletions=True):
+        if bad := unfit(record, keys, rows, self._mode, deletions=True):
             return int(self._calls.leave_out(edge.on_error, record, 0, bad[0]))
         self._context.stand(record, 0, keys.values[0])
         return int(self._hand_over(edge, handler, record, 0, rows.values[0]))
@@ -520,27 +369,6 @@ class Handling:
                 self._mode.commit_at(topic, offset)
 
     # ---- what is wrong with records --------------------------------------------------------------------------------
-
-    def _unfit(
-        self, records: RecordBatch, keys: Decoded[Any], events: Decoded[Any], *, deletions: bool = False
-    ) -> dict[int, StreamtableError]:
-        """Records that no handler must see, by index. `deletions`: a record without a value has a meaning."""
-        bad: dict[int, StreamtableError] = {}
-        if None in records.keys:
-            missing = (index for index, key in enumerate(records.keys) if key is None)
-            bad.update(
-                (index, PoisonRecord("the record has no key; this group is keyed")) for index in missing
-            )
-        if not deletions and None in records.values:
-            missing = (index for index, value in enumerate(records.values) if value is None)
-            bad.update(
-                (index, PoisonRecord("the record has no value: a tombstone is no event")) for index in missing
-            )
-        if keys.poison or events.poison:
-            bad.update(events.poison)
-            bad.update(keys.poison)
-        bad.update(self._mode.condemned(records))
-        return bad
 
     def _refuse(self, record: RecordBatch, reason: str) -> None:
         self.outgoing.set_aside(record, 0, PoisonRecord(reason))

@@ -4,7 +4,7 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
-from collections.abc import Awaitable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -16,13 +16,14 @@ from streamtable.engine.assignment import Assignment, Lookups
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
-from streamtable.engine.deferral import DEFERRED_MAX, results, together
+from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named import expansions
+from streamtable.engine.pending_work import PendingWork
 from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
@@ -37,7 +38,6 @@ from streamtable.errors import (
     RewindNeeded,
     StoreCorrupted,
     StoreInUse,
-    StreamtableError,
 )
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
@@ -105,6 +105,7 @@ class Member:
         self._failures = 0  # commits that failed in a row
         # One event loop for a whole life: clients that handlers share keep their connections in it.
         self._loop = event_loop_of(self)
+        self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at)
         self._outbox = self._new_outbox()
@@ -284,55 +285,23 @@ class Member:
         return records.part(taken, len(records))
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
-        """Await all that handlers have deferred, together, and hand over the results in the order of the records.
-
-        Returns:
-            False if a handler or a store has failed: all tasks have gone back.
-        """
-        waiting = [(task, deferral) for task in tasks for deferral in task.take_deferred()]
-        if not waiting:
+        """Finish what handlers have deferred. Returns False if something has failed: all tasks have gone back."""
+        good = self._pending.finish_deferred(tasks)
+        if good is None:
             return True
-        found = self._loop.run(results([deferral for _, deferral in waiting], self.settings.defer_timeout))
-        done = [(task, deferral, result) for (task, deferral), result in zip(waiting, found, strict=True)]
-        # All that fails is found at once, not one by one after as many replays: what was awaited first.
-        done.sort(key=lambda each: not isinstance(each[2], BaseException))
-        gone_back = False
-        for task, deferral, result in done:
-            try:
-                task.finish(deferral, result)
-            except RewindNeeded:
-                gone_back = True
-            except StoreCorrupted as error:
-                task.failure, gone_back = error, True
-                self._rebuild([task])
-                break
-        if gone_back:
+        if not good:
+            self._rebuild([task for task in tasks if task.failure is not None])
             self._go_back()
         self._reached("deferred-finished")
-        return not gone_back
+        return good
 
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
-        """Let tasks do what they have left for the commit, those that wait for something at the same time.
-
-        Returns:
-            False if records must be read again: all tasks have gone back.
-        """
+        """Let tasks do what they have left. Returns False if records must be read again: all tasks have gone back."""
         reach = Reach(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
-        works: list[Awaitable[None]] = []
-        errors: list[BaseException] = []
-        for task in tasks:
-            try:
-                work = task.last_work(reach)
-            except StreamtableError as failed:
-                errors.append(failed)
-            else:
-                works += [work] if work is not None else []
-        if works:
-            errors += [failed for failed in self._loop.run(together(works)) if failed is not None]
-        if not errors:
+        error = self._pending.finish_work(tasks, reach)
+        if error is None:
             return True
         self._checkpoint.abort()  # some may have been sent ahead
-        error = min(errors, key=_mildness)
         if not isinstance(error, RewindNeeded):
             raise error
         self._rebuild([task for task in tasks if task.failure is not None])
@@ -528,8 +497,3 @@ class Member:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
         return self._log.outbox(transactional_id, self._batch_bytes)
-
-
-def _mildness(error: BaseException) -> int:
-    """What asks a person to look comes before what is mended by going back."""
-    return int(isinstance(error, RewindNeeded | Migrated | RetryLater)) + isinstance(error, RewindNeeded)

@@ -1,0 +1,227 @@
+"""From the records of an input to its handler: without those that do not decode, have failed, or are repeats."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import compress
+from typing import Any
+
+from streamtable.context import Context
+from streamtable.engine.calls import HandlerCalls
+from streamtable.engine.careful import CarefulMode
+from streamtable.engine.ids import IdTable
+from streamtable.errors import PoisonRecord, StreamtableError
+from streamtable.graph import Input
+from streamtable.once import ids_of
+from streamtable.ports import Decoded
+from streamtable.types import RecordBatch
+
+Handler = Callable[[Any, Any], None]
+Whole = Callable[[RecordBatch, Sequence[Any], Sequence[Any]], None]
+"""Handles records with their decoded keys and events in one call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Events:
+    """Records of an input with their decoded keys and events, one for each record."""
+
+    records: RecordBatch
+    keys: Sequence[Any]
+    events: Sequence[Any]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def part(self, begin: int, end: int) -> "Events":
+        """Return the records from one index up to another."""
+        return Events(self.records.part(begin, end), self.keys[begin:end], self.events[begin:end])
+
+    def only(self, keep: Sequence[bool]) -> "Events":
+        """Return the records for which `keep` is true."""
+        return Events(
+            self.records.only(list(keep)), list(compress(self.keys, keep)), list(compress(self.events, keep))
+        )
+
+
+class InputCalls:
+    """Hands the records of one input to its handler, in one partition.
+
+    Args:
+        edge: The input.
+        handler: Called for each record; None if the input has a batch handler or an aggregate.
+        whole: Calls the batch handler or the aggregate.
+        calls: Calls user code, and undoes what fails.
+        mode: Which records have failed.
+        context: Handed to the handler.
+        ids: The ids that were accepted; None if no input of the group has `once`.
+        retry: The group's retry topic.
+        must_commit: Whether a commit must come before the next record.
+    """
+
+    def __init__(
+        self,
+        edge: Input[Any, Any, Any],
+        handler: Handler | None,
+        whole: Whole,
+        calls: HandlerCalls,
+        mode: CarefulMode,
+        context: Context[Any, Any],
+        ids: IdTable | None,
+        retry: str,
+        must_commit: Callable[[], bool],
+    ) -> None:
+        self._edge = edge
+        self._handler = handler
+        self._whole = whole
+        self._calls = calls
+        self._mode = mode
+        self._context = context
+        self._ids = ids
+        self._retry = retry
+        self._must_commit = must_commit
+
+    def handle(self, records: RecordBatch) -> int:
+        """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
+        keys = self._edge.stream.key.decode_many(records.keys)
+        events = self._edge.stream.value.decode_many(records.values)
+        bad = unfit(records, keys, events, self._mode)
+        decoded = Events(records, keys.values, events.values)
+        if not bad:
+            return self._call(decoded)
+        return self._between(decoded, bad) if self._calls.careful else self._around(decoded, bad)
+
+    def _around(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
+        """Handle all but the bad ones in one call."""
+        keep = [index not in bad for index in range(len(decoded))]
+        taken = _index_after(keep, self._call(decoded.only(keep)) if any(keep) else 0)
+        for index in sorted(bad):
+            if index < taken:
+                self._calls.leave_out(self._edge.on_error, decoded.records, index, bad[index])
+        return taken
+
+    def _between(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
+        """Handle what is between the bad ones, so that the dead letters are in the order of the records."""
+        begin = 0
+        for end in [*sorted(bad), len(decoded)]:
+            if begin < end:
+                begin += self._call(decoded.part(begin, end))
+            if begin < end:
+                return begin
+            if end < len(decoded):
+                if not self._calls.leave_out(self._edge.on_error, decoded.records, end, bad[end]):
+                    return end
+                begin = end + 1
+        return len(decoded)
+
+    # ---- events that count once ----------------------------------------------------------------------------------------
+
+    def _call(self, decoded: Events) -> int:
+        """Call the handler for records that decode, without the repeats if the input has `once`."""
+        if self._edge.once is None:
+            return self._call_each(decoded)
+        ids, failed = ids_of(self._edge.once, decoded.events)
+        if self._calls.careful:
+            return self._call_once_carefully(decoded, ids, failed)
+        if failed:
+            index = min(failed)
+            self._calls.look_closer(decoded.records, index, failed[index])
+        keep = self._accept(decoded.records, ids)
+        if keep is None:
+            taken = self._call_each(decoded)
+        else:
+            taken = _index_after(keep, self._call_each(decoded.only(keep)) if any(keep) else 0)
+        if taken < len(decoded):
+            self._take_back(taken)  # the others are handed over again
+        return taken
+
+    def _call_once_carefully(
+        self, decoded: Events, ids: Sequence[bytes], failed: Mapping[int, Exception]
+    ) -> int:
+        """Call the handler record by record: one that fails was not accepted. `ids`: of the records that have one."""
+        following = iter(ids)
+        for index in range(len(decoded)):
+            if index in failed:
+                if not self._calls.give_up(self._edge.on_error, decoded.records, index, failed[index]):
+                    return index
+                continue
+            one, failures = decoded.part(index, index + 1), self._calls.failures
+            if self._accept(one.records, [next(following)]) is not None:
+                continue
+            taken = self._call_each(one)
+            if not taken or self._calls.failures > failures:
+                self._take_back(0)
+            if not taken:
+                return index
+            if self._must_commit():
+                return index + 1
+        return len(decoded)
+
+    def _accept(self, records: RecordBatch, ids: Sequence[bytes]) -> list[bool] | None:
+        """Accept the events that are no repeats. Returns which were accepted; None if all were."""
+        assert self._ids is not None, "the graph has this table"
+        # The time at which a dead letter is sent again says nothing of the input's time.
+        timestamps = None if records.topic == self._retry else records.timestamps()
+        return self._ids.accept(self._edge.stream.name, ids, timestamps)
+
+    def _take_back(self, begin: int) -> None:
+        assert self._ids is not None, "the graph has this table"
+        self._ids.take_back(self._edge.stream.name, begin)
+
+    # ---- user code -------------------------------------------------------------------------------------------------------
+
+    def _call_each(self, decoded: Events) -> int:
+        calls, records, on_error = self._calls, decoded.records, self._edge.on_error
+        if self._handler is not None:
+            if calls.careful:
+                return calls.each(on_error, records, decoded.keys, decoded.events, self._handler)
+            each = partial(self._context.each, records, decoded.keys, decoded.events, self._handler)
+            return int(calls.fast(on_error, records, each, singly=True))
+        if calls.careful:
+            return calls.chunks(on_error, records, self._decode_and_call)
+        whole = partial(self._whole, records, decoded.keys, decoded.events)
+        calls.fast(on_error, records, whole, singly=False)
+        return len(records)
+
+    def _decode_and_call(self, records: RecordBatch) -> None:
+        """Decode the records again, which a failed call may have changed."""
+        keys = self._edge.stream.key.decode_many(records.keys).values
+        self._whole(records, keys, self._edge.stream.value.decode_many(records.values).values)
+
+
+def unfit(
+    records: RecordBatch,
+    keys: Decoded[Any],
+    events: Decoded[Any],
+    mode: CarefulMode,
+    *,
+    deletions: bool = False,
+) -> dict[int, StreamtableError]:
+    """Return the records that no handler must see, by index.
+
+    Args:
+        records: Records of one topic.
+        keys: Their decoded keys.
+        events: Their decoded values.
+        mode: Which records have failed.
+        deletions: A record without a value has a meaning.
+    """
+    bad: dict[int, StreamtableError] = {}
+    if None in records.keys:
+        missing = (index for index, key in enumerate(records.keys) if key is None)
+        bad.update((index, PoisonRecord("the record has no key; this group is keyed")) for index in missing)
+    if not deletions and None in records.values:
+        missing = (index for index, value in enumerate(records.values) if value is None)
+        bad.update(
+            (index, PoisonRecord("the record has no value: a tombstone is no event")) for index in missing
+        )
+    if keys.poison or events.poison:
+        bad.update(events.poison)
+        bad.update(keys.poison)
+    bad.update(mode.condemned(records))
+    return bad
+
+
+def _index_after(keep: Sequence[bool], done: int) -> int:
+    """Return how many records are done when the first `done` of those that are kept are, and all left out before them."""
+    kept = [index for index, good in enumerate(keep) if good]
+    return len(keep) if done == len(kept) else kept[done]
