@@ -8,6 +8,7 @@ import pytest
 from streamtable.codec.plain import Json, String
 from streamtable.context import Batch, Context
 from streamtable.engine import careful
+from streamtable.engine.careful import CarefulMode
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
@@ -205,3 +206,13 @@ def test_of_many_equal_warnings_the_first_are_logged_and_the_others_counted(cloc
     clock.sleep(11)
     said.warning("bad record")
     assert lines[-1] == {"event": "bad record", "left_out_before": 980}
+
+
+def test_a_record_that_failed_on_what_an_earlier_one_of_its_key_had_done_is_tried_again() -> None:
+    mode = CarefulMode()
+    mode.condemn("events", 5, HandlerFailed("on the row of 2"), b"a")
+    mode.condemn("events", 6, HandlerFailed("of another key"), b"b")
+    mode.condemn("events", 2, HandlerFailed("its row is too large"), b"a")
+    assert mode.failure_of("events", 5) is None
+    assert mode.failure_of("events", 6) is not None
+    assert mode.failure_of("events", 2) is not None

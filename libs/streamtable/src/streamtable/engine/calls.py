@@ -328,7 +328,7 @@ class HandlerCalls:
         if on_error is OnError.SKIP and key is not None and key != records.keys[index]:
             self._mode.condemn_row(records.topic, offset, key)  # of a visit: its other rows are visited
         else:
-            self._mode.condemn(records.topic, offset, failed)
+            self._mode.condemn(records.topic, offset, failed, records.keys[index])
 
     def _failure(self, records: RecordBatch, index: int | None, error: Exception) -> HandlerFailed:
         failed = HandlerFailed(

@@ -35,7 +35,7 @@ class CarefulMode:
     records_left: int = 0
     batch_records: int = BATCH_RECORDS
     deferrals_max: int = _UNBOUNDED
-    _condemned: dict[str, dict[int, HandlerFailed]] = field(default_factory=dict)
+    _condemned: dict[str, dict[int, tuple[HandlerFailed, bytes | None]]] = field(default_factory=dict)
     _condemned_rows: dict[tuple[str, int], set[bytes]] = field(default_factory=dict)
     _commit_at: dict[str, int] = field(default_factory=dict)
 
@@ -62,9 +62,15 @@ class CarefulMode:
 
     # ---- records that failed after their handler had returned --------------------------------------------------------
 
-    def condemn(self, topic: str, offset: int, failed: HandlerFailed) -> None:
-        """The record cannot be undone alone any more: after the rewind it is left out."""
-        self._condemned.setdefault(topic, {})[offset] = failed
+    def condemn(self, topic: str, offset: int, failed: HandlerFailed, key: bytes | None) -> None:
+        """The record cannot be undone alone any more: after the rewind it is left out.
+
+        Later records of its key have failed on what it had done, which will be undone: they are tried again.
+        """
+        found = self._condemned.setdefault(topic, {})
+        for later in [at for at, (_, other) in found.items() if at > offset and other == key]:
+            del found[later]
+        found[offset] = failed, key
 
     def condemn_row(self, topic: str, offset: int, key: bytes) -> None:
         """The same of one row of a visit."""
@@ -72,15 +78,15 @@ class CarefulMode:
 
     def failure_of(self, topic: str, offset: int) -> HandlerFailed | None:
         """The error of a condemned record."""
-        found = self._condemned.get(topic)
-        return found.get(offset) if found else None
+        found = self._condemned.get(topic, {}).get(offset)
+        return found[0] if found is not None else None
 
     def condemned(self, records: RecordBatch) -> dict[int, HandlerFailed]:
         """The condemned ones of these records, by index."""
         found = self._condemned.get(records.topic)
         if not found:
             return {}
-        return {index: found[offset] for index, offset in enumerate(records.offsets) if offset in found}
+        return {index: found[offset][0] for index, offset in enumerate(records.offsets) if offset in found}
 
     def rows_left_out(self, topic: str, offset: int) -> set[bytes]:
         """The condemned rows of a record of a visit."""
