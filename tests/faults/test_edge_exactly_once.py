@@ -9,9 +9,6 @@ import pytest
 from tests.faults.edge_arena import ATTACKS, EdgeArena
 
 ROUNDS: Final = int(os.environ.get("FAULTS_EDGE_ROUNDS", "200"))
-DEDUPLICATED: Final = False
-"""Whether click-count counts an id once. Then `acknowledged <= counted <= distinct sent` is checked; else the count must
-be that of the topic's records, repeated ones included."""
 
 
 def check(arena: EdgeArena) -> str:
@@ -24,12 +21,9 @@ def check(arena: EdgeArena) -> str:
     assert stored - (ledger.accepted | ledger.unknown) == set(), "in the topic, and no answer has said so"
     never_sent = ledger.sent - ledger.accepted - ledger.unknown
     assert never_sent & stored == set(), "answered as not sent, and in the topic"
-    counted = arena.counted(len(stored) if DEDUPLICATED else len(records))
-    if DEDUPLICATED:
-        assert len(ledger.accepted) <= counted <= len(ledger.sent)
-        assert counted == len(stored)
-    else:
-        assert counted == len(records)
+    counted = arena.counted(len(stored))
+    assert len(ledger.accepted) <= counted <= len(ledger.sent)
+    assert counted == len(stored)
     return (
         f"{len(ledger.sent)} clicks sent, {len(ledger.accepted)} accepted, {len(stored)} stored in {len(records)} "
         f"records, {counted} counted; {ledger.not_sent} times one was not sent, {len(never_sent)} were never; "
