@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
+from libs.streamtable_cli.tests.bench import NUMBER, SECONDS_MAX, Cli, World, until
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
@@ -101,6 +101,23 @@ def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_t
     ]
     assert facts(cli(*arguments, "--rows", "0").json, f"rows of {table}") == []
     del sys.modules["rows_of_tests"]
+
+
+def test_a_row_of_an_aborted_transaction_is_no_row(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    table = group.table.name
+    outbox = world.kafka.outbox(f"{group.name}-other")
+    outbox.open(SECONDS_MAX)
+    outbox.begin()
+    outbox.produce(table, b"bad", b"\0")
+    outbox.flush(SECONDS_MAX)
+    outbox.abort(SECONDS_MAX)
+    outbox.close()
+    world.send(table, (b"good", NUMBER.encode(1)))
+    ran = cli("doctor", "--group", group.name, "--over", "0", "--json")
+    assert facts(ran.json, f"rows of {table}") == [
+        ("ok", "the whole topic (1 record) can be decoded by the schemas that they name")
+    ]
 
 
 def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name(
