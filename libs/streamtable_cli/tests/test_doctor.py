@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
+from libs.streamtable_cli.tests.bench import NUMBER, SECONDS_MAX, Cli, World, until
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
+from streamtable import Avro, Long
 from streamtable.kafka.admin import BrokerAddress
 from streamtable_cli import checks
 from streamtable_cli.findings import Level
@@ -49,6 +50,9 @@ def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder
     assert facts(found, f"graph {group.name}") == [
         ("ok", "its 4 topics are there; the inputs have 2 partitions")
     ]
+    assert facts(found, f"rows of {group.table.name}") == [
+        ("ok", "the whole topic (1 record) can be decoded")
+    ]
     (members, letters) = facts(found, f"group {group.name}")
     assert members[0] == "ok"
     assert members[1].startswith("stable, 1 member, lag ")
@@ -57,6 +61,99 @@ def test_a_deployment_that_is_well_has_no_problem(cli: Cli, world: World, folder
     assert any("KIP-848" in each["fact"] for each in found)
     assert any("one broker only" in each["fact"] for each in found)
     del sys.modules["well_of_tests"]
+
+
+LONG = Long()
+"""The codec of the rows of `World.group`."""
+
+
+def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_their_offset(
+    cli: Cli, world: World, folder: Path
+) -> None:
+    """What was written again or deleted since is none."""
+    group = world.group(partitions=1)
+    table = group.table.name
+    (folder / "rows_of_tests.py").write_text(
+        "from streamtable import *\n"
+        f"GROUP = Group({group.name!r}, Input(Stream({world.topics.name('in')!r}, String(), Long()), aggregate=Count()), "
+        "Persist(Long()))\n"
+    )
+    world.send(table, (b"good", LONG.encode(1)), (b"bad", b"\0"), (b"mended", b"\0"), (b"gone", b"\0"))
+    world.send(table, (b"mended", LONG.encode(2)), (b"gone", None), (b"\xff", LONG.encode(3)))
+    arguments = ("doctor", "--graph", "rows_of_tests:GROUP", "--over", "0", "--json")
+    ran = cli(*arguments)
+    assert ran.code == 1
+    assert facts(ran.json, f"rows of {table}") == [
+        (
+            "problem",
+            f"2 rows cannot be decoded: {table}[0]@1, {table}[0]@6; looked at the whole topic (7 records)",
+        )
+    ]
+    assert facts(cli(*arguments, "--rows", "1").json, f"rows of {table}") == [
+        (
+            "problem",
+            f"1 row cannot be decoded: {table}[0]@6; looked at the newest 1 record (the last 1 offsets of each partition)",
+        )
+    ]
+    world.send(table, (b"bad", None), (b"\xff", None))
+    assert facts(cli(*arguments).json, f"rows of {table}") == [
+        ("ok", "the whole topic (9 records) can be decoded")
+    ]
+    assert facts(cli(*arguments, "--rows", "0").json, f"rows of {table}") == []
+    del sys.modules["rows_of_tests"]
+
+
+def test_a_row_of_an_aborted_transaction_is_no_row(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    table = group.table.name
+    outbox = world.kafka.outbox(f"{group.name}-other")
+    outbox.open(SECONDS_MAX)
+    outbox.begin()
+    outbox.produce(table, b"bad", b"\0")
+    outbox.flush(SECONDS_MAX)
+    outbox.abort(SECONDS_MAX)
+    outbox.close()
+    world.send(table, (b"good", NUMBER.encode(1)))
+    ran = cli("doctor", "--group", group.name, "--over", "0", "--json")
+    assert facts(ran.json, f"rows of {table}") == [
+        ("ok", "the whole topic (1 record) can be decoded by the schemas that they name")
+    ]
+
+
+def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name(
+    cli: Cli, world: World, folder: Path
+) -> None:
+    group = world.group(partitions=1)
+    table = group.table.name
+
+    def found(*flags: str) -> list[tuple[str, str]]:
+        ran = cli("doctor", "--group", group.name, "--over", "0", *flags, "--json")
+        return facts(ran.json, f"rows of {table}")
+
+    assert found() == []
+    unknown = Avro({"type": "record", "name": "Row", "fields": [{"name": "n", "type": "long"}]})
+    world.send(table, (b"unknown", unknown.encode({"n": 1})), (b"plain", b"\0"))
+    assert found() == [
+        (
+            "ok",
+            "not decoded: no row names a schema known here, in the whole topic (2 records); see --graph and --schemas",
+        )
+    ]
+    world.send(table, (b"good", NUMBER.encode(1)))
+    assert found() == [
+        (
+            "warning",
+            f"2 rows cannot be decoded: {table}[0]@0, {table}[0]@1; looked at the whole topic (3 records)",
+        )
+    ]
+    (folder / "schemas").mkdir()
+    (folder / "schemas" / "row.avsc").write_text(
+        '{"type": "record", "name": "Row", "fields": [{"name": "n", "type": "long"}]}'
+    )
+    world.send(table, (b"plain", None))
+    assert found("--schemas", "schemas") == [
+        ("ok", "the whole topic (4 records) can be decoded by the schemas that they name")
+    ]
 
 
 def test_what_is_missing_or_waits_is_said_with_what_to_do(cli: Cli, world: World, folder: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, add, until
 
 from streamtable import Group, Input, Kafka, Long, Persist, Stream, String
-from streamtable.errors import StateLost
+from streamtable.errors import InputLost, StateLost
 from streamtable.graph import Changes, Join, Loop, Visit
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
@@ -365,6 +365,38 @@ def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -
         send(world, range(50, 57))
         added = sums(range(50, 57))
         until(lambda: rows(cli, follows.table.name) == added, "what was there is taken as known")
+
+
+@pytest.mark.parametrize("rows", ["kept", "emptied"])
+def test_a_group_whose_input_was_created_again_goes_on_where_its_offset_is_set(
+    rows: str, cli: Cli, world: World
+) -> None:
+    """With Kafka's own tool the rows stay, and the records of the new topic come on top; a reset empties the table."""
+    group = world.group(partitions=1)
+    stream, table = group.inputs[0].stream.name, group.table.name
+
+    def row() -> Any:
+        ran = cli("table", "get", table, "k", "--json")
+        return ran.json["value"]["value"] if ran.code == 0 else None
+
+    with world.running(group):
+        world.send(stream, (b"k", NUMBER.encode(5)))
+        until(lambda: row() == 5, "it is counted")
+    admin = world.kafka.admin()
+    admin.delete_topic(stream)
+    until(lambda: stream not in admin.topic_partitions(), "the topic is gone")
+    world.topics.create("in", partitions=1)
+    world.send(stream, (b"k", NUMBER.encode(1)), (b"k", NUMBER.encode(1)))
+    with pytest.raises(InputLost, match="created again"), world.running(group, stop=False):
+        pass
+    if rows == "kept":
+        until(lambda: cli("group", "describe", group.name, "--json").json["state"] == "empty", "it is empty")
+        world.commit(group.name, {TopicPartition(stream, 0): 0})
+    else:
+        cli("group", "reset", group.name, "--to", "earliest", "--empty-table", "--yes").good()
+    with world.running(group):
+        until(lambda: row() == (7 if rows == "kept" else 2), "the new records are counted")
+    admin.close()
 
 
 def test_the_table_keeps_its_settings(cli: Cli, world: World) -> None:

@@ -101,6 +101,17 @@ class Decoder:
         """Of a dead letter, and of one sent again, as at its origin."""
         return self._shown(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
 
+    def names_schema(self, data: bytes) -> bool:
+        """Whether bytes are Avro's single-object encoding by a known schema, and can be decoded by it."""
+        codec = self.schemas.get(data[2:_FINGERPRINT_END]) if data.startswith(_SINGLE_OBJECT) else None
+        if codec is None:
+            return False
+        try:
+            codec.decode(data)
+        except PoisonRecord:
+            return False
+        return True
+
     def _shown(self, codec: Codec[Any] | None, data: bytes | None) -> Shown:
         if data is None:
             return Shown("null", None)

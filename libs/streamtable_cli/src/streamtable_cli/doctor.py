@@ -12,7 +12,7 @@ from rich.text import Text
 from streamtable import Group
 from streamtable.errors import RetryLater, StreamtableError
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
-from streamtable_cli import access, checks, growth, processes, reach, replicas
+from streamtable_cli import access, checks, growth, processes, reach, replicas, unreadable
 from streamtable_cli.declared import load
 from streamtable_cli.decode import Decoder, decoder_of
 from streamtable_cli.findings import Finding, Level, problem
@@ -52,7 +52,8 @@ def doctor(
     schemas: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help=f"With the schema of what they tell; {SCHEMAS} if that is there."
+            metavar="FOLDER",
+            help=f"With the schemas of what they tell and of rows; {SCHEMAS} if that is there.",
         ),
     ] = None,
     over: Annotated[
@@ -61,12 +62,24 @@ def doctor(
             metavar="SECONDS", min=0, help="Where records wait: how long to watch them; 0: not at all."
         ),
     ] = OVER_S,
+    rows: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            min=0,
+            max=1_000_000,
+            help="How many of the newest offsets of each partition of a table to decode; 0: none.",
+        ),
+    ] = unreadable.NEWEST,
     as_json: AsJson = False,
 ) -> None:
     """Look at a deployment from here: brokers, topics, groups, processes, disk and clocks. It changes nothing.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
     dead-letter topic. What is found is explained: whose the partition is that falls behind, which process was killed.
+
+    The newest rows of tables are decoded: those of --graph (kept, joined, looked up) with the group's codecs, those of
+    other groups by the schemas that they name.
     """
     graphs = [load_group(spec) for spec in graph or ()]
     file = file or (DECLARED if DECLARED.exists() else None)
@@ -78,6 +91,7 @@ def doctor(
         status_topic=status_topic,
         decoder=decoder_of(schemas or (SCHEMAS if SCHEMAS.exists() else None)),
         over=over,
+        rows=rows,
     )
     findings = list(_examine(session_of(ctx), asked))
     if as_json:
@@ -104,6 +118,7 @@ class _Asked:
     status_topic: str
     decoder: Decoder
     over: float
+    rows: int
 
 
 def _examine(session: Session, asked: _Asked) -> Iterator[Finding]:
@@ -143,6 +158,8 @@ def _with_admin(
         yield from _found(f"graph {each.name}", lambda each=each: checks.graph(admin, each))  # type: ignore[misc]  # bound now
     for name in groups:
         yield from _found(f"group {name}", lambda name=name: checks.group(session, admin, name))  # type: ignore[misc]  # bound now
+    if asked.rows:
+        yield from _rows(session, admin, groups, asked)
     yield from _found(
         "lag",
         lambda: growth.watched(session, admin, groups, asked.over, time.monotonic, time.sleep),
@@ -152,6 +169,21 @@ def _with_admin(
         "processes", lambda: processes.told(session, admin, asked.status_topic, asked.decoder, now_ms)
     )
     yield from _found("clock", lambda: checks.clock(admin))
+
+
+def _rows(session: Session, admin: KafkaAdmin, groups: list[str], asked: _Asked) -> Iterator[Finding]:
+    """What the newest rows of tables are: by the codecs of --graph, else by the schemas that rows name."""
+    for each in asked.graphs:
+        yield from _found(
+            f"rows of {each.name}",
+            lambda each=each: unreadable.of_graph(session, admin, each, asked.rows),  # type: ignore[misc]  # bound now
+        )
+    by_name = [name for name in groups if name not in {each.name for each in asked.graphs}]
+    for name in by_name:
+        yield from _found(
+            f"rows of {name}",
+            lambda name=name: unreadable.of_name(session, admin, name, asked.decoder, asked.rows),  # type: ignore[misc]  # bound now
+        )
 
 
 def _with_dead_letters(admin: KafkaAdmin) -> list[str]:

@@ -1,0 +1,146 @@
+"""Rows that cannot be decoded, in the newest part of the tables of a group: views leave them out, joins refuse them.
+
+The tables of a group given by --graph are decoded with its own codecs. Of a group known by name alone, the rows of
+`<group>-table` are decoded by the schemas that they name, as in Avro's single-object encoding: where at least one row
+names a known schema, all must.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from streamtable import Group, Table
+from streamtable.errors import PoisonRecord
+from streamtable.kafka.admin import KafkaAdmin
+from streamtable.types import RecordBatch, TopicPartition
+from streamtable_cli.decode import Decoder
+from streamtable_cli.findings import Finding, ok, problem, warning
+from streamtable_cli.output import count
+from streamtable_cli.reading import read_to
+from streamtable_cli.session import Session, places_of
+
+NEWEST = 5_000
+"""Offsets of each partition that are read, up to its end: the answer should take seconds, however large the table is."""
+_NAMED = 3
+
+ADVICE = (
+    "see who wrote them (streamtable topics tail), then write each key again with the table's codec, or delete it by a "
+    "record without a value"
+)
+ADVICE_WITHOUT_CODEC = f"decode them with the table's own codec (--graph); {ADVICE}"
+
+Readable = Callable[[bytes, bytes], bool]
+"""Whether a key and a value, both encoded, can be decoded."""
+
+
+def of_graph(session: Session, admin: KafkaAdmin, group: Group[Any, Any], newest: int) -> Iterator[Finding]:
+    """Look at the tables that a group keeps, joins and looks up. Raises `RetryLater`."""
+    known = admin.topic_partitions()
+    tables: list[Table[Any, Any]] = [group.table] if group.persist is not None else []
+    tables += [edge.table for edge in group.joins]
+    tables += [edge.table for edge in group.lookups]
+    for table in {each.name: each for each in tables if each.name in known}.values():
+        found = _look(session, admin, table.name, known[table.name], newest, _readable_by(table))
+        if found.unreadable:
+            yield problem(_subject(table.name), found.fact, ADVICE)
+        else:
+            yield ok(_subject(table.name), f"{found.looked_at} can be decoded")
+
+
+def of_name(
+    session: Session, admin: KafkaAdmin, group: str, decoder: Decoder, newest: int
+) -> Iterator[Finding]:
+    """Look at the table of a group of which no codec is known. Raises `RetryLater`."""
+    topic = f"{group}-table"
+    partitions = admin.topic_partitions().get(topic)
+    if partitions is None:
+        return
+    found = _look(session, admin, topic, partitions, newest, lambda _, value: decoder.names_schema(value))
+    if not found.records:
+        return
+    if not found.readable:
+        fact = (
+            f"not decoded: no row names a schema known here, in {found.looked_at}; see --graph and --schemas"
+        )
+        yield ok(_subject(topic), fact)
+    elif found.unreadable:
+        yield warning(_subject(topic), found.fact, ADVICE_WITHOUT_CODEC)
+    else:
+        yield ok(_subject(topic), f"{found.looked_at} can be decoded by the schemas that they name")
+
+
+@dataclass(slots=True)
+class _Found:
+    """What the newest records of a table's topic are.
+
+    Attributes:
+        whole: whether these are all records of the topic.
+        records: how many were read, tombstones among them.
+        readable: how many can be decoded, also if their key was written again.
+        unreadable: by partition and key, the offset of the key's newest record, if it cannot be decoded.
+    """
+
+    topic: str
+    newest: int
+    whole: bool
+    records: int
+    readable: int
+    unreadable: dict[tuple[int, bytes], int]
+
+    def add(self, batch: RecordBatch, readable: Readable) -> None:
+        """Count records. Those without a key are no rows, and those without a value are tombstones."""
+        self.records += len(batch)
+        for key, value, offset in zip(batch.keys, batch.values, batch.offsets, strict=True):
+            if key is None:
+                continue
+            self.unreadable.pop((batch.partition, key), None)
+            if value is None:
+                continue
+            if readable(key, value):
+                self.readable += 1
+            else:
+                self.unreadable[batch.partition, key] = offset
+
+    @property
+    def looked_at(self) -> str:
+        if self.whole:
+            return f"the whole topic ({count(self.records, 'record')})"
+        return (
+            f"the newest {count(self.records, 'record')} (the last {self.newest} offsets of each partition)"
+        )
+
+    @property
+    def fact(self) -> str:
+        places = sorted((partition, offset) for (partition, _), offset in self.unreadable.items())
+        named = [f"{TopicPartition(self.topic, partition)}@{offset}" for partition, offset in places[:_NAMED]]
+        more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+        return f"{count(len(places), 'row')} cannot be decoded: {', '.join(named)}{more}; looked at {self.looked_at}"
+
+
+def _look(
+    session: Session, admin: KafkaAdmin, topic: str, partitions: int, newest: int, readable: Readable
+) -> _Found:
+    marks = admin.watermarks_known(places_of(topic, partitions))
+    ends = {place: mark.high for place, mark in marks.items()}
+    starts = {place: max(mark.low, mark.high - newest) for place, mark in marks.items()}
+    whole = all(start == marks[place].low for place, start in starts.items())
+    found = _Found(topic, newest, whole, records=0, readable=0, unreadable={})
+    for batch in read_to(session, admin, starts, ends):
+        found.add(batch, readable)
+    return found
+
+
+def _subject(topic: str) -> str:
+    return f"rows of {topic}"
+
+
+def _readable_by(table: Table[Any, Any]) -> Readable:
+    def readable(key: bytes, value: bytes) -> bool:
+        try:
+            table.key.decode(key)
+            table.value.decode(value)
+        except PoisonRecord:
+            return False
+        return True
+
+    return readable
