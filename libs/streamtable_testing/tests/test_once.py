@@ -1,15 +1,16 @@
 """`Once`: a repeated event changes nothing, wherever the crash was and however the records came."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 
-from streamtable.aggregate import Count
+from streamtable.aggregate import Count, Sum
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context
+from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import HandlerFailed
 from streamtable.graph import Group, Input, OnError, Output, Persist
@@ -46,17 +47,36 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+def one(click: Any) -> int:
+    if click.get("bad"):
+        raise ValueError("bad")
+    return 1
+
+
+FAILING: dict[str, dict[str, Any]] = {**KINDS, "aggregate": {"aggregate": Sum(one)}}
+"""The same, and all of them fail for a click that is bad."""
+
+
 def group_of(
-    kind: str = "per record", *, by: Any = "id", hours: float = 1, on_error: OnError = OnError.DEAD_LETTER
+    kind: str = "per record",
+    *,
+    by: Any = "id",
+    hours: float = 1,
+    on_error: OnError = OnError.DEAD_LETTER,
+    kinds: Mapping[str, dict[str, Any]] = KINDS,
 ) -> Group[str, int]:
     once = Once[Any](by=by, within=timedelta(hours=hours))
     return Group(
-        "counted", Input(CLICKS, **KINDS[kind], once=once, on_error=on_error), Output(SEEN), Persist(Long())
+        "counted", Input(CLICKS, **kinds[kind], once=once, on_error=on_error), Output(SEEN), Persist(Long())
     )
 
 
 def clicks(ids: Iterable[Any], key: str = "a") -> list[tuple[str, Any]]:
     return [(key, {"id": each}) for each in ids]
+
+
+def failing(ids: Iterable[str], bad: Collection[str]) -> list[tuple[str, Any]]:
+    return [("a", {"id": each, "bad": each in bad}) for each in ids]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -215,3 +235,68 @@ def test_large_batches_are_sifted_as_small_ones_also_after_a_restart(tester: Tes
     for part in (ids, ids[::-1]):
         tester.emit_many(CLICKS, clicks(part))
     assert tester.table(group) == {"a": 3_000}
+
+
+@pytest.mark.parametrize("kind", FAILING)
+@pytest.mark.parametrize("on_error", [OnError.DEAD_LETTER, OnError.SKIP])
+def test_among_records_that_fail_each_good_one_counts_once_and_the_failed_ones_when_they_come_again(
+    kind: str, on_error: OnError, tester: Tester
+) -> None:
+    group = group_of(kind, on_error=on_error, kinds=FAILING)
+    tester.run(group)
+    ids = [str(uuid4()) for _ in range(200)]
+    bad = set(ids[5::7])
+    tester.emit_many(CLICKS, failing(ids, bad))
+    good = [each for each in ids if each not in bad]
+    assert tester.table(group) == {"a": len(good)}
+    tester.emit_many(CLICKS, failing(ids, bad))  # good ones are repeats now, also among others that fail
+    assert tester.table(group) == {"a": len(good)}
+    letters = tester.dead_letters(group)
+    assert len(letters) == (2 * len(bad) if on_error is OnError.DEAD_LETTER else 0)
+    tester.emit_many(CLICKS, [*failing(ids, set()), *failing(ids, bad)])
+    assert tester.table(group) == {"a": len(ids)}
+    assert len(tester.dead_letters(group)) == len(letters)
+    if kind != "aggregate":
+        assert sorted(record.value for record in tester.records(SEEN)) == sorted(ids)
+
+
+@pytest.mark.parametrize("kind", FAILING)
+@pytest.mark.parametrize("on_error", [OnError.DEAD_LETTER, OnError.SKIP])
+def test_an_id_counts_in_the_batch_in_which_it_has_failed(
+    kind: str, on_error: OnError, tester: Tester
+) -> None:
+    group = group_of(kind, on_error=on_error, kinds=FAILING)
+    tester.run(group)
+    tester.emit_many(
+        CLICKS,
+        [*failing("xyx", {"x"}), *failing("xyzx", set()), *failing("xw", {"x"})],
+    )  # of the "x" the first two fail, the third counts, and the others repeat it
+    assert tester.table(group) == {"a": 4}
+    assert len(tester.dead_letters(group)) == (2 if on_error is OnError.DEAD_LETTER else 0)
+
+
+@pytest.mark.parametrize("bad", [(), (999, 1000, 2299), range(0, 2300, 97)], ids=["none", "few", "many"])
+def test_deferred_calls_that_fill_a_commit_lose_no_event_and_count_none_twice(
+    bad: Collection[int], tester: Tester
+) -> None:
+    async def echo(click: Any) -> Any:
+        return click
+
+    def counted(ctx: Context[str, int], click: Any) -> None:
+        ctx.set((ctx.value or 0) + 1)
+        ctx.emit(SEEN, ctx.key, click["id"])
+        if click["bad"]:
+            ctx.fail("bad")
+
+    group = group_of(
+        "deferred", kinds={"deferred": {"handler": lambda ctx, click: ctx.defer(echo(click), counted)}}
+    )
+    tester.run(group)
+    ids = [str(uuid4()) for _ in range(2 * DEFERRED_MAX + 300)]
+    failed = {ids[number] for number in bad}
+    # Repeats before, at and behind the bound of a commit.
+    tester.emit_many(CLICKS, failing([*ids[:600], *ids[:600], *ids[600:], ids[DEFERRED_MAX]], failed))
+    assert tester.table(group) == {"a": len(ids) - len(failed)}
+    tester.emit_many(CLICKS, failing(ids[::-1], set()))
+    assert tester.table(group) == {"a": len(ids)}
+    assert sorted(record.value for record in tester.records(SEEN)) == sorted(ids)
