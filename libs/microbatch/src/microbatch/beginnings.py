@@ -12,7 +12,7 @@ class Beginnings:
 
     Args:
         group: the graph. One that keeps no rows counts nothing. Inputs with `start="latest"` are not meant to be read from their beginning; nor is the retry
-            topic, whose records are dead letters that somebody has sent again.
+            topic, whose records are dead letters that were sent again.
     """
 
     def __init__(self, group: MicroBatch) -> None:

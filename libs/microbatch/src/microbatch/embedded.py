@@ -184,7 +184,7 @@ class EmbeddedTasks:
         clock: wall and monotonic time.
         metrics: where the numbers go.
         failpoint: called between any two steps.
-        tracer: told of batches.
+        tracer: Traces batches.
     """
 
     def __init__(

@@ -39,7 +39,7 @@ class Told(Generic[V]):
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 
     def unreadable(self, error: UnreadableRow) -> ServerEvent:
-        """Told instead of a row that cannot be decoded: what was told of it before is out of date."""
+        """Sent instead of a row that cannot be decoded: what was sent of it before is out of date."""
         key = error.key.decode(errors="replace")
         data = {self.key: key, "of": self.name, "partition": error.partition, "before_offset": error.position}
         return ServerEvent("unreadable", data)

@@ -132,7 +132,7 @@ def build_app(
         description: for OpenAPI.
         limits: what a request may cost; default `Limits()`.
         edge: who may call, and what is measured; default `Edge()`.
-        details: how parts of the service are that do not decide whether it is ready; told by `/readyz`.
+        details: The state of parts that do not decide whether the service is ready; shown by `/readyz`.
         not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
     """
     edge = edge or Edge()

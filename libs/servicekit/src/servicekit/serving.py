@@ -65,7 +65,7 @@ def emitting(
         try:
             yield emitter, Reachable(cluster, stream.name)
         finally:
-            # Whatever is not acknowledged by then has been answered as unknown: nobody waits for it.
+            # Whatever is not acknowledged by then has been answered as unknown: no request waits for it.
             _close(emitter, timeouts.wait)
     finally:
         cluster.close()

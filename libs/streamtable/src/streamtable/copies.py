@@ -56,7 +56,7 @@ class Copies:
         gauges: shown once a second.
         on_end: called when the copies are closed, or an error has stopped them for good.
         on_discard: called with the reason after a copy that may have answered was discarded: changes until it is loaded
-            again are not told to the listener.
+            again are not delivered to the listener.
         applying: told of every batch of changes, once they are whole.
 
     Attributes:

@@ -33,7 +33,7 @@ class Copy:
         self.end: int | None = None  # of the log, at the last look
         self.low = 0  # where the log began then
         self.replica: Replica | None = None
-        self.damage: StoreCorrupted | None = None  # found by whoever read in it
+        self.damage: StoreCorrupted | None = None  # found by a reader
         self._loaded = local.changelog if local else 0
         self._looks: deque[tuple[float, int]] = deque(maxlen=_LOOKS_KEPT)  # when, and the end then
 
@@ -58,12 +58,12 @@ class Copy:
                 replica = self.replica
                 with nullcontext(self._loaded) if replica is None else replica.still() as position:
                     rows = held.enter_context((replica or self).store.scan())
-                if replica is self.replica:  # else somebody may have written before the scan began
+                if replica is self.replica:  # else another thread may have written before the scan began
                     break
             yield position, rows
 
     def restart(self, store: Store) -> None:
-        """Begin anew with this empty store."""
+        """Begin again with this empty store."""
         self.whole = self.caught_up = False
         self.store, self.replica, self._loaded = store, None, 0
         self.damage = None

@@ -38,7 +38,7 @@ class UnreadableIds(StreamtableError):
 
 @dataclass(frozen=True)
 class Once(Generic[E_contra]):
-    """Handle an event of this id once: a repeated event changes nothing, whoever repeats it.
+    """Handle an event of this id once: a repeated event changes nothing, whichever client sends it.
 
     It calls no handler, writes no row, no output and no dead letter; it is counted in the metric
     `streamtable_repeats_total`. The exact rule, for each input and partition:
@@ -53,7 +53,7 @@ class Once(Generic[E_contra]):
     So what is a repeat depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
     topic `<group>-ids`, in the transaction of the rows, and expire from it.
 
-    Whoever repeats an event must send it with the same key: ids are compared within a partition.
+    A client that repeats an event must send it with the same key: ids are compared within a partition.
 
     Args:
         by: takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is

@@ -132,7 +132,7 @@ class Watch(Generic[K, V]):
             return None
 
     def reloaded(self, partition: int, reason: str) -> None:
-        """End it: the copy of a partition was discarded, and what changes until it is loaded again is not told."""
+        """End it: the copy of a partition was discarded, and changes until it is loaded again are not delivered."""
         if not self._ended:
             self._missed = CopyReloaded(
                 f"the local copy was discarded and is loaded again ({reason}), and the watch was ended: watch again, "

@@ -93,7 +93,7 @@ def drop(
         if not yes and not agreed(as_json=as_json):
             raise Refused("nothing was changed: give --yes to do it")
     with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
-        refuse_members(session, admin, group)  # somebody may have thought about it for a while
+        refuse_members(session, admin, group)  # the question may have been open for a while
         admin.delete_group(group)
         for topic in found.topics:
             admin.delete_topic(topic)

@@ -180,7 +180,7 @@ def agreed(*, as_json: bool) -> bool:
 
 def _apply(session: Session, group: str, moves: list[Move], tables: Sequence[str]) -> None:
     with session.admin() as admin:
-        refuse_members(session, admin, group)  # somebody may have thought about it for a while
+        refuse_members(session, admin, group)  # the question may have been open for a while
         metadata = ""
         for table in tables:
             empty(admin, table, partitions=max(move.place.partition for move in moves) + 1)

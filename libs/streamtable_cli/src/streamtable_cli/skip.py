@@ -149,6 +149,6 @@ def _send_offset(
     committed: Committed,
 ) -> None:
     outbox.flush(COMMIT_S)
-    refuse_members(session, admin, group)  # somebody may have thought about it for a while
+    refuse_members(session, admin, group)  # the question may have been open for a while
     moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
     outbox.send_offsets({record.place: moved}, admin.membership_of_nobody(group))

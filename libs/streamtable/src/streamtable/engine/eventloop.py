@@ -13,7 +13,7 @@ def event_loop_of(owner: object) -> asyncio.Runner:
 
 
 def _close_loop(runner: asyncio.Runner) -> None:
-    """Of a member that nobody has closed, when Python finds it to be garbage: that may be while another's loop runs."""
+    """Close the loop of a member that was not closed, when Python finds it to be garbage: that may be while another's loop runs."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

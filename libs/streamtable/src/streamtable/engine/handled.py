@@ -43,7 +43,7 @@ class HandledRows(NamedTable):
         """The value that the handler was given last for this row; None if there was none, or it was deleted.
 
         Raises:
-            PoisonRecord: it cannot be decoded any more. Nobody can say what it was, so it is not given as None.
+            PoisonRecord: it cannot be decoded any more. It existed, so it is not given as None.
         """
         data = self.get(_row(edge.table.name, key))
         try:

@@ -45,7 +45,7 @@ class IdFilter:
     def _places(self, ids: Sequence[bytes]) -> Iterator[NDArray[np.int64]]:
         """For each hash the bit of each id."""
         words = np.frombuffer(b"".join(ids), np.uint64)
-        # Mixed well: ids that begin with a time, or that somebody has chosen, differ in a few bits only.
+        # Mixed well: ids that begin with a time, or that a person has chosen, differ in a few bits only.
         first = _mixed(words[::2] ^ (words[1::2] * _ODD))
         second = _mixed(first + _ODD) | np.uint64(1)
         for number in range(_HASHES):

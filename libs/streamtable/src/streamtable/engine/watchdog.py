@@ -72,7 +72,7 @@ def longest_wait(activity: Activity, moved: LastMove, kafka_since: float | None,
     Args:
         activity: What the main thread has done.
         moved: When it moved last.
-        kafka_since: Monotonic time since when Kafka has answered without a gap; None: it does not. Nobody can commit
+        kafka_since: Monotonic time since when Kafka has answered without a gap; None: it does not. No member can commit
             without Kafka, so that time does not count.
         now: Monotonic time.
     """
