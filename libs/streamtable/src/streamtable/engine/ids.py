@@ -310,8 +310,10 @@ def expanded(store: Store, changes: Changes) -> Changes:
                 if kept is not None and _TIME.unpack(kept)[0] <= time_ms:  # else it was accepted again
                     deleted[prefix + each] = None
         else:
-            written.update((prefix + each, _TIME.pack(at)) for each, at in _decoded(value).each())
-    return sorted({**deleted, **written}.items())  # what comes in order costs RocksDB half the time
+            for time_ms, ids in _decoded(value).by_time():
+                written.update(dict.fromkeys([prefix + each for each in ids], _TIME.pack(time_ms)))
+    rows = {**deleted, **written}
+    return [(key, rows[key]) for key in sorted(rows)]  # what comes in order costs RocksDB half the time
 
 
 def _decoded(data: bytes) -> Chunk:
