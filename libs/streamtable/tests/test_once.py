@@ -24,7 +24,7 @@ from streamtable.once import (
 IDS = st.one_of(st.text(max_size=40), st.binary(max_size=40), st.integers(), st.uuids(), st.uuids().map(str))
 
 
-@given(st.lists(IDS))
+@given(st.one_of(st.lists(IDS), st.lists(st.text(max_size=40))))
 def test_many_ids_are_packed_as_each_alone(values: list[object]) -> None:
     assert many_id_bytes(values) == [id_bytes(value) for value in values]
 

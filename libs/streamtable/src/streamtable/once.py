@@ -58,7 +58,8 @@ class Once(Generic[E_contra]):
     Args:
         by: takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is
             faster. An event without an id fails as if its handler had raised.
-        within: how long an id is remembered, in stream time. Longer costs disk: about 40 bytes an id.
+        within: how long an id is remembered, in stream time. Longer costs disk: 42 to 48 bytes an id in the local store, and 17
+            to 28 bytes in the topic.
     """
 
     by: str | Callable[[E_contra], Any]
@@ -129,11 +130,13 @@ def id_bytes(value: Any) -> bytes:
 
 
 def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
-    """`id_bytes` of each; fast if all are the usual text of UUIDs. Raises `NoId`."""
+    """`id_bytes` of each; fast if all are the usual text of UUIDs, or none is. Raises `NoId`."""
     try:
         text = "".join(values)
     except TypeError:
         return list(map(id_bytes, values))
+    if "-" not in text:  # none is a UUID's usual text
+        return [_hashed(b"s", each.encode("utf-8", "surrogatepass")) for each in values]
     size = len(values)
     dashes = "-" * size
     if (
@@ -242,9 +245,15 @@ class Chunk:
         newest_ms: int = _HEAD.unpack_from(data)[1]
         return newest_ms
 
+    def by_time(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Each stream time, with the ids that were accepted at it."""
+        start = 0
+        for time_ms, size in self.runs:
+            yield time_ms, self.ids[start : start + size]
+            start += size
+
     def each(self) -> Iterator[tuple[bytes, int]]:
         """Each id, with the stream time at which it was accepted."""
-        ids = iter(self.ids)
-        for time_ms, size in self.runs:
-            for _, each in zip(range(size), ids, strict=False):
+        for time_ms, ids in self.by_time():
+            for each in ids:
                 yield each, time_ms

@@ -1,5 +1,6 @@
 """`IdTable`: what was accepted last can be undone, and the commits that follow remember exactly what was kept."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -177,6 +178,39 @@ def test_ids_that_are_taken_back_and_come_again_make_the_same_changelog_as_if_th
             assert kept(undone.commit()) == kept(straight.commit())
     assert [key for key, _ in undone.changelog] == [key for key, _ in straight.changelog]
     assert sum(value is None for _, value in undone.changelog) > 10  # chunks that have expired
+
+
+def test_a_filter_that_is_too_small_for_all_ids_is_not_filled_all_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ids, read = Ids(within=DAY), Counter[bytes]()
+    get = ids.store.get
+
+    def counting(key: bytes) -> bytes | None:
+        read[key[:1]] += 1
+        return get(key)
+
+    monkeypatch.setattr(ids.store, "get", counting)
+    ids.table.filter_bytes(1024)  # for 800 ids at the full effect
+    batches, size = 300, 100
+    for first in range(0, batches * size, size):
+        new = [Random(number).randbytes(16) for number in range(first, first + size)]
+        assert ids.table.accept(NAME, new, [1] * size) is None
+        ids.commit()
+    # A commit looks at one chunk, for what has expired. And the filter is filled when the ids have doubled only.
+    assert read[b"r"] <= 3 * batches
+
+
+@pytest.mark.parametrize("sizes", [(1 << 16, 1 << 10), (1 << 10, 1 << 16)])
+def test_ids_are_known_whatever_memory_the_filter_is_given_meanwhile(sizes: Sequence[int]) -> None:
+    ids = Ids(within=DAY)
+    known = [Random(number).randbytes(16) for number in range(3_000)]
+    for first in range(0, 3_000, 100):
+        ids.table.filter_bytes(sizes[first // 1_000 % 2])
+        assert ids.table.accept(NAME, known[first : first + 100], [1] * 100) is None
+        ids.commit()
+        before = known[max(0, first - 500) : first + 100]
+        assert ids.table.accept(NAME, before, [1] * len(before)) == [False] * len(before)
 
 
 # ---- what ids cost ------------------------------------------------------------------------------------------------------

@@ -163,7 +163,11 @@ class Task(BaseTask):
         return self._handling.position
 
     def cache(self, bytes_max: int) -> None:
-        """About so much memory may be taken by decoded rows of all its tables."""
+        """About so much memory may be taken by decoded rows of all its tables, and by what tells new ids."""
+        if self._ids is not None:
+            filter_bytes = min(_FILTER_BYTES_MAX, bytes_max // 4)
+            self._ids.filter_bytes(filter_bytes)
+            bytes_max -= filter_bytes
         tables: list[Any] = [*self.joins.values(), *([self.table] if self.table else [])]
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
