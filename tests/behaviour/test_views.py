@@ -96,7 +96,7 @@ def test_an_event_that_is_not_there_yet_is_not_shown(world: World) -> None:
     world.settle()
     view = world.view(group.table)
     with pytest.raises(NotReady, match="not yet past the event"):
-        view.wait_for(Ack(ack.topic, ack.partition, ack.offset + 1), 0.3)
+        view.wait_for(Ack(ack.topic, ack.partition, ack.offset + 1), 3.0)
 
 
 def test_a_snapshot_is_of_one_partition_and_one_offset(world: World) -> None:

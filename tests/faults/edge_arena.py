@@ -114,7 +114,7 @@ class EdgeArena:
         made = [
             NewTopic(name, PARTITIONS) for name in ("user-clicks", f"{GROUP}-dead-letters", f"{GROUP}-retry")
         ]
-        made.append(NewTopic(f"{GROUP}-table", PARTITIONS, config=compacted))
+        made += [NewTopic(f"{GROUP}-{table}", PARTITIONS, config=compacted) for table in ("table", "ids")]
         for created in admin.create_topics(made).values():
             created.result(60)
         # A small queue, so that it is full while the broker is away: what finds no room is answered as not sent.

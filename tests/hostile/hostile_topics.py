@@ -207,7 +207,7 @@ class Stack:
 
     def _create_topics(self) -> None:
         outputs = {edge.stream.name for group in RUNNING for edge in group.outputs}
-        tables = {group.table.name for group in RUNNING if group.persist is not None} | {"tweet-reach-table"}
+        tables = {table for group in RUNNING for table in group.tables} | {"tweet-reach-table"}
         names = (
             {name for group in RUNNING for name in wanted_topics(group)}
             | outputs

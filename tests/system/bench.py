@@ -148,7 +148,7 @@ class Bench:
         wanted = []
         for name in wanted_topics(group):
             given = next((dict(c) for end, c in (config or {}).items() if name.endswith(f"-{end}")), {})
-            if group.persist and name == group.table.name:
+            if name in group.tables:
                 given = {"cleanup.policy": "compact"} | given
             wanted.append(TopicDescription(name, partitions, 1, given))
         self.cluster.create_topics(wanted)

@@ -160,7 +160,8 @@ def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(own_bro
         producer.produce(topic, b"k", b"last", answers.append)
         assert producer.flush(WITHIN_S) == 0
     producer.close(WITHIN_S)
-    assert last.offset <= first.offset + 2 + len(answers) - 3, "what was queued behind it has not arrived"
+    # Both may have been on the wire before the broker froze, but neither is sent again.
+    assert last.offset <= first.offset + len(answers)
 
 
 def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(own_broker: OwnBroker) -> None:

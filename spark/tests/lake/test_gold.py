@@ -1,5 +1,6 @@
 """Results from silver as the ETL leaves it, batch by batch; from Kafka they are tested in `test_etl` and `test_parquet`."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ class Silver:
         rows = []
         for event in events:
             self._offset += 1
-            rows.append((0, self._offset, None, event[1], event, False, None, batch))
+            rows.append((0, self._offset, datetime.now(UTC), event[1], event, False, None, batch))
         frame = self._spark.createDataFrame(rows, schema).coalesce(1)
         self.tables.append(f"silver/{topic}", frame, batch)
 

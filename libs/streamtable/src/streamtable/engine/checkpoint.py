@@ -248,7 +248,8 @@ def _facts(works: Sequence[Work]) -> dict[str, Fact]:
         for work in works
         for topic, offset in work.next_offsets.items()
     )
-    rows = [row for work in works for changes in (work.changes, *work.named.values()) for row in changes]
+    rows = [row for work in works for row in work.changes]
+    named = [row for work in works for changes in work.named.values() for row in changes]
     outputs = [record for work in works for record in work.outputs]
     return {
         "outcome": "committed",
@@ -256,6 +257,6 @@ def _facts(works: Sequence[Work]) -> dict[str, Fact]:
         "rows": len(rows),
         "outputs": len(outputs),
         "dead_letters": sum(work.dead_letters for work in works),
-        "bytes": sum(len(key) + len(value or b"") for key, value in rows)
+        "bytes": sum(len(key) + len(value or b"") for key, value in (*rows, *named))
         + sum(each.size for each in outputs),
     }
