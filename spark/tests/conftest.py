@@ -1,5 +1,7 @@
 """One Spark session for all tests of this folder in a process: it takes longer to start than most of them run."""
 
+import gc
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +21,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         session.conf.set(name, value)
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _closed_sockets() -> Iterator[None]:
+    """Collect the sockets that the bridge to Java leaves open where that is expected, and not in tests of other folders."""
+    yield
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        gc.collect()
 
 
 @pytest.hookimpl(tryfirst=True)

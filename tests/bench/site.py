@@ -113,7 +113,9 @@ class Site:
         names = [name for name in known if name.startswith(beginnings)]
         for deleted in (self._admin.delete_topics(names) if names else {}).values():
             error = deleted.exception(_ANSWER_SECONDS)
-            gone = isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            gone = (
+                isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            )
             if error is not None and not gone:  # the list may name what a row has just deleted itself
                 raise error
         self._filled.difference_update(names)

@@ -54,6 +54,7 @@ class ChainArena(Arena):
             self.topics.create(f"{group}-retry", partitions=self.partitions)
             self.topics.create(f"{group}-dead-letters", partitions=self.partitions)
             self.topics.create(f"{group}-table", partitions=self.partitions, config=compact)
+            self.topics.create(f"{group}-handled", partitions=self.partitions, config=compact)
         return self
 
     def clear(self) -> None:

@@ -24,6 +24,7 @@ from messaging.groups import GROUPS
 from servicekit.testing import Process
 from streamtable import Avro, Group, Kafka
 from streamtable.deadletter import ATTEMPT, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
+from streamtable.errors import RetryLater
 from streamtable.types import TopicPartition
 from streamtable.wanted import wanted_topics
 from tweet_reach.stages import authors_stage, urls_stage
@@ -266,7 +267,11 @@ class Stack:
             places = [
                 TopicPartition(topic, number) for topic in group.input_topics for number in range(PARTITIONS)
             ]
-            committed = self._cluster.stable_offsets(group.name, places)
+            try:
+                committed = self._cluster.stable_offsets(group.name, places)
+            except RetryLater:  # its coordinator does not know yet how pending transactions end
+                found[group.name] = 1
+                continue
             for place in places:
                 offset = committed[place]
                 left = self._left(place, offset.next_offset if offset else 0)

@@ -46,6 +46,8 @@ def test_every_value_that_a_group_reads_or_writes_is_avro(group: Group[Any, Any]
     used += [edge.stream for edge in group.outputs]
     used += [edge.table for edge in group.joins]
     used += [edge.table for edge in group.lookups]
-    if group.persist and not isinstance(group, MicroBatch):  # whose table is its own store, of rows of several kinds
+    if group.persist and not isinstance(
+        group, MicroBatch
+    ):  # whose table is its own store, of rows of several kinds
         used.append(group.table)
     assert [each.name for each in used if not isinstance(each.value, Avro)] == []

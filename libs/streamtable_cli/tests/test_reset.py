@@ -348,6 +348,7 @@ def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -
         return rows(cli, group.table.name) == expected
 
     follows = world.group(name="f")  # makes the topics
+    world.create("f-handled", partitions=2, config={"cleanup.policy": "compact"})
     stream = Stream(world.create("more", partitions=2), String(), NUMBER)
     follows = Group(follows.name, Changes(first.table, changed, start="earliest"), Persist(Long()))
     plain: Group[str, int] = Group(
