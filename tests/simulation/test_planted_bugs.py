@@ -31,7 +31,7 @@ BEGIN_AT: Mapping[bugs.Plant, int] = {
     bugs.outputs_sent_before_the_transaction: 3,
     bugs.revocation_without_a_release: 1,
     bugs.joined_copy_written_before_the_commit: 16,
-    bugs.joined_copy_kept_at_a_rewind: 9,
+    bugs.joined_copy_kept_at_a_rewind: 205,
     bugs.changes_loaded_beyond_the_committed_offset: 9,
     bugs.changes_of_a_refused_record_not_taken_over: 9,
     bugs.joined_offset_committed_without_its_rows: 9,
