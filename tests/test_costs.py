@@ -34,13 +34,13 @@ def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
-def test_a_long_test_without_a_reason_fails_the_run_that_holds_budgets(tmp_path: Path) -> None:
-    for workers in ((), ("-n", "1")):
-        held = run(tmp_path, "", "--hold", *workers)
-        assert held.returncode == 1, held.stdout
-        assert "over budget: test_long.py::test_long: 0 s, and has no @pytest.mark.slow" in held.stdout
-    assert run(tmp_path).returncode == 0
-    assert run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold").returncode == 0
+def test_a_long_test_without_a_reason_is_named(tmp_path: Path) -> None:
+    line = "long, and without @pytest.mark.slow('why'): test_long.py::test_long"
+    for more in ((), ("-n", "2")):
+        named = run(tmp_path, "", "--hold", *more)
+        assert named.returncode == 0
+        assert line in named.stdout
+    assert line not in run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold").stdout
 
 
 def test_a_reason_is_a_must(tmp_path: Path) -> None:
