@@ -63,6 +63,9 @@ class LostAnswers(httpx.BaseTransport):
             raise httpx.ReadError("the connection was reset")
         return response
 
+    def close(self) -> None:
+        self._inner.close()
+
 
 @pytest.fixture
 def emitter() -> UnreliableEmitter:
