@@ -213,7 +213,7 @@ class ChainArena(Arena):
     def _verify_group(self, letter: str) -> int:
         """Every local table is what its topic says at its position, and one of each partition holds all of it."""
         group = self.chain.first if letter == "a" else self.chain.second
-        tables = [group.table.name, *(join.table.name for join in group.joins)]
+        tables = [*group.tables, *(join.table.name for join in group.joins)]
         topics = {table: self.records(table) for table in tables}
         missing = {(table, partition) for table in tables for partition in range(self.partitions)}
         copies = 0
