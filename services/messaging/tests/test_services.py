@@ -141,7 +141,8 @@ def test_the_end_of_one_role_ends_all(service: Service) -> None:
     group = processes.process.pid
     children = Path(f"/proc/{group}/task/{group}/children").read_text().split()
     os.kill(int(children[0]), signal.SIGTERM)
-    assert processes.ended() == 1
+    # A role that has not yet taken over the signal is ended by it; all the others were waited for by `connect`.
+    assert processes.ended() in {1, 128 + signal.SIGTERM}
 
 
 @pytest.mark.parametrize("command", ["filter", "web", "load"])
