@@ -15,6 +15,7 @@ from tests.stack.programs import load
 
 from servicekit.grpc_metrics import CallMetrics
 from servicekit.measuring import HttpMetrics
+from servicekit.top import TopMetrics
 from streamtable.observe import Metrics
 from streamtable_spark.jobs.metrics import JobMetrics
 
@@ -51,6 +52,7 @@ def instruments() -> Iterator[Any]:
         Metrics.register(registry),
         HttpMetrics.register(registry),
         CallMetrics.register(registry),
+        TopMetrics.register(registry),
         JobMetrics.register(registry),
     ):
         yield from vars(made).values()
@@ -63,7 +65,7 @@ def documented_name(instrument: Any) -> str:
 
 def names_in(expression: str) -> set[str]:
     bare = re.sub(r'\{[^}]*}|"[^"]*"|\bby \([^)]*\)', "", expression)
-    return set(re.findall(r"\b(?:streamtable|http|grpc|node|kubelet)_\w+|\bup\b", bare))
+    return set(re.findall(r"\b(?:streamtable|servicekit|http|grpc|node|kubelet)_\w+|\bup\b", bare))
 
 
 def known_names() -> set[str]:

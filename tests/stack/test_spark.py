@@ -74,7 +74,7 @@ def test_what_a_rebuild_writes_has_the_topics_that_its_group_would_have() -> Non
     assert declared["defaults"] == everybody["defaults"]
     for name, group in declared["groups"].items():
         other = everybody["groups"][name.removesuffix("-v2")]
-        assert group == {what: other[what] for what in ("inputs", "joins") if what in other}
+        assert group == {what: other[what] for what in ("inputs", "joins", "once") if what in other}
 
 
 @pytest.fixture(scope="module")
