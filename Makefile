@@ -98,16 +98,16 @@ lock: setup ## compile requirements.lock and the pins of the tools anew, after a
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 bench: setup ## measure it, 8 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
-	@$(PY) -m tests.bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
+	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
 bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here
-	@$(PY) -m tests.bench peers
+	@$(PY) -m bench peers
 
 bench-publish: setup ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
-	@$(PY) -m tests.bench all
+	@$(PY) -m bench all
 
 bench-spark: setup ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
-	@$(PY) -m tests.bench spark $(if $(filter-out 0,$(QUICK)),--quick)
+	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
 interop: setup ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
 	@$(PY) -m tests.interop.shared.programs
