@@ -22,7 +22,7 @@ class Job:
         commit_ms: time between commits.
         handler: of a processor: `count` (the built-in aggregate), or a function that is called for each: `record`,
             `join` (with a row of `table`, and an output), `lookup` (with a row of `table`), `failing_1` (1 % of the
-            records fail and become dead letters).
+            records fail and become dead letters), `amplify` (each makes an output of 4 KB).
         second: another topic that is worked off with it, by the same keys.
         table: that is joined, looked up, or asked beside `topic`; of a micro-batch its output.
         store: URL of a central store.

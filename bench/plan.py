@@ -9,7 +9,7 @@ from bench.figures import Figure
 from bench.programs.calls import CLICK_COUNT, USER_STATUS
 from bench.site import Site
 
-from bench import failover, live, microbatch, processes, reach, reading, starts, streams
+from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams
 
 ZIPF = 1.1
 KEYS = (10_000, 1_000_000, 5_000_000)
@@ -83,6 +83,9 @@ def steps() -> Sequence[Step]:
         *(
             Step((f"handler_failing_{percent}",), partial(_failing, percent=percent))
             for percent in (1, 5, 100)
+        ),
+        Step(
+            ("slow_link_first_commit",), lambda site: slow_link.first_commit(site, "slow_link_first_commit")
         ),
         Step(
             ("handler_lookup",),

@@ -14,6 +14,7 @@ from bench.programs.watched import Watched
 from contracts.records import USER_CLICK, UserClick
 from streamtable import (
     Avro,
+    Bytes,
     Context,
     Count,
     Group,
@@ -34,6 +35,7 @@ from streamtable import (
 from streamtable.observe import configure_logging
 
 _LOOK_SECONDS = 0.005
+_AMPLIFIED = 4_000  # bytes
 
 
 def clicks(topic: str) -> Stream[str, UserClick]:
@@ -69,6 +71,17 @@ def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
             raise ValueError("this one fails")
 
     return Group(name, Input(clicks(topic), add_or_fail, on_error=OnError.DEAD_LETTER), Persist(Avro("long")))
+
+
+def by_amplifying(name: str, topic: str) -> Group[str, int]:
+    """As `by_record`, with an output of four kilobytes for each record."""
+    out = Stream(f"{name}-out", String(), Bytes())
+
+    def amplify(ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        ctx.emit(out, ctx.key, bytes(_AMPLIFIED))
+
+    return Group(name, Input(clicks(topic), amplify), Output(out), Persist(Avro("long")))
 
 
 def counts(topic: str) -> Table[str, int]:
@@ -168,20 +181,17 @@ class Run:
 
 
 def _graph(name: str, topic: str, job: Job) -> Group[str, int]:
-    kind, _, more = job.handler.partition("_")
-    match kind:
-        case "count" if more == "once":
-            return by_count_once(name, topic)
-        case "count":
-            return by_count(name, topic)
-        case "join":
-            return by_join(name, topic, job.table)
-        case "lookup":
-            return by_lookup(name, topic, job.table)
-        case "failing":
-            return by_failing(name, topic, int(more))
-        case _:
-            return by_record(name, topic)
+    graphs = {
+        "count": lambda: by_count(name, topic),
+        "count_once": lambda: by_count_once(name, topic),
+        "record": lambda: by_record(name, topic),
+        "join": lambda: by_join(name, topic, job.table),
+        "lookup": lambda: by_lookup(name, topic, job.table),
+        "amplify": lambda: by_amplifying(name, topic),
+    }
+    if job.handler.startswith("failing_"):
+        return by_failing(name, topic, int(job.handler.removeprefix("failing_")))
+    return graphs[job.handler]()
 
 
 if __name__ == "__main__":

@@ -79,8 +79,10 @@ class Watched(Log):
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer:
         return cast("GroupConsumer", _Polled(self._kafka.group_consumer(group, instance_id), self._read))
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> Outbox:
-        return self._kafka.outbox(transactional_id, batch_bytes)
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> Outbox:
+        return self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
         return self._kafka.producer(partitioner, delivery_timeout)
