@@ -134,6 +134,13 @@ class Each:
         self._left -= 1
         return self._fault
 
+    def done(self) -> bool:
+        """Whether it has happened as often as it was to."""
+        return not self._left
+
+    def __str__(self) -> str:
+        return f"{self._fault} of {Api(self._api).name}"
+
 
 class Storm:
     """A plan made of a seed: what happens to the n-th request of a kind does not depend on requests of other kinds.
@@ -145,10 +152,10 @@ class Storm:
     """
 
     def __init__(
-        self, seed: int, rates: Mapping[int, float], draw: Callable[[Random], Fault] = any_fault
+        self, seed: int, rates: Mapping[Api, float], draw: Callable[[Random], Fault] = any_fault
     ) -> None:
         self._seed = seed
-        self._rates = rates
+        self._rates: dict[int, float] = {int(api): rate for api, rate in rates.items()}
         self._draw = draw
         self._seen: Counter[int] = Counter()
 
