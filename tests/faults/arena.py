@@ -215,6 +215,8 @@ class Arena:
         standby: each process keeps copies of what the others work on.
         delete_topics: at the end; not with a broker that is thrown away.
         workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
+        protocol: of the group.
+        static: the processes are static members.
     """
 
     def __init__(
@@ -232,6 +234,8 @@ class Arena:
         standby: bool = False,
         delete_topics: bool = True,
         workers_at: str | None = None,
+        protocol: str = "consumer",
+        static: bool = False,
     ) -> None:
         self.kafka = Kafka(bootstrap_servers)
         self.folder = folder
@@ -258,7 +262,8 @@ class Arena:
             "--topic",
             self.input,
         ]
-        self._arguments += ["--kind", kind, "--guarantee", guarantee]
+        self._arguments += ["--kind", kind, "--guarantee", guarantee, "--protocol", protocol]
+        self._arguments += ["--static"] if static else []
         self._arguments += ["--commit-interval", str(commit_interval), *(["--standby"] if standby else [])]
         self.cluster = self.kafka.cluster()
         self._emitter = Emitter(worker.stream(self.input), self.kafka)

@@ -50,7 +50,7 @@ RATES: Final[Mapping[Api, float]] = dict.fromkeys(
         Api.END_TXN,
         Api.OFFSET_COMMIT,
     ),
-    0.01,
+    0.02,
 ) | {
     Api.FETCH: 0.002,
     Api.CONSUMER_GROUP_HEARTBEAT: 0.01,

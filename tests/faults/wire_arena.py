@@ -5,7 +5,6 @@ The test itself sends its load, and looks at what was committed, on the broker's
 
 import random
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -17,51 +16,20 @@ from typing import Any, Final, Self
 from tests.faults.arena import BROKER_SETTINGS, Arena, Load, wait_until
 from tests.faults.batch_arena import BatchArena
 from tests.faults.oracle import expected_total, parts
+from tests.faults.reader import Reader
 from tests.system.bench import Bench
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.wire import Wire
 from localkafka.wirefaults import Api, Each
-from streamtable import Context, Group, Input, Kafka, Long, Lookup, Persist, Stream, View
-from streamtable.errors import RetryLater
+from streamtable import Context, Group, Input, Kafka, Long, Lookup, Persist, Stream
 
 PROGRESS_SECONDS: Final = 60.0
 """Within so long after the last fault all input is handled, on an idle machine: time-outs of sessions and transactions
 and what has piled up meanwhile."""
 STRIKE_SECONDS: Final = 30.0
 BATCH: Final = 40  # records that the micro-batch gets with each fault
-
-
-class Reader(threading.Thread):
-    """Reads rows of a view over and over: what it is told of a key never goes back."""
-
-    def __init__(self, view: View[str, Any], keys: Sequence[str]) -> None:
-        super().__init__(name="reader", daemon=True)
-        self.answers = self.refusals = 0
-        self.wrong: list[str] = []
-        self._view = view
-        self._keys = keys
-        self._ended = threading.Event()
-
-    def run(self) -> None:
-        last = dict.fromkeys(self._keys, 0)
-        while not self._ended.wait(0.01):
-            for key in self._keys:
-                try:
-                    row = self._view.get(key)
-                except RetryLater:
-                    self.refusals += 1
-                    continue
-                self.answers += 1
-                number = row["last"] if row else 0
-                if number < last[key]:
-                    self.wrong.append(f"{key}: {number} after {last[key]}")
-                last[key] = number
-
-    def end(self) -> None:
-        self._ended.set()
-        self.join()
 
 
 class WireArena:
@@ -120,17 +88,7 @@ class WireArena:
         self.loose.start("a")
         self.batch.start("a")
         self._look()
-        self.view: View[str, Any] = self._stack.enter_context(
-            View(
-                self.exact.group.table,
-                Kafka(self.wire.bootstrap_servers),
-                state_dir=self._folder / "view",
-                name="wire",
-            )
-        )
-        self.reader = Reader(self.view, self.exact.keys)
-        self._stack.callback(self.reader.end)
-        self.reader.start()
+        self.reader = self._stack.enter_context(Reader.of(self.exact, self.wire.bootstrap_servers))
 
     def _arena(self, name: str, **settings: Any) -> Arena:
         folder = self._folder / name
@@ -181,7 +139,7 @@ class WireArena:
             arena.wait_at_work()
         self.batch.feed(BATCH)
         self.batch.wait_handled()
-        self.view.wait_ready(60)
+        self.reader.view.wait_ready(60)
 
     def strike(self, plans: Sequence[Each]) -> None:
         """Let one of these after the other happen, each while everybody has something to do."""
@@ -231,28 +189,17 @@ class WireArena:
         """Check that nothing was lost or doubled, and that view and lookups have become equal to the table."""
         totals = {key: expected_total(key) for key in self.exact.keys}
 
-        def shown() -> bool:
-            try:
-                return {key: row["last"] for key, row in self.view.iterate()} == totals
-            except RetryLater:
-                return False
-
         def looked_up() -> bool:
             self._ask()
             self.bench.wait_handled(self.looking)
             return self.bench.table(self.looking) == totals
 
-        wait_until(shown, "the view shows all counts")
+        wait_until(self.reader.shows_all, "the view shows all counts")
         wait_until(looked_up, "all lookups find the counts")
-        self.reader.end()
-        assert not self.reader.wrong, f"the view went back: {self.reader.wrong[:5]}"
         for arena in (self.exact, self.loose):
             assert all(process.running for process in arena.processes.values()), "a process has ended"
             arena.finish()
         self.exact.verify()
         over = self.loose.verify(over_max=sys.maxsize).over
         assert self.batch.processes["a"].stop() == 0
-        return (
-            f"{over} counted twice at least once; the view answered {self.reader.answers} times and refused "
-            f"{self.reader.refusals}; {self.batch.verify()}; {self.struck()}"
-        )
+        return f"{over} counted twice at least once; {self.reader}; {self.batch.verify()}; {self.struck()}"
