@@ -63,8 +63,8 @@ fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-faults: setup-spark ## the long fault rounds; SECONDS=120 ROUNDS=20
-	FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
+faults: setup-spark ## the long fault rounds, from another seed each time; SECONDS=120 ROUNDS=20 SEED=
+	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
 
 mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"
