@@ -2,7 +2,7 @@
 
 from streamtable.types import TopicPartition
 
-RUNBOOK = "A transaction that does not end, in docs/operate/runbooks.md"
+RUNBOOK = "docs/operate/runbooks.md#streamtabletransactionhangs"
 """Where it says when an abort is safe."""
 
 

@@ -24,7 +24,7 @@ TAKES_LONG = (
 NOBODYS = "it is being moved, or a process does not let it go: streamtable group describe"
 STAYS_OPEN = (
     "its producer was killed or is cut off; the broker ends it after its time-out, which is 10 s for ours. If it stays, see "
-    "whose it is: {show}; then read '{runbook}', and end it: {abort}"
+    "whose it is: {show}; then read {runbook} before you end it: {abort}"
 )
 
 
