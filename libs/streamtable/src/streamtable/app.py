@@ -70,6 +70,8 @@ class Processor(GroupProcessor):
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported, and the processor is not ready.
         state_retention: seconds that the state of partitions that left is kept.
         standby: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
         memory_bytes: for RocksDB's caches, for those of looked-up tables if there are any, and for decoded rows, each.
@@ -92,6 +94,7 @@ class Processor(GroupProcessor):
         start_timeout: float | None = None,
         stall_timeout: float = 30.0,
         stall_exit: float | None = None,
+        hanging_transaction_timeout: float = 90.0,
         state_retention: float = 24 * 3600.0,
         standby: bool = False,
         memory_bytes: int = 64 << 20,
@@ -108,6 +111,7 @@ class Processor(GroupProcessor):
             start_timeout=start_timeout,
             stall_timeout=stall_timeout,
             stall_exit=stall_exit,
+            hanging_transaction_timeout=hanging_transaction_timeout,
             state_retention=state_retention,
             standby=standby,
             cache_bytes=memory_bytes,
@@ -149,6 +153,7 @@ class Processor(GroupProcessor):
             start_timeout=settings.start_timeout,
             stall_timeout=settings.stall_timeout,
             stall_exit=settings.stall_exit,
+            hanging_transaction_timeout=settings.hanging_transaction_timeout,
             state_retention=settings.state_retention,
             standby=settings.standby == "all",
             metrics=metrics,

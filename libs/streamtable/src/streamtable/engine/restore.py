@@ -15,12 +15,20 @@ from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.follower import Follower
+from streamtable.engine.hanging import Reading
 from streamtable.engine.named import expansions
 from streamtable.engine.position import LocalPosition
 from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
 from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.engine.standby import Standby
-from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
+from streamtable.errors import (
+    InputLost,
+    RetryLater,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+    TransactionPending,
+)
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -64,6 +72,7 @@ class Restore:
         stores: open ones, by table.
         parts: the same tables, when it is known what there is to do.
         asked_at: seconds since 1970 when the ends of the topics were asked for.
+        offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
     def __init__(self, partition: int, stores: Mapping[str, Store]) -> None:
@@ -76,6 +85,8 @@ class Restore:
         self.asked_at = 0.0
         self.failure: Exception | None = None
         self.ask_again_at = 0.0
+        self.waits_for = ""  # the reason that was logged last
+        self.offsets_pending_since: float | None = None
         self.in_use_since: float | None = None
         self.lock = (
             threading.Lock()
@@ -91,6 +102,12 @@ class Restore:
         assert self.plan is not None, "asked for before it is ready"
         joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
         return {**self.plan.next_offsets, **joined}
+
+    @property
+    def readings(self) -> list[Reading]:
+        """How far the tables that are loaded have been read. Background thread."""
+        loading = [part for part in self.parts.values() if self.stage is Stage.LOADING and not part.loaded]
+        return [Reading(part.replica.place, part.replica.position, part.load.read_to) for part in loading]
 
     @property
     def remaining(self) -> int:
@@ -194,9 +211,9 @@ class Restorer:
     def _try(self, restore: Restore) -> None:
         try:
             self._prepare(restore)
+            restore.offsets_pending_since = None
         except RetryLater as error:
-            log.info("recovery waits", partition=restore.partition, reason=str(error))
-            restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
+            self._wait(restore, error)
         except StoreInUse as error:
             now = self._clock.monotonic()
             restore.in_use_since = restore.in_use_since or now
@@ -207,6 +224,17 @@ class Restorer:
                 restore.ask_again_at = now + 1.0
         except StreamtableError as error:
             self._failed(restore, error)
+
+    def _wait(self, restore: Restore, error: RetryLater) -> None:
+        now, reason = self._clock.monotonic(), str(error)
+        if not isinstance(error, TransactionPending):
+            restore.offsets_pending_since = None
+        elif restore.offsets_pending_since is None:
+            restore.offsets_pending_since = now
+        if reason != restore.waits_for:  # it is asked again five times a second
+            log.info("recovery waits", partition=restore.partition, reason=reason)
+            restore.waits_for = reason
+        restore.ask_again_at = now + _RETRY_SECONDS
 
     def _prepare(self, restore: Restore) -> None:
         partition, group = restore.partition, self._group
