@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from servicekit.tracing import TraceSettings
+from servicekit.process.tracing import TraceSettings
 from streamtable import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,9 +10,9 @@ from typing import ClassVar
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
-from servicekit.runtime import Program, Runtime, operations
-from servicekit.service_settings import ServiceSettings
-from servicekit.serving import serve_group
+from servicekit.process.runtime import Program, Runtime, operations
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.serving import serve_group
 from streamtable import Context, Group, Input, Long, Persist, Stream, String
 from streamtable.errors import RetryLater
 

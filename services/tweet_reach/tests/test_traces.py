@@ -8,8 +8,8 @@ from contracts.records import Follow, Tweet
 from microbatch import BatchMetrics, MicroBatch
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.tasks import BatchTasks
-from servicekit.collector import Collector, collecting
-from servicekit.tracing import TraceSettings, tracing
+from servicekit.process.tracing import TraceSettings, tracing
+from servicekit_testing.trace_collector import Collector, collecting
 from streamtable.clock import Clock
 from streamtable.engine.failpoint import Failpoint
 from streamtable.tracing import Tracer

@@ -12,15 +12,15 @@ from click_count.load import clicks
 from click_count.query import build_query
 from click_count.settings import ClickSettings
 from click_count.view import SERVICE_NAME, ClickCountsService
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.process import StopSignals
-from servicekit.runtime import Runtime, wait_to_stop
+from servicekit.http.cursors import Cursors
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server_events import EventStreams
+from servicekit.process import serving
+from servicekit.process.load import Load
+from servicekit.process.runtime import Runtime, wait_to_stop
+from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
-from servicekit.top import TopList, TopMetrics
+from servicekit.tables.top_list import TopList, TopMetrics
 from streamtable import View
 
 ClickRuntime: TypeAlias = Runtime[ClickSettings]

@@ -11,11 +11,11 @@ from fastapi.responses import JSONResponse
 from click_count.models import AcceptedClicks, Click, Clicks
 from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import UserClick
-from servicekit import own_writes
-from servicekit.event_time import EventTimes
-from servicekit.guard import Limits
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
+from servicekit.http import read_your_writes
+from servicekit.http.app import Edge, build_app, only
+from servicekit.http.event_time import EventTimes
+from servicekit.http.guard import Limits
+from servicekit.http.produce import (
     Accepted,
     Outgoing,
     RecordEmitter,
@@ -74,7 +74,7 @@ def build_emitter(
             201: {
                 "model": Accepted,
                 "description": "One click was stored",
-                "headers": own_writes.RESPONSE_HEADERS,
+                "headers": read_your_writes.RESPONSE_HEADERS,
             },
             **not_all_responses("clicks"),
         },
@@ -92,7 +92,7 @@ def build_emitter(
         clicks = [_outgoing(click, new_id, times.of(click.at, where)) for where, click in given.items()]
         accepted = await send_all(request, emitter, clicks, timeouts)
         if one:
-            headers = {own_writes.HEADER: accepted[0]["token"]}
+            headers = {read_your_writes.HEADER: accepted[0]["token"]}
             return JSONResponse(accepted[0], status_code=HTTPStatus.CREATED, headers=headers)
         return JSONResponse({"accepted": accepted})
 

@@ -8,10 +8,10 @@ import typer
 
 from click_count import commands, topics
 from click_count.settings import ClickSettings
-from servicekit import options, serving
-from servicekit.command_line import CommandLine
-from servicekit.options import FailFast
-from servicekit.runtime import Program, Runtime
+from servicekit.process import options, serving
+from servicekit.process.command_line import CommandLine
+from servicekit.process.options import FailFast
+from servicekit.process.runtime import Program, Runtime
 
 ENVIRONMENT: Final = (
     "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "

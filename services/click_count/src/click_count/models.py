@@ -5,10 +5,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, Discriminator, Field, Tag
 
-from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
-from servicekit.rest import Strict
-from servicekit.sending import Accepted
-from servicekit.user_ids import UserId
+from servicekit.http.app import Strict
+from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
+from servicekit.http.produce import Accepted
+from servicekit.http.user_ids import UserId
 
 CLICKS_MAX = 1000
 URL_CHARACTERS_MAX = 2048

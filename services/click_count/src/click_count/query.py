@@ -8,18 +8,18 @@ from fastapi import FastAPI, Header, Query
 from starlette.responses import Response
 
 from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPage
-from servicekit import own_writes
-from servicekit.answers import json_answer, matches, page_after
-from servicekit.events import EventStreams
-from servicekit.listing import listing
-from servicekit.live import Changes, Told
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, Edge, build_app, only
-from servicekit.tables import STALE_SECONDS, UserTable, age_seconds
-from servicekit.top import SIZE, TopList
-from servicekit.user_ids import Prefix, UserPath, user_of_path
+from servicekit.http import read_your_writes
+from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.cursors import Cursors
+from servicekit.http.problems import Problem
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.responses import json_answer, matches, page_after
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_events import Changes, Told
+from servicekit.http.user_ids import Prefix, UserPath, user_of_path
+from servicekit.tables.listing import listing
+from servicekit.tables.protocol import STALE_SECONDS, UserTable, age_seconds
+from servicekit.tables.top_list import SIZE, TopList
 
 PAGE_MAX: Final = 1000
 VERSION: Final = "1.2.0"
@@ -69,7 +69,7 @@ def _add_counts(app: FastAPI, counts: UserTable[int], cursors: Cursors, writes: 
     responses: dict[int | str, dict[str, Any]] = {
         304: {"description": "It is what If-None-Match names"},
         404: {"description": "No clicks of this user are known"},
-        **own_writes.RESPONSES,
+        **read_your_writes.RESPONSES,
     }
 
     @app.get(
@@ -103,7 +103,7 @@ def _add_counts(app: FastAPI, counts: UserTable[int], cursors: Cursors, writes: 
         "/clicks",
         dependencies=[only("prefix", "cursor", "limit"), writes.dependency],
         response_model=UserCountPage,
-        responses={**own_writes.RESPONSES},
+        responses={**read_your_writes.RESPONSES},
         tags=["counts"],
     )
     def list_counts(

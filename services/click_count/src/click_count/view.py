@@ -11,9 +11,9 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import (
     ClickCountsServicer,
     add_ClickCountsServicer_to_server,
 )
-from servicekit.grpc_table import GrpcTable, Told
+from servicekit.grpc.table import GrpcTable, Told
 from servicekit.streams import Streams
-from servicekit.tables import Answer, UserTable
+from servicekit.tables.protocol import Answer, UserTable
 
 SERVICE_NAME: Final = "streamtable.click_count.v1.ClickCounts"
 

@@ -12,13 +12,13 @@ from messaging import groups
 from messaging.load import messages
 from messaging.settings import MessagingSettings
 from messaging.web import Emitters, build_web
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load
-from servicekit.process import StopSignals
-from servicekit.runtime import Reachable, Runtime, wait_to_stop
+from servicekit.http.server_events import EventStreams
+from servicekit.process import serving
+from servicekit.process.load import Load
+from servicekit.process.runtime import Reachable, Runtime, wait_to_stop
+from servicekit.process.signals import StopSignals
+from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
-from servicekit.workers import Worker, run_workers, stop_with_parent
 from streamtable import Emitter, Group, Settings, Stream, View
 from streamtable.settings import Address
 

@@ -14,12 +14,9 @@ from starlette.responses import Response
 
 from contracts.records import Block, Feed, Message, Translation
 from messaging import models
-from servicekit.answers import json_answer
-from servicekit.events import EventStreams
-from servicekit.guard import Limits
-from servicekit.live import Changes, Told
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
+from servicekit.http.app import Edge, build_app, only
+from servicekit.http.guard import Limits
+from servicekit.http.produce import (
     Accepted,
     Outgoing,
     RecordEmitter,
@@ -27,8 +24,11 @@ from servicekit.sending import (
     not_all_responses,
     send_all,
 )
-from servicekit.tables import UserTable
-from servicekit.user_ids import UserPath, user_of_path
+from servicekit.http.responses import json_answer
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_events import Changes, Told
+from servicekit.http.user_ids import UserPath, user_of_path
+from servicekit.tables.protocol import UserTable
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (

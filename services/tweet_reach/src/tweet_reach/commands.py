@@ -10,15 +10,16 @@ from uuid import uuid4
 from contracts.records import Follow, Reach, Tweet
 from microbatch import BatchMetrics, BatchProcessor, MicroBatch
 from microbatch.store_settings import service_store
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load, progress_bar, send
-from servicekit.process import StopSignals, say
-from servicekit.runtime import Runtime, operations, wait_to_stop
-from servicekit.sending import RecordEmitter
+from servicekit.http.produce import RecordEmitter
+from servicekit.http.server_events import EventStreams
+from servicekit.output import say
+from servicekit.process import serving
+from servicekit.process.load import Load, progress_bar, send
+from servicekit.process.runtime import Runtime, operations, wait_to_stop
+from servicekit.process.signals import StopSignals
+from servicekit.process.workers import stop_with_parent
 from servicekit.streams import Streams
-from servicekit.top import TopList, TopMetrics
-from servicekit.workers import stop_with_parent
+from servicekit.tables.top_list import TopList, TopMetrics
 from streamtable import View
 from streamtable.types import Ack
 from tweet_reach import topics

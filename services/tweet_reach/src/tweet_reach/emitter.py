@@ -10,11 +10,11 @@ from fastapi.responses import JSONResponse
 
 from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import Follow, Tweet
-from servicekit import own_writes
-from servicekit.event_time import EventTimes
-from servicekit.guard import Limits
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
+from servicekit.http import read_your_writes
+from servicekit.http.app import Edge, build_app, only
+from servicekit.http.event_time import EventTimes
+from servicekit.http.guard import Limits
+from servicekit.http.produce import (
     Accepted,
     Outgoing,
     RecordEmitter,
@@ -22,7 +22,7 @@ from servicekit.sending import (
     not_all_responses,
     send_all,
 )
-from servicekit.user_ids import UserPath, user_of_path
+from servicekit.http.user_ids import UserPath, user_of_path
 from tweet_reach.models import AcceptedEvents, NewFollow, NewFollows, NewTweet, NewTweets
 
 R = TypeVar("R")
@@ -32,7 +32,7 @@ BODY_BYTES: Final = 512 * 1024  # a list of 1000 tweets with URLs of about 200 c
 DESCRIPTION: Final = "Takes tweets, their deletions, and who follows whom. An answer of 200 or 201 means that Kafka has stored them on all in-sync replicas."
 
 _RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    201: {"model": Accepted, "description": "One was stored", "headers": own_writes.RESPONSE_HEADERS},
+    201: {"model": Accepted, "description": "One was stored", "headers": read_your_writes.RESPONSE_HEADERS},
     **not_all_responses("events"),
 }
 
@@ -80,7 +80,7 @@ def build_emitter(
         accepted = await send_all(request, emitter, outgoing, timeouts)
         if not one:
             return JSONResponse({"accepted": accepted})
-        headers = {own_writes.HEADER: accepted[0]["token"]}
+        headers = {read_your_writes.HEADER: accepted[0]["token"]}
         return JSONResponse(accepted[0], status_code=HTTPStatus.CREATED, headers=headers)
 
     def tweet(given: NewTweet, where: str) -> Outgoing[Tweet]:
@@ -122,7 +122,7 @@ def build_emitter(
         dependencies=[only()],
         response_model=Accepted,
         responses={
-            200: {"description": "The deletion was stored", "headers": own_writes.RESPONSE_HEADERS},
+            200: {"description": "The deletion was stored", "headers": read_your_writes.RESPONSE_HEADERS},
             **not_all_responses("events"),
         },
     )
@@ -137,7 +137,7 @@ def build_emitter(
         record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=now_ms())
         deletion = Outgoing(record["id"], author, record)
         (answer,) = await send_all(request, tweets, [deletion], timeouts)
-        return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
+        return JSONResponse(answer, headers={read_your_writes.HEADER: answer["token"]})
 
     @app.post("/follows", dependencies=[only()], response_model=AcceptedEvents, responses=_RESPONSES)
     async def send_follows(request: Request, body: Annotated[NewFollows, Body()]) -> Any:

@@ -5,10 +5,10 @@ from typing import Annotated, Final
 
 import typer
 
-from servicekit import options
-from servicekit.command_line import CommandLine
-from servicekit.options import FailFast
-from servicekit.runtime import Program
+from servicekit.process import options
+from servicekit.process.command_line import CommandLine
+from servicekit.process.options import FailFast
+from servicekit.process.runtime import Program
 from tweet_reach import commands, topics
 from tweet_reach.commands import Stage
 from tweet_reach.settings import ReachSettings

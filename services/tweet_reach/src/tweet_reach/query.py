@@ -9,12 +9,12 @@ from fastapi import FastAPI, Header, Query
 from starlette.responses import Response
 
 from contracts.records import Reach
-from servicekit.answers import json_answer, matches
-from servicekit.events import EventStreams
-from servicekit.live import Changes, Told
-from servicekit.rest import PLAIN_DIGITS, Edge, build_app, only
-from servicekit.tables import STALE_SECONDS, UserTable, age_seconds
-from servicekit.top import SIZE, TopList
+from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.responses import json_answer, matches
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_events import Changes, Told
+from servicekit.tables.protocol import STALE_SECONDS, UserTable, age_seconds
+from servicekit.tables.top_list import SIZE, TopList
 from tweet_reach.models import Author, Numbers, ReachAnswer, TopUrls, UrlReach
 from tweet_reach.search import Search, add_search
 from tweet_reach.urls import UrlQuery, url_of_query

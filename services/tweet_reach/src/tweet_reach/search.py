@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final
 from fastapi import FastAPI, Query
 
 from contracts.records import Tweeted
-from servicekit.answers import json_answer
-from servicekit.fields import LINE, LINE_SCHEMA
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, only
+from servicekit.http.app import PLAIN_DIGITS, only
+from servicekit.http.fields import LINE, LINE_SCHEMA
+from servicekit.http.problems import Problem
+from servicekit.http.responses import json_answer
 from tweet_reach.models import FoundTweet, FoundTweets
 
 WORDS_CHARACTERS_MAX: Final = 280

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from servicekit.service_settings import ServiceSettings
+from servicekit.process.service_settings import ServiceSettings
 
 
 @dataclass(frozen=True, kw_only=True)

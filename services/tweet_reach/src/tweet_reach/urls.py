@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from pydantic import AfterValidator, Field
 
-from servicekit.grpc_table import Keys
-from servicekit.problems import Problem
+from servicekit.grpc.table import Keys
+from servicekit.http.problems import Problem
 from tweet_reach.domain.rules import URL_CHARACTERS_MAX
 
 _RULE: Final = "must not contain control characters, half characters and U+FFFD"

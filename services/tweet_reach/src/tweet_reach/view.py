@@ -12,9 +12,9 @@ from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import (
     add_TweetReachesServicer_to_server,
 )
 from contracts.records import Reach
-from servicekit.grpc_table import GrpcTable
+from servicekit.grpc.table import GrpcTable
 from servicekit.streams import Streams
-from servicekit.tables import Answer, UserTable
+from servicekit.tables.protocol import Answer, UserTable
 from tweet_reach.urls import URL_KEYS
 
 SERVICE_NAME: Final = "streamtable.tweet_reach.v1.TweetReaches"

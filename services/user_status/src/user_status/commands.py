@@ -7,13 +7,13 @@ from typing import Final, TypeAlias
 from uuid import uuid4
 
 from contracts.records import UserStatus
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.process import StopSignals
-from servicekit.runtime import Runtime, wait_to_stop
+from servicekit.http.cursors import Cursors
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server_events import EventStreams
+from servicekit.process import serving
+from servicekit.process.load import Load
+from servicekit.process.runtime import Runtime, wait_to_stop
+from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from streamtable import Group, View, Views
 from user_status import topics

@@ -9,11 +9,11 @@ from fastapi.responses import JSONResponse
 
 from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import UserStatusUpdate
-from servicekit import own_writes
-from servicekit.event_time import EventTimes
-from servicekit.guard import Limits
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
+from servicekit.http import read_your_writes
+from servicekit.http.app import Edge, build_app, only
+from servicekit.http.event_time import EventTimes
+from servicekit.http.guard import Limits
+from servicekit.http.produce import (
     Accepted,
     Outgoing,
     RecordEmitter,
@@ -21,7 +21,7 @@ from servicekit.sending import (
     not_all_responses,
     send_all,
 )
-from servicekit.user_ids import UserPath, user_of_path
+from servicekit.http.user_ids import UserPath, user_of_path
 from user_status.models import AcceptedUpdates, NewStatus, Updates
 
 VERSION: Final = "1.1.0"
@@ -75,7 +75,7 @@ def build_emitter(
         )
         return Outgoing(record["id"], user, record)
 
-    accepted = {"description": "It was stored", "headers": own_writes.RESPONSE_HEADERS}
+    accepted = {"description": "It was stored", "headers": read_your_writes.RESPONSE_HEADERS}
 
     @app.put(
         "/users/{user}/status",
@@ -90,7 +90,7 @@ def build_emitter(
         """
         updates = [outgoing(user_of_path(user), body)]
         (answer,) = await send_all(request, emitter, updates, timeouts)
-        return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
+        return JSONResponse(answer, headers={read_your_writes.HEADER: answer["token"]})
 
     @app.post("/statuses", dependencies=[only()], response_model=AcceptedUpdates, responses=_RESPONSES)
     async def set_statuses(request: Request, body: Annotated[Updates, Body()]) -> Any:

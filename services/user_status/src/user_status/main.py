@@ -3,10 +3,10 @@
 import sys
 from typing import Final
 
-from servicekit import options, serving
-from servicekit.command_line import CommandLine
-from servicekit.options import FailFast
-from servicekit.runtime import Program, Runtime
+from servicekit.process import options, serving
+from servicekit.process.command_line import CommandLine
+from servicekit.process.options import FailFast
+from servicekit.process.runtime import Program, Runtime
 from user_status import commands, topics
 from user_status.settings import StatusSettings
 

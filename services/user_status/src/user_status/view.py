@@ -12,9 +12,9 @@ from contracts.grpc.user_status.v1.user_status_pb2_grpc import (
     add_UserStatusesServicer_to_server,
 )
 from contracts.records import UserStatus
-from servicekit.grpc_table import GrpcTable, Told
+from servicekit.grpc.table import GrpcTable, Told
 from servicekit.streams import Streams
-from servicekit.tables import Answer, UserTable
+from servicekit.tables.protocol import Answer, UserTable
 
 SERVICE_NAME: Final = "streamtable.user_status.v1.UserStatuses"
 
