@@ -6,7 +6,8 @@ What it does with a record is the record's value: `hang PATH` or `retry PATH`.
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
+
+from pydantic_settings import SettingsConfigDict
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
@@ -21,7 +22,7 @@ EVENTS = Stream(TOPIC, String(), String())
 
 
 class StallingSettings(ServiceSettings):
-    PREFIX: ClassVar[str] = "STALLING_"
+    model_config = SettingsConfigDict(env_prefix="STALLING_")
 
 
 def hold(event: str) -> None:

@@ -33,7 +33,7 @@ def tasks_of(group: MicroBatch, tracer: Tracer) -> MakeTasks:
 def test_the_way_of_a_tweet_is_one_trace_through_both_stages_and_their_stores() -> None:
     collector, stages = Collector(), [authors_stage("tweet-reach", 0.2), urls_stage("tweet-reach", 0.2)]
     with collecting(collector) as port:
-        settings = TraceSettings(f"http://127.0.0.1:{port}", "tweet-reach", "one")
+        settings = TraceSettings(endpoint=f"http://127.0.0.1:{port}", service="tweet-reach", instance="one")
         with tracing(settings) as tracer, Tester(partitions=1) as tester:
             assert tracer is not None
             tester.kafka.told = tracer

@@ -1,7 +1,5 @@
-from dataclasses import dataclass
-from typing import ClassVar
-
 import pytest
+from pydantic_settings import SettingsConfigDict
 
 from servicekit.process.service_settings import ServiceSettings
 from streamtable.errors import ConfigurationError
@@ -9,9 +7,8 @@ from streamtable.errors import ConfigurationError
 SECRET = "0123456789abcdef"
 
 
-@dataclass(frozen=True, kw_only=True)
 class ShopSettings(ServiceSettings):
-    PREFIX: ClassVar[str] = "SHOP_"
+    model_config = SettingsConfigDict(env_prefix="SHOP_")
 
     group: str = "shop"
     other_group: str = "stock"

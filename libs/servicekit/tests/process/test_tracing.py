@@ -18,7 +18,7 @@ from servicekit.grpc.server import GrpcServer
 from servicekit.http.app import Edge, build_app
 from servicekit.http.server import HttpServer
 from servicekit.process.otel import OpenTelemetry
-from servicekit.process.tracing import TraceSettings, tracing
+from servicekit.process.tracing import TraceSettings, trace_settings, tracing
 from servicekit.streams import Streams
 from servicekit_testing.trace_collector import Collector, collecting
 from streamtable.errors import ConfigurationError, RetryLater
@@ -41,7 +41,9 @@ def collector() -> Collector:
 
 
 def settings(port: int, sampler: str = "parentbased_always_on", ratio: float = 1.0) -> TraceSettings:
-    return TraceSettings(f"http://127.0.0.1:{port}", "test", "test-1", sampler, ratio)
+    return TraceSettings(
+        endpoint=f"http://127.0.0.1:{port}", service="test", instance="test-1", sampler=sampler, ratio=ratio
+    )
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def tracer(collector: Collector) -> Iterator[OpenTelemetry]:
 
 
 def read(environ: dict[str, str]) -> TraceSettings | None:
-    return TraceSettings.from_environment(environ, "click-count", "one")
+    return trace_settings(environ, "click-count", "one")
 
 
 # ---- settings ------------------------------------------------------------------------------------------------------
@@ -66,14 +68,22 @@ def test_without_an_endpoint_there_are_no_traces() -> None:
 
 
 def test_the_settings_are_the_standard_variables() -> None:
-    assert read(ENDPOINT) == TraceSettings("http://127.0.0.1:4317", "click-count", "one")
+    assert read(ENDPOINT) == TraceSettings(
+        endpoint="http://127.0.0.1:4317", service="click-count", instance="one"
+    )
     more = {
         "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT": "https://elsewhere:4317",
         "OTEL_SERVICE_NAME": "clicks",
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
         "OTEL_TRACES_SAMPLER_ARG": "0.01",
     }
-    wanted = TraceSettings("https://elsewhere:4317", "clicks", "one", "parentbased_traceidratio", 0.01)
+    wanted = TraceSettings(
+        endpoint="https://elsewhere:4317",
+        service="clicks",
+        instance="one",
+        sampler="parentbased_traceidratio",
+        ratio=0.01,
+    )
     assert read({**ENDPOINT, **more}) == wanted
 
 
@@ -95,8 +105,8 @@ def test_a_process_that_sends_no_traces_loads_nothing_that_could() -> None:
         "import sys, streamtable\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]\n"
         "import servicekit.process.serving, servicekit.http.app, servicekit.grpc.server\n"
-        "from servicekit.process.tracing import TraceSettings, tracing\n"
-        "with tracing(TraceSettings.from_environment({}, 'test', 'one')) as tracer:\n"
+        "from servicekit.process.tracing import trace_settings, tracing\n"
+        "with tracing(trace_settings({}, 'test', 'one')) as tracer:\n"
         "    assert tracer is None\n"
         # FastAPI loads the interface of OpenTelemetry, but nothing that makes or sends spans.
         "assert not [name for name in sys.modules if name.startswith(('opentelemetry.sdk', 'opentelemetry.exp'))]\n"

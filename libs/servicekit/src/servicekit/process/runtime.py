@@ -24,7 +24,7 @@ from servicekit.http.server import HttpServer
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals, allow_connections
-from servicekit.process.tracing import TraceSettings, tracing
+from servicekit.process.tracing import trace_settings, tracing
 from servicekit.status.publisher import StatusBoard, publishing
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
@@ -121,7 +121,7 @@ class Program(Generic[S]):
             settings = Settings.from_environment()
             service = self.settings.from_environment(os.environ)
             edge = EdgeSettings.from_environment(os.environ)
-            traces = TraceSettings.from_environment(os.environ, self.name, settings.instance_id)
+            traces = trace_settings(os.environ, self.name, settings.instance_id)
             configure_logging(settings.log_format, settings.log_level, sys.stderr)
             registry = CollectorRegistry()
             measured = Metrics.register(registry)

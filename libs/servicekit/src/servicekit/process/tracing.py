@@ -4,12 +4,14 @@
 without traces is as small and as fast as if tracing did not exist.
 """
 
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Annotated, Final
 
+from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic_settings import SettingsConfigDict
+
+from servicekit.settings import EnvironmentSettings, number, one_of
 from servicekit.tracing import ServerTracer
 from streamtable.errors import ConfigurationError
 
@@ -19,71 +21,65 @@ SAMPLERS: Final = frozenset(
     for parent in ("", "parentbased_")
     for root in ("always_on", "always_off", "traceidratio")
 )
-_PROTOCOL: Final = "grpc"
 
 
-@dataclass(frozen=True)
-class TraceSettings:
-    """Where traces go, and how many: standard variables of OpenTelemetry.
+def _endpoint(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise ValueError("http://host:port, or https://host:port for TLS")
+    return value
+
+
+class TraceSettings(EnvironmentSettings):
+    """Where traces are sent, and how many; read from the standard variables of OpenTelemetry.
 
     Attributes:
-        endpoint: of a collector that takes OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
-        service: what the process is called in traces.
-        instance: tells apart its replicas.
-        sampler: one of `SAMPLERS`. With `parentbased_` whoever calls decides for requests that come with a context.
-        ratio: of the traces that begin here, how many are kept, 0 to 1; for `traceidratio`.
+        endpoint: A collector that takes OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
+        service: The name of the process in traces.
+        instance: Distinguishes the replicas of a service.
+        sampler: One of `SAMPLERS`. With `parentbased_` the caller decides for requests that carry a context.
+        ratio: The share of the traces begun here that is kept, 0 to 1; for `traceidratio`.
+        exporter: Only `otlp` is supported.
+        protocol: Only `grpc` is supported.
     """
 
-    endpoint: str
-    service: str
+    model_config = SettingsConfigDict(env_ignore_empty=True)
+
+    endpoint: Annotated[str, BeforeValidator(_endpoint)] = Field(
+        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT)
+    )
+    service: str = Field(validation_alias="OTEL_SERVICE_NAME")
     instance: str
-    sampler: str = "parentbased_always_on"
-    ratio: float = 1.0
-
-    @classmethod
-    def from_environment(cls, environ: Mapping[str, str], service: str, instance: str) -> Self | None:
-        """Read the settings; None if there are to be no traces.
-
-        Args:
-            environ: variables; those of the exporter itself, as its headers and certificates, it reads by itself.
-            service: its name, unless OTEL_SERVICE_NAME says another.
-            instance: of this process.
-
-        Raises:
-            ConfigurationError: lists what is wrong.
-        """
-        endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get(ENDPOINT)
-        exporter = environ.get("OTEL_TRACES_EXPORTER") or "otlp"
-        if not endpoint or environ.get("OTEL_SDK_DISABLED", "").lower() == "true" or exporter == "none":
-            return None
-        protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
-            "OTEL_EXPORTER_OTLP_PROTOCOL"
-        )
-        sampler = environ.get("OTEL_TRACES_SAMPLER") or cls.sampler
-        ratio = environ.get("OTEL_TRACES_SAMPLER_ARG") or "1"
-        problems = []
-        if not endpoint.startswith(("http://", "https://")):
-            problems.append(
-                f"{ENDPOINT}={endpoint!r}: expected http://host:port, or https://host:port for TLS"
-            )
-        if exporter != "otlp":
-            problems.append(f"OTEL_TRACES_EXPORTER={exporter!r}: expected otlp or none")
-        if protocol not in {None, "", _PROTOCOL}:
-            problems.append(f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol!r}: expected grpc")
-        if sampler not in SAMPLERS:
-            problems.append(f"OTEL_TRACES_SAMPLER={sampler!r}: expected {', '.join(sorted(SAMPLERS))}")
-        if not 0 <= _number(ratio) <= 1:
-            problems.append(f"OTEL_TRACES_SAMPLER_ARG={ratio!r}: expected a number from 0 to 1")
-        if problems:
-            raise ConfigurationError("\n".join(["settings are wrong; nothing was started:", *problems]))
-        return cls(endpoint, environ.get("OTEL_SERVICE_NAME") or service, instance, sampler, _number(ratio))
+    sampler: Annotated[str, one_of(*sorted(SAMPLERS))] = Field(
+        default="parentbased_always_on", validation_alias="OTEL_TRACES_SAMPLER"
+    )
+    ratio: Annotated[float, number(0, 1, "a number from 0 to 1")] = Field(
+        default=1.0, validation_alias="OTEL_TRACES_SAMPLER_ARG"
+    )
+    exporter: Annotated[str, one_of("otlp", "none")] = Field(
+        default="otlp", validation_alias="OTEL_TRACES_EXPORTER"
+    )
+    protocol: Annotated[str, one_of("grpc")] = Field(
+        default="grpc",
+        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"),
+    )
 
 
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+def trace_settings(environ: Mapping[str, str], service: str, instance: str) -> TraceSettings | None:
+    """Read the settings; None if no traces are to be sent.
+
+    Args:
+        environ: The variables. The exporter reads its own, such as those of headers and certificates, by itself.
+        service: The name of the service, unless OTEL_SERVICE_NAME gives another.
+        instance: The instance id of this process.
+
+    Raises:
+        ConfigurationError: A variable is wrong; the message lists all that are.
+    """
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get(ENDPOINT)
+    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if not endpoint or disabled or environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    return TraceSettings.from_environment(environ, service=service, instance=instance)
 
 
 @contextmanager

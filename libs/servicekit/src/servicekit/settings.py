@@ -1,0 +1,162 @@
+"""The base of all settings of services: frozen, validated when built, and read from environment variables.
+
+An error names the variable, its value (never a secret's) and what would be right; all errors are reported at once.
+"""
+
+import difflib
+import os
+import re
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Final, Self
+
+from pydantic import AliasChoices, BeforeValidator, ValidationError
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
+
+from streamtable.errors import ConfigurationError
+
+_DECIMAL: Final = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?")
+_SHOWN_CHARACTERS_MAX: Final = 80
+
+
+class EnvironmentSettings(BaseSettings):
+    """Settings of a process. A subclass sets `env_prefix`: a field is read from the prefix and its name in capitals.
+
+    A variable that begins with the prefix and names no field is refused, since it is probably misspelt. A field that is
+    declared with `repr=False` is a secret. The constructor itself reads no environment.
+    """
+
+    model_config = SettingsConfigDict(
+        frozen=True, extra="forbid", hide_input_in_errors=True, enable_decoding=False, populate_by_name=True
+    )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Read nothing but the constructor's arguments; `from_environment` adds the variables."""
+        del settings_cls, env_settings, dotenv_settings, file_secret_settings
+        return (init_settings,)
+
+    @classmethod
+    def from_environment(cls, environ: Mapping[str, str] | None = None, **defaults: Any) -> Self:
+        """Read the settings.
+
+        Args:
+            environ: The variables; default: those of this process.
+            defaults: The values of fields for which there is no variable.
+
+        Raises:
+            ConfigurationError: A variable is unknown or wrong; the message lists everything that is.
+        """
+        environ = os.environ if environ is None else environ
+        variables = cls._variables()
+        prefix = cls.model_config.get("env_prefix", "")
+        problems = []
+        given = {name: text for name, text in environ.items() if name in variables}
+        if prefix:
+            unknown = {name for name in environ if name.upper().startswith(prefix)} - variables.keys()
+            problems += [
+                f"{name}: there is no such setting{_suggestion(name, variables)}" for name in unknown
+            ]
+        if cls.model_config.get("env_ignore_empty"):
+            given = {name: text for name, text in given.items() if text}
+        for name, text in list(given.items()):
+            if text != text.strip() or not text or not text.isprintable():
+                shown = _shown(given.pop(name), secret=cls._is_secret(variables[name]))
+                problems.append(f"{name}{shown}: expected text without surrounding spaces, and not empty")
+        source = EnvSettingsSource(cls)
+        source.env_vars = {name.lower(): text for name, text in given.items()}
+        try:
+            settings = cls(**{**defaults, **source()})
+        except ValidationError as error:
+            problems += [cls._problem(details, given, variables) for details in error.errors()]
+        if problems:
+            text = "\n".join(["settings are wrong; nothing was started:", *sorted(problems)])
+            raise ConfigurationError(text)
+        return settings
+
+    @classmethod
+    def _variables(cls) -> dict[str, str]:
+        """The fields by the variables that they are read from; of several variables for a field the first counts."""
+        prefix = cls.model_config.get("env_prefix", "")
+        found = {}
+        for name, field in cls.model_fields.items():
+            alias = field.validation_alias
+            aliases = (
+                alias.choices if isinstance(alias, AliasChoices) else [alias or f"{prefix}{name.upper()}"]
+            )
+            found.update(dict.fromkeys(map(str, aliases), name))
+        return found
+
+    @classmethod
+    def _is_secret(cls, field: str) -> bool:
+        return not cls.model_fields[field].repr
+
+    @classmethod
+    def _problem(cls, details: Any, given: Mapping[str, str], variables: Mapping[str, str]) -> str:
+        expected = str(details.get("ctx", {}).get("error", details["msg"]))
+        if not details["loc"]:
+            return expected  # of several fields together; it names their variables
+        place = str(details["loc"][0])
+        field = variables.get(place, place)
+        names = [name for name, found in variables.items() if found == field]
+        name = next((name for name in names if name in given), names[0])
+        shown = _shown(given[name], secret=cls._is_secret(field)) if name in given else ""
+        return f"{name}{shown}: expected {expected}"
+
+
+def seconds(low: float, high: float) -> BeforeValidator:
+    """Return a validator for seconds within these bounds, for a field of type float."""
+    return number(low, high, f"seconds, a plain decimal number from {low:g} to {high:g}")
+
+
+def number(low: float, high: float, expected: str) -> BeforeValidator:
+    """Return a validator for plain decimal numbers within these bounds, which are described as `expected`."""
+
+    def check(value: object) -> float:
+        if isinstance(value, str) and _DECIMAL.fullmatch(value):
+            value = float(value)
+        if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+            raise ValueError(expected)
+        return float(value)
+
+    return BeforeValidator(check)
+
+
+def one_of(*choices: str) -> BeforeValidator:
+    """Return a validator for one of several words."""
+
+    def check(value: object) -> object:
+        if value not in choices:
+            raise ValueError(" or ".join(choices))
+        return value
+
+    return BeforeValidator(check)
+
+
+def _flag(value: object) -> bool:
+    if isinstance(value, bool):
+        return value
+    if value not in {"true", "false"}:
+        raise ValueError("true or false")
+    return value == "true"
+
+
+Flag = Annotated[bool, BeforeValidator(_flag)]
+"""`true` or `false`, where pydantic would also accept `yes`, `1` and `on`."""
+
+
+def _suggestion(name: str, known: Collection[str]) -> str:
+    close = difflib.get_close_matches(name.upper(), known, n=1, cutoff=0.6)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+def _shown(text: str, *, secret: bool) -> str:
+    if secret:
+        return ""
+    return f"={text[:_SHOWN_CHARACTERS_MAX]!r}" + "..." * (len(text) > _SHOWN_CHARACTERS_MAX)
