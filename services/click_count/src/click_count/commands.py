@@ -11,7 +11,7 @@ from click_count.emitter import build_emitter
 from click_count.load import clicks
 from click_count.query import build_query
 from click_count.settings import ClickSettings
-from click_count.view import SERVICE_NAME, ClickCountsService
+from click_count.view import CONTRACT, ClickCountsService
 from servicekit.http.cursors import Cursors
 from servicekit.http.read_your_writes import OwnWrites
 from servicekit.http.server_events import EventStreams
@@ -51,7 +51,9 @@ def serve_emitter(runtime: ClickRuntime) -> int:
 
 def serve_view(runtime: ClickRuntime) -> int:
     """Answer gRPC until stopped."""
-    return serving.serve_table(runtime, _view(runtime, "view"), ClickCountsService, SERVICE_NAME)
+    return serving.serve_table(
+        runtime, _view(runtime, "view"), ClickCountsService, CONTRACT.service.full_name
+    )
 
 
 def serve_query(runtime: ClickRuntime) -> int:

@@ -28,7 +28,7 @@ from tweet_reach.load import events
 from tweet_reach.query import build_query
 from tweet_reach.search import Search
 from tweet_reach.settings import ReachSettings
-from tweet_reach.view import SERVICE_NAME, TweetReachesService
+from tweet_reach.view import CONTRACT, TweetReachesService
 
 ReachRuntime: TypeAlias = Runtime[ReachSettings]
 MODULE: Final = "tweet_reach.main"
@@ -105,7 +105,9 @@ def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
 
 def serve_view(runtime: ReachRuntime) -> int:
     """Answer gRPC until stopped."""
-    return serving.serve_table(runtime, _view(runtime, "view"), TweetReachesService, SERVICE_NAME)
+    return serving.serve_table(
+        runtime, _view(runtime, "view"), TweetReachesService, CONTRACT.service.full_name
+    )
 
 
 def serve_query(runtime: ReachRuntime) -> int:

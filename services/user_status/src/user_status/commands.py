@@ -21,7 +21,7 @@ from user_status.emitter import build_emitter
 from user_status.load import updates
 from user_status.query import Tables, build_query
 from user_status.settings import StatusSettings
-from user_status.view import SERVICE_NAME, UserStatusesService
+from user_status.view import CONTRACT, UserStatusesService
 
 StatusRuntime: TypeAlias = Runtime[StatusSettings]
 _STREAMS: Final = 64
@@ -59,7 +59,7 @@ def serve_view(runtime: StatusRuntime) -> int:
     """Answer gRPC until stopped."""
     table, state_dir = group_of(runtime).table, runtime.views_dir
     view = View(table, runtime.kafka, state_dir=state_dir, metrics=runtime.measured)
-    return serving.serve_table(runtime, view, UserStatusesService, SERVICE_NAME)
+    return serving.serve_table(runtime, view, UserStatusesService, CONTRACT.service.full_name)
 
 
 def serve_query(runtime: StatusRuntime) -> int:
