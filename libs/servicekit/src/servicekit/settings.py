@@ -54,7 +54,7 @@ class EnvironmentSettings(BaseSettings):
             ConfigurationError: A variable is unknown or wrong; the message lists everything that is.
         """
         environ = os.environ if environ is None else environ
-        variables = cls._variables()
+        variables = cls.variables()
         prefix = cls.model_config.get("env_prefix", "")
         problems = []
         given = {name: text for name, text in environ.items() if name in variables}
@@ -81,8 +81,8 @@ class EnvironmentSettings(BaseSettings):
         return settings
 
     @classmethod
-    def _variables(cls) -> dict[str, str]:
-        """The fields by the variables that they are read from; of several variables for a field the first counts."""
+    def variables(cls) -> dict[str, str]:
+        """Return the fields by the variables that they are read from; of several for one field the first counts."""
         prefix = cls.model_config.get("env_prefix", "")
         found = {}
         for name, field in cls.model_fields.items():

@@ -48,14 +48,14 @@ def nothing(sent: int) -> None:
 def test_a_load_sends_as_many_records_as_it_was_told() -> None:
     emitter = MemoryEmitter()
     shown: list[int] = []
-    report = send(Load(rate=0, count=2500), records(), emitter, never, shown.append)
+    report = send(Load(rate=0, count=2500), records(), emitter.emit, never, shown.append)
     assert report.sent == 2500
     assert emitter.users == [f"user-{n}" for n in range(1, 2501)]
     assert shown[-1] == 2500
 
 
 def test_the_report_tells_the_rate_and_the_errors() -> None:
-    report = send(Load(rate=0, count=1000), records(), MemoryEmitter(), never, nothing)
+    report = send(Load(rate=0, count=1000), records(), MemoryEmitter().emit, never, nothing)
     assert report.acknowledged == 900
     assert report.errors == {"RetryLater": 100}
     assert report.text(2.0, "clicks") == (
@@ -65,13 +65,13 @@ def test_the_report_tells_the_rate_and_the_errors() -> None:
 
 
 def test_a_load_ends_after_its_time() -> None:
-    report = send(Load(rate=1000, seconds=0.2), records(), MemoryEmitter(), never, nothing)
+    report = send(Load(rate=1000, seconds=0.2), records(), MemoryEmitter().emit, never, nothing)
     assert 1 <= report.sent <= 202
 
 
 def test_a_load_ends_when_it_is_stopped() -> None:
     emitter = MemoryEmitter()
-    send(Load(rate=0), records(), emitter, lambda seconds: len(emitter.users) > 500, nothing)
+    send(Load(rate=0), records(), emitter.emit, lambda seconds: len(emitter.users) > 500, nothing)
     assert 500 < len(emitter.users) <= 1500
 
 

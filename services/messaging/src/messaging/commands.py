@@ -78,7 +78,7 @@ def serve_all(settings: Settings) -> int:
 
 def send_load(runtime: MessagingRuntime, load: Load, spammers: int) -> int:
     """Send a load and print the report; 1 if some messages failed."""
-    return serving.send_load(runtime, load, groups.MESSAGES, messages(load, spammers, _now_ms), "messages")
+    return serving.send_load(runtime, load, [groups.MESSAGES], messages(load, spammers, _now_ms), "messages")
 
 
 def unblock(runtime: MessagingRuntime, user: str) -> int:

@@ -26,7 +26,7 @@ from servicekit.http.produce import (
 )
 from servicekit.http.responses import json_answer
 from servicekit.http.server_events import EventStreams
-from servicekit.http.table_events import Changes, Told
+from servicekit.http.table_events import Changes, TableEvents
 from servicekit.http.user_ids import UserPath, user_of_path
 from servicekit.tables.protocol import UserTable
 
@@ -160,7 +160,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
     @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
     def watch_feed(user: UserPath) -> Response:
         """The feed now, and again whenever a message has come."""
-        return events.response(Changes(Told(feeds, "feed", told), key=user_of_path(user)))
+        return events.response(Changes(TableEvents(feeds, "feed", told), key=user_of_path(user)))
 
 
 def _messages(feed: Feed | None) -> list[models.FeedMessage]:

@@ -17,7 +17,7 @@ from servicekit.http.problems import Problem
 from servicekit.http.read_your_writes import OwnWrites
 from servicekit.http.responses import json_answer, matches, page_after
 from servicekit.http.server_events import EventStreams
-from servicekit.http.table_events import Changes, Told
+from servicekit.http.table_events import Changes, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import LeftOut
 from servicekit.tables.protocol import STALE_SECONDS, Answer, UserTable, age_seconds
@@ -178,7 +178,10 @@ def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
     def of_clicks(count: int | None) -> Mapping[str, Any]:
         return {"clicks": count}
 
-    told = (Told(tables.statuses, "status", of_status), Told(tables.clicks, "clicks", of_clicks))
+    told = (
+        TableEvents(tables.statuses, "status", of_status),
+        TableEvents(tables.clicks, "clicks", of_clicks),
+    )
 
     @app.get(
         "/users/{user}/events",

@@ -65,7 +65,7 @@ class Found(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[V]):
+class ReportedChange(Generic[V]):
     """A change of a watched row.
 
     Attributes:
@@ -158,7 +158,7 @@ class GrpcTable(Generic[V]):
                 left -= size
                 after = found.rows[-1][0]
 
-    async def watch(self, request: Any, context: Any) -> AsyncGenerator[Told[V], None]:
+    async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
         """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.
 
         A change that cannot be decoded ends the watch of one user; from that of many it is left out.
@@ -184,7 +184,7 @@ class GrpcTable(Generic[V]):
             # So that the caller knows from when on it misses nothing, before the first change.
             await context.send_initial_metadata(())
             while (change := await _next(feed)) is not None:
-                yield Told(change, left_out)
+                yield ReportedChange(change, left_out)
         raise self._streams.ended()
 
     def _key(self, text: str, place: str = "") -> str:

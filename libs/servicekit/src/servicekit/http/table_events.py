@@ -19,17 +19,17 @@ _TURN_SECONDS: Final = 0.05
 
 
 @dataclass(frozen=True)
-class Told(Generic[V]):
-    """What is told of a table.
+class TableEvents(Generic[V]):
+    """A table and what its events say of a row.
 
     Attributes:
-        table: the rows.
+        rows: the table.
         name: of the events.
-        data: what an event says of a row; None: there is none.
+        data: what an event says of a row; None: it does not exist.
         key: how events call the row's key.
     """
 
-    table: UserTable[V]
+    rows: UserTable[V]
     name: str
     data: Callable[[V | None], Mapping[str, Any]]
     key: str = "user_id"
@@ -49,35 +49,35 @@ class Changes:
     """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
 
     Args:
-        told: of which tables, and how.
+        tables: the tables, and what events say of their rows.
         key: of the user; None: `prefix` counts.
         prefix: of the users' ids.
     """
 
-    def __init__(self, *told: Told[Any], key: str | None = None, prefix: str | None = None) -> None:
-        self._told = told
+    def __init__(self, *tables: TableEvents[Any], key: str | None = None, prefix: str | None = None) -> None:
+        self._tables = tables
         self._key = key
         self._prefix = prefix
         self._stack = ExitStack()
         self._first: deque[ServerEvent] = deque()
-        self._watches: deque[tuple[Told[Any], Watch[Any]]] = deque()
+        self._watches: deque[tuple[TableEvents[Any], Watch[Any]]] = deque()
         self._ended = False
 
     def __enter__(self) -> Source:
         with ExitStack() as stack:
-            for told in self._told:
-                left_out = partial(self._left_out, told)
+            for table in self._tables:
+                left_out = partial(self._left_out, table)
                 watch = stack.enter_context(
-                    told.table.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
+                    table.rows.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
                 )
-                self._watches.append((told, watch))
-                age_seconds(told.table)  # not before the copy is complete
+                self._watches.append((table, watch))
+                age_seconds(table.rows)  # not before the copy is complete
                 if self._key is not None:
                     # Read after the watch was opened: what changes in between comes twice rather than not at all.
                     try:
-                        self._first.append(told.event(self._key, told.table.answer(self._key)))
+                        self._first.append(table.event(self._key, table.rows.answer(self._key)))
                     except UnreadableRow as error:
-                        self._left_out(told, error)
+                        self._left_out(table, error)
             self._stack = stack.pop_all()
         return self._next
 
@@ -94,16 +94,16 @@ class Changes:
         end = time.monotonic() + timeout
         while True:
             for _ in range(len(self._watches)):
-                told, watch = self._watches[0]
+                table, watch = self._watches[0]
                 self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
-                ended = watch.ended  # what was waiting, or that changes were missed, is still told
+                ended = watch.ended  # what was waiting, or that changes were missed, is still reported
                 try:
                     change = watch.next(self._patience(end))
                 except StreamtableError:
                     self._ended = True
                     return ServerEvent("missed", {})
                 if change is not None:
-                    self._first.append(told.event(change.key, change))
+                    self._first.append(table.event(change.key, change))
                 if self._first:  # with what was left out before it
                     return self._first.popleft()
                 if ended:
@@ -111,8 +111,8 @@ class Changes:
             if time.monotonic() >= end:
                 return None
 
-    def _left_out(self, told: Told[Any], error: UnreadableRow) -> None:
-        self._first.append(told.unreadable(error))
+    def _left_out(self, table: TableEvents[Any], error: UnreadableRow) -> None:
+        self._first.append(table.unreadable(error))
 
     def _patience(self, end: float) -> float:
         left = max(0.0, end - time.monotonic())

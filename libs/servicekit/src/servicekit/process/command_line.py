@@ -19,25 +19,24 @@ class CommandLine(Generic[S]):
     """Commands, which `--help` lists in the order in which they were added.
 
     Args:
-        program: what runs them.
-        text: what the service is, for `--help`.
-        environment: its variables and exit codes, which each command's `--help` ends with.
+        program: Runs them.
+        text: What the service is, for `--help`.
 
     Attributes:
-        app: calling it runs the command that the process was started with. Commands with options of their own are
-            added to it, with `environment` as their epilog.
+        app: Calling it runs the command that the process was started with. Commands with options of their own are
+            added to it, with the program's `environment` as their epilog.
     """
 
-    def __init__(self, program: Program[S], text: str, environment: str) -> None:
+    def __init__(self, program: Program[S], text: str) -> None:
         self.app = typer.Typer(
             help=text,
-            epilog=environment,
+            epilog=program.environment,
             no_args_is_help=True,
             add_completion=False,
             pretty_exceptions_enable=False,
         )
         self._program = program
-        self._environment = environment
+        self._environment = program.environment
 
     def add(self, name: str, text: str, work: Callable[[Runtime[S]], int]) -> None:
         """Add a command whose only option is `--fail-fast`."""
@@ -60,5 +59,5 @@ class CommandLine(Generic[S]):
             *,
             fail_fast: FailFast = False,
         ) -> None:
-            wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
-            sys.exit(self._program.run(lambda runtime: work(runtime, wanted), fail_fast=fail_fast))
+            given = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+            sys.exit(self._program.run(lambda runtime: work(runtime, given), fail_fast=fail_fast))

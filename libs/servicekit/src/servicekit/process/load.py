@@ -16,7 +16,6 @@ from uuid import UUID
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from servicekit.http.produce import RecordEmitter
 from streamtable.errors import StreamtableError
 from streamtable.types import Ack
 
@@ -98,7 +97,7 @@ def id_choice(seed: int) -> Callable[[], UUID]:
 def send(
     load: Load,
     records: Iterator[tuple[str, R]],
-    emitter: RecordEmitter[R],
+    emit: Callable[[str, R], Future[Ack]],
     stopped: Callable[[float], bool],
     progress: Callable[[int], None],
 ) -> Report:
@@ -107,7 +106,7 @@ def send(
     Args:
         load: how much to send, and how fast.
         records: with their users, without end.
-        emitter: where to; it waits while its queue is full.
+        emit: Sends a record with its key; it waits while the producer's queue is full.
         stopped: waits so many seconds and says whether to stop.
         progress: told how many were sent.
     """
@@ -123,17 +122,17 @@ def send(
             if report.sent >= load.count:
                 break
         for _, (user, record) in zip(range(due), records, strict=False):
-            _emit(emitter, user, record, report)
+            _emit(emit, user, record, report)
         progress(report.sent)
         if load.rate > 0 and due < _BATCH and stopped(_TICK_SECONDS):
             break
     return report
 
 
-def _emit(emitter: RecordEmitter[R], user: str, record: R, report: Report) -> None:
+def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: Report) -> None:
     report.sent += 1
     try:
-        emitter.emit(user, record).add_done_callback(report.answered)
+        emit(user, record).add_done_callback(report.answered)
     except StreamtableError as error:
         failed: Future[Ack] = Future()
         failed.set_exception(error)

@@ -110,6 +110,17 @@ class Program(Generic[S]):
     settings: type[S]
     topic: str
 
+    @property
+    def environment(self) -> str:
+        """The text about variables and exit codes that the help of each command ends with."""
+        own = ", ".join(self.settings.variables())
+        return (
+            "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
+            "STREAMTABLE_GRPC_ADDRESS, STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and "
+            f"the other variables of the library; {own}; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other "
+            "variables of the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
+        )
+
     def run(self, command: Callable[[Runtime[S]], int], *, fail_fast: bool = False) -> int:
         """Read the settings, run a command and return the exit code: 2 with a text for wrong settings, 1 for failures.
 

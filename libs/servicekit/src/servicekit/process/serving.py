@@ -1,19 +1,22 @@
-"""What the commands of services do alike: emitters, loads, processors, and the servers in front of a table."""
+"""What the commands of services have in common: emitters, loads, processors, views, and the servers in front of them."""
 
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import structlog
+from fastapi import FastAPI
 
 from servicekit.grpc.auth import check_callers
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.grpc.server import GrpcServer
+from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
@@ -22,20 +25,13 @@ from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_f
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
-from streamtable import Emitter, Group, Processor, Settings, Stream, View
+from streamtable import Emitter, Group, Processor, Settings, Stream, Table, View, Views
 from streamtable.errors import StreamtableError
 from streamtable.settings import Address
+from streamtable.types import Ack
 
 V = TypeVar("V")
 log = structlog.get_logger()
-
-
-class GrpcTableService(Protocol):
-    """A service in front of a table."""
-
-    def register(self, server: Any) -> None:
-        """Add the methods to a server of `grpc.aio`."""
-        ...
 
 
 _ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
@@ -81,24 +77,36 @@ def _close(emitter: Emitter[str, V], seconds: float) -> None:
 
 
 def send_load(
-    runtime: Runtime[S], load: Load, stream: Stream[str, V], records: Iterator[tuple[str, V]], what: str
+    runtime: Runtime[S],
+    load: Load,
+    streams: Sequence[Stream[str, Any]],
+    records: Iterator[tuple[str, Any]],
+    what: str,
+    stream_of: Callable[[Any], int] = lambda _: 0,
 ) -> int:
-    """Send a load, wait for its acknowledgements and print the report; 1 if some records failed.
+    """Send a load, wait for its acknowledgements and print the report; return 1 if some records failed.
 
     Args:
-        runtime: settings and cluster.
-        load: how much, and how fast.
-        stream: where to.
-        records: with their users, without end.
-        what: they are, in the plural, for the report.
+        runtime: Settings and cluster.
+        load: How much to send, and how fast.
+        streams: The streams to send to.
+        records: Keys and records, without end.
+        what: What the records are, in the plural, for the report.
+        stream_of: Returns which of the streams a record belongs to.
     """
+    timeouts = load_timeouts(runtime.settings)
     with StopSignals() as signals:
-        with emitting(runtime, stream, signals, load_timeouts(runtime.settings)) as (emitter, _):
+        with ExitStack() as opened:
+            emitters = [
+                opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams
+            ]
+            progress = opened.enter_context(progress_bar(load, what))
             begun = time.monotonic()
-            with progress_bar(load, what) as progress:
-                report = send(
-                    load, records, emitter, lambda seconds: signals.wait(seconds) is not None, progress
-                )
+
+            def emit(key: str, record: Any) -> Future[Ack]:
+                return emitters[stream_of(record)].emit(key, record)
+
+            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, progress)
         say(report.text(time.monotonic() - begun, what))
     return 1 if report.errors else 0
 
@@ -155,26 +163,43 @@ def _worker(settings: Settings, command: Sequence[str], number: int) -> Worker:
     return Worker([sys.executable, "-m", *command, "--parent", str(os.getpid())], environment)
 
 
-def serve_table(
-    runtime: Runtime[S],
-    view: View[str, V],
-    service: Callable[[View[str, V], Streams], GrpcTableService],
-    name: str,
-) -> int:
-    """Answer gRPC from a local copy of a table until stopped.
+@contextmanager
+def viewing(
+    runtime: Runtime[S], tables: Sequence[Table[str, Any]], name: str
+) -> Iterator[list[View[str, Any]]]:
+    """Open views of tables for the block; `name` distinguishes the processes that share a `state_dir`."""
+    with Views(runtime.kafka, state_dir=runtime.views_dir, name=name, metrics=runtime.measured) as views:
+        yield [views.view(table) for table in tables]
+
+
+def serve_app(
+    runtime: Runtime[S], app: FastAPI, signals: StopSignals, *checks: Callable[[], object], **server: Any
+) -> None:
+    """Serve an application at the address of the settings until stopped, or until a check raises an error.
 
     Args:
-        runtime: settings, callers and metrics.
-        view: the copy; not started yet, and closed at the end.
-        service: makes what answers.
-        name: of the gRPC service.
+        runtime: Settings and limits.
+        app: The application.
+        signals: End it.
+        checks: Called every second.
+        server: Arguments of `Runtime.http_server`.
     """
+    http = runtime.http_server(app, runtime.settings.http_address, **server)
+    http.start()
+    try:
+        wait_to_stop(signals, *checks)
+    finally:
+        http.stop()
+
+
+def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContract[V]) -> int:
+    """Answer gRPC calls from a local copy of a table until stopped."""
     with StopSignals() as signals, ExitStack() as opened:
-        opened.enter_context(view)
+        (view,) = opened.enter_context(viewing(runtime, [table], "view"))
         opened.enter_context(operations(runtime, "view", lambda: view.ready))
         streams = Streams(runtime.edge.grpc_streams)
-        register = service(view, streams).register
-        server = grpc_server(runtime, register, name, lambda: view.ready, streams)
+        register = GrpcTableService(contract, view, streams).register
+        server = grpc_server(runtime, register, contract.service.full_name, lambda: view.ready, streams)
         server.start()
         opened.callback(server.stop)
         wait_to_stop(signals, lambda: view.ready)
