@@ -20,8 +20,8 @@ from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.collector import Collected, Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collected, Collector, collecting
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")

@@ -23,8 +23,8 @@ from localkafka.waiting import wait_until
 from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
-from servicekit.collector import Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collector, collecting
 from streamtable import Avro, Kafka
 from streamtable.types import TopicPartition as Place
 from tweet_reach.commands import Stage

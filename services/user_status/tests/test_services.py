@@ -18,8 +18,8 @@ from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.collector import Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collector, collecting
 from user_status.main import app
 from user_status.topics import CHANGES, UPDATES, click_counts
 
