@@ -11,10 +11,10 @@ from tests.simulation.jobs import Job
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
-from streamtable.localcopy import Copy
 from streamtable.observe import SilentProgress
+from streamtable.tables.localcopy import Copy
 from streamtable.types import RecordBatch, TopicPartition
-from streamtable.view import View
+from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.log import VirtualProcess

@@ -7,11 +7,11 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.simulation.views import Broken, ViewWorld
 
-from streamtable.engine.position import TablePosition
-from streamtable.engine.replica import Replica
 from streamtable.observe import Metrics
-from streamtable.view import View
-from streamtable.waiting import Commits
+from streamtable.tables.position import TablePosition
+from streamtable.tables.replica import Replica
+from streamtable.views.read_your_writes import Commits
+from streamtable.views.view import View
 
 SEEDS = 150
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -33,7 +33,7 @@ def test_no_schedule_makes_a_view_show_anything_but_its_topic() -> None:
 
 
 def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.copies.behind_start", lambda *_: None)
+    patch.setattr("streamtable.tables.replica_set.behind_start", lambda *_: None)
     patch.setattr(Replica, "behind_start", lambda *_: None)
 
 
@@ -48,7 +48,7 @@ def waiting_ends_one_position_early(patch: pytest.MonkeyPatch) -> None:
             found = TablePosition.decode(metadata)
             return found and replace(found, changelog=max(0, found.changelog - 1))
 
-    patch.setattr("streamtable.view.TablePosition", Early)
+    patch.setattr("streamtable.views.view.TablePosition", Early)
 
 
 def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:

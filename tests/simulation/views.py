@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.disk import Disk, Mounted
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import TablePosition
 from streamtable.errors import NotReady, RetryLater
 from streamtable.observe import Metrics
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, Committed, NextOffset, TopicPartition
-from streamtable.view import View
-from streamtable.watch import ChangesMissed, Watch
+from streamtable.views.view import View
+from streamtable.views.watch import ChangesMissed, Watch
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
 

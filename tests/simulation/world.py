@@ -11,10 +11,10 @@ from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
 from tests.simulation.trace import Trace
 
-from streamtable.engine.position import LocalPosition
 from streamtable.engine.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.observe import Metrics
+from streamtable.tables.position import LocalPosition
 from streamtable.types import TopicPartition
 from streamtable.wanted import wanted_topics
 from streamtable_testing.clock import VirtualClock

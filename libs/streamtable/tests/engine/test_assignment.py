@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from streamtable.engine.assignment import Assignment
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Plan
 from streamtable.engine.restore import Restore, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import StateLost, StoreCorrupted
 from streamtable.graph import Group
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Plan
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.failpoint import no_failpoint
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
 from streamtable.graph import Changes, Group, Input, Join, Persist
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 

@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition
 from streamtable.engine.standby import Standby
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.position import LocalPosition
 from streamtable.types import TopicPartition, Watermarks
 
 TABLE = "counted-table"

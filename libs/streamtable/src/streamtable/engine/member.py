@@ -19,12 +19,10 @@ from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named import expansions
 from streamtable.engine.pending_work import PendingWork
-from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.standby import Standby, copied_tables
@@ -41,6 +39,8 @@ from streamtable.errors import (
 )
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.position import Guarantee
 from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()

@@ -14,15 +14,15 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.follower import Follower
 from streamtable.engine.named import expansions
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
-from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.engine.standby import Standby
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
+from streamtable.tables.replica import Replica, discard_store, open_store
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.wanted import check_topics
 

@@ -12,14 +12,14 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, plan_join, why_discard
-from streamtable.engine.replica import Expand, Replica, discard_store, open_store
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
-from streamtable.localcopy import Copy
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.localcopy import Copy
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Changelog, plan_join, why_discard
+from streamtable.tables.replica import Expand, Replica, discard_store, open_store
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.engine.seen import SeenInputs
 from streamtable.errors import InputLost, StateLost
 from streamtable.ports import TopicInfo
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 

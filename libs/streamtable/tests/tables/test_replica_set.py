@@ -6,16 +6,16 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.copies import Copies, Gauges
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
-from streamtable.host import Host
-from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.localcopy import Copy
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.replica import Replica
+from streamtable.tables.replica_set import Copies, Gauges
 from streamtable.types import TopicPartition, Watermarks
+from streamtable.views.host import Host
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -89,8 +89,8 @@ def rig(
     reader: Any, clock: Any, stores: MemoryStores, record: Any, make_cluster: Any,
     topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Rig]:  # fmt: skip
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
-    monkeypatch.setattr("streamtable.copies._WAKE_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.tables.replica_set._WAKE_SECONDS", 0.005)
     cluster = make_cluster({"t": topic_info("t", partitions=2)})
     reader.logs = {P0: [record(b"a", b"1", 0), record(b"b", b"2", 1)], P1: [record(b"c", b"3", 0)]}
     cluster.marks = {P0: Watermarks(0, 2), P1: Watermarks(0, 1)}

@@ -7,7 +7,7 @@ import pytest
 
 from streamtable.errors import NotReady, RetryLater
 from streamtable.types import Committed, NextOffset, TopicPartition
-from streamtable.waiting import Commits, Gates
+from streamtable.views.read_your_writes import Commits, Gates
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 

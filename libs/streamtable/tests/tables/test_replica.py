@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.errors import StoreInUse
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.replica import Replica, discard_store, open_store
 from streamtable.types import RecordBatch
 
 Make = Callable[..., RecordBatch]

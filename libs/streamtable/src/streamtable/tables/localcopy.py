@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
-from streamtable.engine.position import LocalPosition
 from streamtable.ports import Store
+from streamtable.tables.position import LocalPosition
 
 if TYPE_CHECKING:
-    from streamtable.engine.replica import Replica
     from streamtable.errors import StoreCorrupted
+    from streamtable.tables.replica import Replica
 
 _LOOKS_KEPT = 120
 

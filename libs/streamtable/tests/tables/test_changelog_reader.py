@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.follower import Follower
-from streamtable.engine.replica import Replica
 from streamtable.errors import Fatal, InputLost, StoreCorrupted
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.replica import Replica
 from streamtable.types import TopicPartition
 
 

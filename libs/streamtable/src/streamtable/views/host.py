@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies
-from streamtable.engine.follower import Follower
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Log, Stores
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.replica_set import Copies
 from streamtable.types import TopicPartition
-from streamtable.waiting import Commits
+from streamtable.views.read_your_writes import Commits
 
 log = structlog.get_logger()
 

@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Json, String
 from streamtable.errors import StoreCorrupted
-from streamtable.lookups import LookedUp, Lookups
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import TopicPartition, Watermarks
+from streamtable.views.lookup import LookedUp, Lookups
 
 PLACE = TopicPartition("t", 0)
 TABLE = Table("t", String(), Json())
@@ -49,7 +49,7 @@ def log(reader: Any, record: Any, make_cluster: Any, topic_info: Callable[..., T
 def view(
     log: LogDouble, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LookedUp[str, Any]]:
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.002)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.002)
     given: Any = log
     with Lookups(given, stores, clock, Metrics.register(CollectorRegistry()), "group") as lookups:
         made: Any = lookups.view(TABLE)
@@ -126,7 +126,7 @@ def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
 
 
 def test_the_rows_kept_have_a_bound(view: LookedUp[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamtable.lookups._KEPT_BYTES_MAX", 10_000)
+    monkeypatch.setattr("streamtable.views.lookup._KEPT_BYTES_MAX", 10_000)
     for number in range(1_000):
         view.get(f"k{number}")
     assert 40 < len(view._kept) < 70

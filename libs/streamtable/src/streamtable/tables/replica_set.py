@@ -9,16 +9,16 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, behind_start, why_discard
-from streamtable.engine.replica import Applying, Listener, Replica, discard_store, open_store
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
-from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.tables.changelog_reader import Follower
+from streamtable.tables.localcopy import Copy
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Changelog, behind_start, why_discard
+from streamtable.tables.replica import Applying, Listener, Replica, discard_store, open_store
 from streamtable.types import TopicPartition, Watermarks
-from streamtable.waiting import Gates
+from streamtable.views.read_your_writes import Gates
 
 log = structlog.get_logger()
 

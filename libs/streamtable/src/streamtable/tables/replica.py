@@ -11,10 +11,10 @@ from contextlib import contextmanager, nullcontext
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import behind_start
 from streamtable.errors import StoreCorrupted
 from streamtable.ports import Store, Stores, TopicInfo
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import behind_start
 from streamtable.tracing import Span
 from streamtable.types import RecordBatch, TopicPartition
 

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 import structlog
 
-from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, StreamtableError
 from streamtable.ports import TableReader
+from streamtable.tables.replica import Replica
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()

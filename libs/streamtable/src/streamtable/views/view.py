@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies, Gauges
-from streamtable.engine.position import TablePosition
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
-from streamtable.host import Host
 from streamtable.observe import Metrics
 from streamtable.partitioner import hash_of
 from streamtable.ports import Log, Stores
-from streamtable.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.tables.position import TablePosition
+from streamtable.tables.replica_set import Copies, Gauges
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, TopicPartition
-from streamtable.watch import Watch
+from streamtable.views.host import Host
+from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.views.watch import Watch
 
 if TYPE_CHECKING:
-    from streamtable.localcopy import Copy
+    from streamtable.tables.localcopy import Copy
 
 K = TypeVar("K")
 V = TypeVar("V")

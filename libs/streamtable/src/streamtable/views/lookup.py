@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from streamtable.topics import Table
-from streamtable.view import View
-from streamtable.views import Views
+from streamtable.views.several import Views
+from streamtable.views.view import View
 
 K = TypeVar("K")
 V = TypeVar("V")
