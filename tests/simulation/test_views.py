@@ -9,8 +9,8 @@ from tests.simulation.views import Broken, ViewWorld
 
 from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
-from streamtable.tables.replica import Replica
-from streamtable.views.read_your_writes import Commits
+from streamtable.tables.replica import PartitionReplica
+from streamtable.views.read_your_writes import CommitWatcher
 from streamtable.views.view import View
 
 SEEDS = 150
@@ -34,7 +34,7 @@ def test_no_schedule_makes_a_view_show_anything_but_its_topic() -> None:
 
 def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("streamtable.tables.replica_set.behind_start", lambda *_: None)
-    patch.setattr(Replica, "behind_start", lambda *_: None)
+    patch.setattr(PartitionReplica, "behind_start", lambda *_: None)
 
 
 def watches_not_ended_when_a_copy_is_loaded_again(patch: pytest.MonkeyPatch) -> None:
@@ -52,9 +52,9 @@ def waiting_ends_one_position_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:
-    wait = Commits.wait
+    wait = CommitWatcher.wait
     patch.setattr(
-        Commits, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
+        CommitWatcher, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
     )
 
 

@@ -125,7 +125,7 @@ class ViewWorld:
     def turn(self) -> None:
         self.clock.advance(self.rng.choice((0.01, 0.3, 1.1)))
         if next(self.turns, None) is None:
-            raise Broken(f"the view has stopped: {self.view._copies._failure}")
+            raise Broken(f"the view has stopped: {self.view._replicas._failure}")
 
     def event(self) -> None:
         self.count += 1

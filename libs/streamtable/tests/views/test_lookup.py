@@ -120,8 +120,8 @@ def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
 ) -> None:
     assert view.get("k") == [1]
     log.reader.logs[PLACE] = [log.record(b"other", b"[9]", 0)]
-    view._copies.damaged(StoreCorrupted("bit flip", topic="t", partition=0))
-    until(lambda: (clock.sleep(0.1), view._copies.loads > 1 and view.ready)[1])
+    view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=0))
+    until(lambda: (clock.sleep(0.1), view._replicas.loads > 1 and view.ready)[1])
     assert (view.get("k"), view.get("other")) == (None, [9])
 
 
@@ -140,8 +140,8 @@ def test_a_row_is_never_older_than_a_change_that_was_told(view: LookedUp[str, An
         changed(partition, rows, offset)
         told.append(offset)
 
-    view._copies._listener = tell
-    view._copies.all()[0].replica._listener = tell  # type: ignore[union-attr] # it is followed
+    view._replicas._listener = tell
+    view._replicas.all()[0]._listener = tell
     for number in range(2, 60):
         log.write("k", [number])
         until(lambda number=number: view.get("k") == [number] or (told and told[-1] >= number))  # type: ignore[misc] # bound in the loop

@@ -325,14 +325,14 @@ def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
 
     def replaced(key: bytes) -> bytes | None:
         """The copy is replaced between the look whether it is whole and the read."""
-        loads = view._copies.loads
-        view._copies.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
-        until(lambda: view._copies.loads > loads)
+        loads = view._replicas.loads
+        view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
+        until(lambda: view._replicas.loads > loads)
         clock.sleep(1)
         until(lambda: view.ready)
-        return view._copies.all()[place].store.get(key)
+        return view._replicas.all()[place].store.get(key)
 
-    monkeypatch.setattr(view._copies.all()[place].store, "get", replaced)
+    monkeypatch.setattr(view._replicas.all()[place].store, "get", replaced)
     with pytest.raises(NotReady, match="loaded again"):
         ask(view, "alice")
 
