@@ -10,11 +10,11 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.basetask import Work
-from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.wanted import wanted_topics

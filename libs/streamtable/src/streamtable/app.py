@@ -12,24 +12,24 @@ from typing import Any, Generic, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
-from streamtable import view, views
 from streamtable.clock import SystemClock
 from streamtable.codec import Avro
 from streamtable.codec.avro import warm_up
 from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.handling import Around
-from streamtable.engine.position import Guarantee
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
-from streamtable.host import Host
 from streamtable.kafka import Kafka
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, Progress, log_as_set, progress_on
 from streamtable.ports import Log, Stores
 from streamtable.settings import Settings
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
+from streamtable.views import several, view
+from streamtable.views.host import Host
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -202,7 +202,7 @@ class View(view.View[K, V], Generic[K, V]):
         super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
 
 
-class Views(views.Views):
+class Views(several.Views):
     """Views of several tables in one process, with one consumer, one thread, and one budget of memory for all.
 
         with Views(kafka, state_dir=Path("state")) as views:

@@ -177,7 +177,7 @@ class Assignment:
         for task in list(tasks):
             del self.tasks[task.partition]
             task.rewind()
-            self.restores[task.partition] = self._restorer.begin(task.partition, task.stores)
+            self.restores[task.partition] = self._restorer.begin(task.partition, task.stores, task.failure)
 
     def close(self) -> None:
         """Close all stores, without a commit."""

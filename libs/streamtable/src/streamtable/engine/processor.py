@@ -16,10 +16,10 @@ from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
 from streamtable.graph import Group
-from streamtable.lookups import Lookups
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
-from streamtable.view import View
+from streamtable.views.lookup import Lookups
+from streamtable.views.view import View
 from streamtable.wanted import check_topics, check_unchanged
 
 T = TypeVar("T")

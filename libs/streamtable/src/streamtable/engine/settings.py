@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from streamtable.engine.handling import Around
-from streamtable.engine.position import Guarantee
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id
+from streamtable.tables.position import Guarantee
 from streamtable.tracing import UNTRACED, Tracer
 
 _ENDLESS = 1e15

@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
 from streamtable.ports import Codec, Store
-from streamtable.rowsizes import MEASURED_EVERY, RowSizes
+from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
 
 V = TypeVar("V")
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies
-from streamtable.engine.follower import Follower
 from streamtable.observe import Metrics
 from streamtable.ports import Cluster, Log, Stores
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.replica_set import ReplicaSet
 from streamtable.types import TopicPartition
-from streamtable.waiting import Commits
+from streamtable.views.read_your_writes import CommitWatcher
 
 log = structlog.get_logger()
 
@@ -34,16 +34,16 @@ class Host:
 
     def __init__(self, log_: Log, stores: Stores, clock: Clock, metrics: Metrics, name: str) -> None:
         self.log, self.stores, self.clock, self.metrics, self.name = log_, stores, clock, metrics, name
-        self.commits = Commits(self._cluster, clock)
-        self._tables: list[Copies] = []
+        self.commits = CommitWatcher(self._cluster, clock)
+        self._tables: list[ReplicaSet] = []
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._started = False
         self._thread: threading.Thread | None = None
         self._client: Cluster | None = None
-        self._follower: Follower | None = None
+        self._reader: ChangelogReader | None = None
 
-    def add(self, copies: Copies) -> None:
+    def add(self, copies: ReplicaSet) -> None:
         """Keep this table current too, from the start on, or from now on if that was before."""
         with self._lock:
             if self._started and not self._stop.is_set():
@@ -74,11 +74,11 @@ class Host:
         """
         tables = self._all()
         try:
-            if self._follower is None:
-                self._follower = Follower(self.log.table_reader(f"views-{self.name}"))
+            if self._reader is None:
+                self._reader = ChangelogReader(self.log.table_reader(f"views-{self.name}"))
             for copies in tables:
-                copies.turn(self._cluster(), self._follower)
-            return self._follower.step(0 if self._follower.idle else timeout)
+                copies.turn(self._cluster(), self._reader)
+            return self._reader.step(0 if self._reader.idle else timeout)
         except Exception as error:
             self._let_go()
             for copies in tables:
@@ -93,7 +93,7 @@ class Host:
             except Exception:
                 log.exception("views have stopped", name=self.name)  # every table raises it when asked
                 return
-            yield _STEP_SECONDS if self._follower is None or self._follower.idle else 0.0
+            yield _STEP_SECONDS if self._reader is None or self._reader.idle else 0.0
 
     def close(self) -> None:
         """Stop following, wake all who wait, close the copies. May be called twice."""
@@ -133,7 +133,7 @@ class Host:
                 self._stop.wait(seconds)
             self._stop.wait(_STEP_SECONDS)
 
-    def _all(self) -> list[Copies]:
+    def _all(self) -> list[ReplicaSet]:
         with self._lock:
             return list(self._tables)
 
@@ -143,6 +143,6 @@ class Host:
             return self._client
 
     def _let_go(self) -> None:
-        follower, self._follower = self._follower, None
+        follower, self._reader = self._reader, None
         if follower is not None:
             follower.close()

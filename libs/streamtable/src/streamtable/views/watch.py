@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Generic, Self, TypeVar
 
 from streamtable.errors import StreamtableError, UnreadableRow
-from streamtable.rows import OnUnreadable, RowReader
 from streamtable.topics import Table
+from streamtable.views.rows import OnUnreadable, RowReader
 
 K = TypeVar("K")
 V = TypeVar("V")

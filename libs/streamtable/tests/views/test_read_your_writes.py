@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from streamtable.errors import NotReady, RetryLater
+from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.types import Committed, NextOffset, TopicPartition
-from streamtable.waiting import Commits, Gates
+from streamtable.views.read_your_writes import CommitWatcher
 
 P0, P1 = TopicPartition("in", 0), TopicPartition("in", 1)
 
@@ -55,9 +56,9 @@ def group() -> Group:
 
 
 @pytest.fixture
-def commits(group: Group, clock: Any) -> Iterator[Commits]:
+def commits(group: Group, clock: Any) -> Iterator[CommitWatcher]:
     cluster: Any = group
-    made = Commits(lambda: cluster, clock)
+    made = CommitWatcher(lambda: cluster, clock)
     yield made
     made.close()
 
@@ -66,7 +67,7 @@ def commits(group: Group, clock: Any) -> Iterator[Commits]:
 
 
 def test_each_is_woken_when_its_own_place_has_come_as_far_as_it_needs() -> None:
-    gates: Gates[str, str] = Gates()
+    gates: OffsetBarrier[str, str] = OffsetBarrier()
     with gates.waiting("a", 5) as soon, gates.waiting("a", 7) as later, gates.waiting("b", 5) as other:
         gates.arrived("a", 6, "six")
         assert (soon.result(0), later.done(), other.done()) == ("six", False, False)
@@ -75,7 +76,7 @@ def test_each_is_woken_when_its_own_place_has_come_as_far_as_it_needs() -> None:
 
 
 def test_whoever_gives_up_leaves_nothing_behind() -> None:
-    gates: Gates[str, str] = Gates()
+    gates: OffsetBarrier[str, str] = OffsetBarrier()
     with gates.waiting("a", 5):
         assert gates.places() == ["a"]
     assert gates.places() == []
@@ -83,7 +84,7 @@ def test_whoever_gives_up_leaves_nothing_behind() -> None:
 
 
 def test_an_end_is_told_to_those_who_wait_and_to_those_who_come_later() -> None:
-    gates: Gates[str, str] = Gates()
+    gates: OffsetBarrier[str, str] = OffsetBarrier()
     with gates.waiting("a", 5) as waiting:
         gates.end(NotReady("closed"))
         with pytest.raises(NotReady, match="closed"):
@@ -95,12 +96,12 @@ def test_an_end_is_told_to_those_who_wait_and_to_those_who_come_later() -> None:
 # ---- commits -----------------------------------------------------------------------------------------------------------
 
 
-def test_what_is_committed_beyond_the_event_is_given_at_once(group: Group, commits: Commits) -> None:
+def test_what_is_committed_beyond_the_event_is_given_at_once(group: Group, commits: CommitWatcher) -> None:
     committed = group.commit(P0, 6)
     assert commits.wait("g", P0, 5, 10) == committed
 
 
-def test_an_event_whose_own_offset_comes_next_is_not_committed(group: Group, commits: Commits) -> None:
+def test_an_event_whose_own_offset_comes_next_is_not_committed(group: Group, commits: CommitWatcher) -> None:
     group.commit(P0, 5)
     with pytest.raises(
         NotReady, match=r"group 'g' has come to offset 5 of in\[0\] and not yet past the event"
@@ -108,7 +109,7 @@ def test_an_event_whose_own_offset_comes_next_is_not_committed(group: Group, com
         commits.wait("g", P0, 5, 10)
 
 
-def test_a_group_that_never_committed_is_asked_about_its_inputs(commits: Commits) -> None:
+def test_a_group_that_never_committed_is_asked_about_its_inputs(commits: CommitWatcher) -> None:
     with pytest.raises(
         NotReady, match=r"never committed an offset of in\[0\]: is that one of its inputs"
     ) as told:
@@ -116,13 +117,13 @@ def test_a_group_that_never_committed_is_asked_about_its_inputs(commits: Commits
     assert (told.value.topic, told.value.partition, told.value.offset) == ("in", 0, 5)
 
 
-def test_silence_is_told_with_its_reason(group: Group, commits: Commits) -> None:
+def test_silence_is_told_with_its_reason(group: Group, commits: CommitWatcher) -> None:
     group.pending.add(P0)
     with pytest.raises(NotReady, match=r"not known \(a transaction is pending\), after 10 s"):
         commits.wait("g", P0, 5, 10)
 
 
-def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: Commits) -> None:
+def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: CommitWatcher) -> None:
     commits.start()
     found: list[Committed] = []
     threads = [
@@ -143,7 +144,7 @@ def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: Commit
     assert sorted(group.asked[asked_before - 1]) == [P0, P1]
 
 
-def test_nobody_is_asked_while_nobody_waits(group: Group, commits: Commits) -> None:
+def test_nobody_is_asked_while_nobody_waits(group: Group, commits: CommitWatcher) -> None:
     commits.start()
     group.commit(P0, 1)
     commits.wait("g", P0, 0, 5)
@@ -154,7 +155,7 @@ def test_nobody_is_asked_while_nobody_waits(group: Group, commits: Commits) -> N
 
 
 def test_a_place_whose_transaction_hangs_does_not_keep_the_others_waiting(
-    group: Group, commits: Commits
+    group: Group, commits: CommitWatcher
 ) -> None:
     commits.start()
     group.pending.add(P0)
@@ -175,7 +176,7 @@ def _quietly(doing: Callable[[], object]) -> None:
 
 
 def test_a_place_that_hung_is_asked_for_again_after_a_while(
-    group: Group, commits: Commits, clock: Any
+    group: Group, commits: CommitWatcher, clock: Any
 ) -> None:
     commits.start()
     group.pending.add(P0)
@@ -189,7 +190,7 @@ def test_a_place_that_hung_is_asked_for_again_after_a_while(
     waiting.join(5)
 
 
-def test_who_waits_is_woken_when_it_is_closed(commits: Commits) -> None:
+def test_who_waits_is_woken_when_it_is_closed(commits: CommitWatcher) -> None:
     commits.start()
     closing = threading.Timer(0.05, commits.close)
     closing.start()
@@ -198,7 +199,7 @@ def test_who_waits_is_woken_when_it_is_closed(commits: Commits) -> None:
     closing.join()
 
 
-def test_what_no_retry_can_mend_is_raised_in_whoever_waits(group: Group, commits: Commits) -> None:
+def test_what_no_retry_can_mend_is_raised_in_whoever_waits(group: Group, commits: CommitWatcher) -> None:
     commits.start()
     group.error = ValueError("a bug")
     with pytest.raises(ValueError, match="a bug"):

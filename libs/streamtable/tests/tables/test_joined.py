@@ -8,8 +8,8 @@ from structlog.testing import capture_logs
 
 from streamtable.codec.plain import Json, Long
 from streamtable.errors import PoisonRecord
-from streamtable.joined import JoinedTable
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.joined import JoinedTable
 from streamtable.types import RecordBatch
 
 Make = Callable[..., RecordBatch]

@@ -13,8 +13,8 @@ from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import TopicPartition, Watermarks
-from streamtable.view import View
-from streamtable.views import Views
+from streamtable.views.several import Views
+from streamtable.views.view import View
 
 A, B = Table("a", String(), Long()), Table("b", String(), Long())
 
@@ -50,7 +50,7 @@ def log(reader: Any, record: Any, make_cluster: Any, topic_info: Callable[..., T
 def views(
     log: LogDouble, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Views]:
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
     given: Any = log
     made = Views(given, stores, clock, Metrics.register(CollectorRegistry()), "views")
     yield made

@@ -1,34 +1,31 @@
-"""Follows changelog partitions into replicas, with one consumer, one slice at a time."""
+"""Reads changelog partitions into replicas, with one consumer, one slice at a time."""
 
 import threading
 from collections.abc import Callable
 
 import structlog
 
-from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, StreamtableError
 from streamtable.ports import TableReader
+from streamtable.tables.replica import PartitionReplica
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
 
 _POLL_RECORDS = 10_000
-Advanced = Callable[[Replica], object]
+Advanced = Callable[[PartitionReplica], object]
 
 
-class Follower:
+class ChangelogReader:
     """Reads changelogs and applies them. `step` belongs to one thread; `add` and `remove` may come from any.
 
     Args:
-        reader: not used by anybody else.
-        advanced: called after each step for every replica that is followed, in the follower's thread, unless `add` has
-            named another for it.
+        reader: The consumer, used by nobody else.
     """
 
-    def __init__(self, reader: TableReader, advanced: Advanced | None = None) -> None:
+    def __init__(self, reader: TableReader) -> None:
         self._reader = reader
-        self._advanced = advanced
-        self._replicas: dict[TopicPartition, Replica] = {}
+        self._replicas: dict[TopicPartition, PartitionReplica] = {}
         self._callbacks: dict[TopicPartition, Advanced | None] = {}
         self._to_assign: dict[TopicPartition, int] = {}
         self._to_unassign: set[TopicPartition] = set()
@@ -36,15 +33,20 @@ class Follower:
         # Held while replicas are worked on: when `remove` returns, nothing touches the replica's store any more.
         self._lock = threading.RLock()
 
-    def add(self, replica: Replica, start: int, advanced: Advanced | None = None) -> None:
-        """Follow it from this offset on."""
+    def add(self, replica: PartitionReplica, advanced: Advanced | None = None) -> None:
+        """Follow this replica from its position on.
+
+        Args:
+            replica: Not in OPENING.
+            advanced: Called with it after each step, in the reader's thread.
+        """
         with self._lock:
             self._replicas[replica.place] = replica
-            self._callbacks[replica.place] = advanced or self._advanced
-            self._to_assign[replica.place] = start
+            self._callbacks[replica.place] = advanced
+            self._to_assign[replica.place] = replica.position
 
-    def remove(self, replica: Replica) -> None:
-        """Follow it no more; its store is not touched after this returns."""
+    def remove(self, replica: PartitionReplica) -> None:
+        """Stop following this replica; its store is not touched after this returns."""
         with self._lock:
             if self._replicas.get(replica.place) is replica:
                 del self._replicas[replica.place], self._callbacks[replica.place]
@@ -53,11 +55,12 @@ class Follower:
 
     @property
     def idle(self) -> bool:
+        """There is nothing to read and nothing to unassign."""
         with self._lock:
             return not self._replicas and not self._to_unassign & self._assigned
 
     def step(self, timeout: float) -> int:
-        """Read and apply what there is; at most `timeout` seconds if there is nothing. Returns the records applied."""
+        """Read and apply what there is; wait at most `timeout` seconds. Return how many records were applied."""
         self._change_assignment()
         try:
             batches = self._reader.poll(_POLL_RECORDS, timeout)
@@ -85,6 +88,7 @@ class Follower:
         return applied
 
     def close(self) -> None:
+        """Close the consumer."""
         self._reader.close()
 
     def _change_assignment(self) -> None:
@@ -106,11 +110,7 @@ class Follower:
                 if error.offset != at:
                     # A late answer to a former replica of this place, of an earlier topic of the same name. The client
                     # has stopped reading there all the same.
-                    log.warning(
-                        "table is read again from where it stands",
-                        topic=place.topic,
-                        partition=place.partition,
-                    )
+                    log.warning("changelog is read again from its position", **place._asdict())
                     self._to_unassign.add(place)
                     self._to_assign.setdefault(place, at)
                     return
@@ -120,11 +120,6 @@ class Follower:
         with self._lock:
             replica = self._replicas.get(place)
             if replica is not None:
-                log.error(
-                    "table is followed no more",
-                    topic=place.topic,
-                    partition=place.partition,
-                    error=str(error),
-                )
+                log.error("stopped following changelog", **place._asdict(), error=str(error))
                 self.remove(replica)
-                replica.failed(error)
+                replica.fail(error)

@@ -3,10 +3,10 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, why_discard
 from streamtable.errors import InputLost, StateLost
 from streamtable.ports import TopicInfo
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, why_discard
 from streamtable.types import Committed, NextOffset, Watermarks
 
 NOW = 1_000_000.0

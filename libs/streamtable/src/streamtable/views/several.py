@@ -6,11 +6,11 @@ from typing import Any, Self, TypeVar, cast
 
 from streamtable.clock import Clock
 from streamtable.errors import ConfigurationError
-from streamtable.host import Host
 from streamtable.observe import Metrics
 from streamtable.ports import Log, Stores
 from streamtable.topics import Table
-from streamtable.view import View
+from streamtable.views.host import Host
+from streamtable.views.view import View
 
 K = TypeVar("K")
 V = TypeVar("V")

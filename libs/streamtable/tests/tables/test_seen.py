@@ -2,10 +2,10 @@
 
 import pytest
 
-from streamtable.engine.position import TablePosition
-from streamtable.engine.recovery import InputState, refuse_recreated
-from streamtable.engine.seen import TOPICS_MAX, SeenInputs
 from streamtable.errors import InputLost
+from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import InputState, refuse_recreated
+from streamtable.tables.seen import TOPICS_MAX, SeenInputs
 from streamtable.types import Committed, NextOffset, Watermarks
 
 IDS = {"in": "id-1", "retry": "id-2"}

@@ -13,8 +13,8 @@ from typing import Any
 
 import orjson
 
-from streamtable.engine.seen import SeenInputs
 from streamtable.errors import StoreCorrupted
+from streamtable.tables.seen import SeenInputs
 
 
 class Guarantee(Enum):

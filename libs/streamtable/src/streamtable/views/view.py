@@ -17,21 +17,21 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.copies import Copies, Gauges
-from streamtable.engine.position import TablePosition
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
-from streamtable.host import Host
 from streamtable.observe import Metrics
 from streamtable.partitioner import hash_of
 from streamtable.ports import Log, Stores
-from streamtable.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.tables.position import TablePosition
+from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, TopicPartition
-from streamtable.watch import Watch
+from streamtable.views.host import Host
+from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.views.watch import Watch
 
 if TYPE_CHECKING:
-    from streamtable.localcopy import Copy
+    from streamtable.tables.replica import PartitionReplica
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -132,12 +132,12 @@ class View(Generic[K, V]):
         self._clock = clock
         self._watches: set[Watch[K, V]] = set()
         self._watches_lock = threading.Lock()
-        self._copies = Copies(
+        self._replicas = ReplicaSet(
             table.name,
             stores,
             clock,
             self._changed,
-            Gauges(metrics, name, table.name),
+            ReplicaGauges(metrics, name, table.name),
             self._end_watches,
             self._discarded,
             partial(tracer_of(log_).apply, name),
@@ -145,7 +145,7 @@ class View(Generic[K, V]):
         self._reader: RowReader[K, V] = RowReader(table, self._partition, metrics, name)
         self._alone = host is None
         self._host = host or Host(log_, stores, clock, metrics, name)
-        self._host.add(self._copies)
+        self._host.add(self._replicas)
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
@@ -177,7 +177,7 @@ class View(Generic[K, V]):
     @property
     def ready(self) -> bool:
         """Every partition is whole."""
-        return self._copies.whole
+        return self._replicas.ready
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the view is whole.
@@ -189,9 +189,9 @@ class View(Generic[K, V]):
             NotReady: it is not, after that time, or it was closed; the message says how much is missing.
             StreamtableError: it cannot become so: what stopped it.
         """
-        if not self._copies.wait_whole(timeout):
+        if not self._replicas.wait_ready(timeout):
             after = "" if timeout is None else f" after {timeout:g} s"
-            raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._copies.missing()}")
+            raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._replicas.missing()}")
 
     def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
         """Wait until the view shows what the table's group has done for an event: read your writes.
@@ -224,7 +224,7 @@ class View(Generic[K, V]):
                 f"the table {self.table.name!r} does not say which group keeps it, so nobody knows when an event is in "
                 "it: use Group.table, or Table(..., group=...)"
             )
-        count = len(self._copies.all())
+        count = len(self._replicas.all())
         if count and ack.partition >= count:
             raise BadToken(
                 f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {count}"
@@ -239,13 +239,13 @@ class View(Generic[K, V]):
             if written is None
             else written.changelog
         )
-        with self._copies.arrivals.waiting(ack.partition, end) as there:
-            if self._copies.position(ack.partition) >= end:
+        with self._replicas.arrivals.waiting(ack.partition, end) as there:
+            if self._replicas.position(ack.partition) >= end:
                 return
             try:
                 there.result(max(0.0, deadline - self._clock.monotonic()) if self._host.threaded else 0)
             except TimeoutError:
-                at = self._copies.position(ack.partition)
+                at = self._replicas.position(ack.partition)
                 raise NotReady(
                     f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
                 ).at(self.table.name, ack.partition, end) from None
@@ -265,14 +265,14 @@ class View(Generic[K, V]):
     def answer(self, key: K) -> Answer[V]:
         """The row of a key with partition, offset and age. Raises as `get`."""
         data = self.table.key.encode(key)
-        loads, copies = self._copies.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole()
         copy = copies[self._hash(data) % len(copies)]
         # Position and age before the row: the answer may hold more than it says, never less.
         offset, age = copy.position, self._age(copy)
         try:
             value = copy.store.get(data)
         except StoreCorrupted as error:
-            raise self._copies.damaged(error) from error
+            raise self._replicas.damaged(error) from error
         self._unchanged(loads)
         row = None if value is None else self._reader.value(data, value, copy.position)
         return Answer(row, copy.partition, offset, age, age > self._stale_after)
@@ -296,7 +296,7 @@ class View(Generic[K, V]):
             NotReady: the view is not whole.
             ConfigurationError: the table has no such partition.
         """
-        loads, copies = self._copies.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole()
         if not 0 <= partition < len(copies):
             raise ConfigurationError(
                 f"the table {self.table.name!r} has {len(copies)} partitions, from 0 on, and none is {partition}"
@@ -307,7 +307,7 @@ class View(Generic[K, V]):
                 self._unchanged(loads)
                 yield Snapshot(partition, offset, age, self._rows(rows, on_unreadable))
         except StoreCorrupted as error:
-            raise self._copies.damaged(error) from error
+            raise self._replicas.damaged(error) from error
 
     def range(
         self,
@@ -360,13 +360,13 @@ class View(Generic[K, V]):
     def position(self) -> Mapping[int, Position]:
         """Where each partition stands."""
         return {
-            copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.whole)
-            for copy in self._copies.all()
+            copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.complete)
+            for copy in self._replicas.all()
         }
 
     def lag(self) -> int:
         """Offsets that the table's topic is ahead of the view, as of the last look."""
-        return sum(copy.lag for copy in self._copies.all())
+        return sum(copy.lag for copy in self._replicas.all())
 
     def watch(
         self,
@@ -403,28 +403,28 @@ class View(Generic[K, V]):
         )
         with self._watches_lock:
             self._watches.add(watch)
-        if self._copies.ended:
+        if self._replicas.ended:
             watch.close()
         return watch
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _read(self, key: bytes) -> bytes | None:
-        loads, copies = self._copies.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole()
         try:
             value = copies[self._hash(key) % len(copies)].store.get(key)
         except StoreCorrupted as error:
-            raise self._copies.damaged(error) from error
+            raise self._replicas.damaged(error) from error
         self._unchanged(loads)
         return value
 
     def _unchanged(self, loads: int) -> None:
         """Raise `NotReady` if a copy has been discarded: what was read may be of an empty one that is being loaded."""
-        if self._copies.loads != loads:
+        if self._replicas.loads != loads:
             raise NotReady(f"a part of the local copy of {self.table.name!r} is being loaded again")
 
     def _partition(self, key: bytes) -> int:
-        return self._hash(key) % max(1, len(self._copies.all()))
+        return self._hash(key) % max(1, len(self._replicas.all()))
 
     def _rows(
         self, rows: Iterable[tuple[bytes, bytes]], on_unreadable: OnUnreadable | None
@@ -436,16 +436,16 @@ class View(Generic[K, V]):
         """How often a row was left out, or not given, because it cannot be decoded: each time that it was read."""
         return self._reader.unreadable
 
-    def _whole(self) -> "list[Copy]":
-        if not self._copies.whole:
-            raise NotReady(f"view of {self.table.name!r} cannot answer: {self._copies.missing()}")
-        return self._copies.all()
+    def _whole(self) -> "list[PartitionReplica]":
+        if not self._replicas.ready:
+            raise NotReady(f"view of {self.table.name!r} cannot answer: {self._replicas.missing()}")
+        return self._replicas.all()
 
-    def _age(self, copy: "Copy") -> float:
+    def _age(self, copy: "PartitionReplica") -> float:
         return max(0.0, self._clock.now() - copy.current_at)
 
     def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
-        loads, copies = self._copies.loads, self._whole()
+        loads, copies = self._replicas.loads, self._whole()
         try:
             with ExitStack() as scans:
                 # Keys of different partitions are different, so the merge never compares values.
@@ -453,7 +453,7 @@ class View(Generic[K, V]):
                 self._unchanged(loads)
                 yield from heapq.merge(*found)
         except StoreCorrupted as error:
-            raise self._copies.damaged(error) from error
+            raise self._replicas.damaged(error) from error
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         with self._watches_lock:

@@ -1,20 +1,16 @@
 """Waiting for the effect of an event: first until its group has committed it, then until a view's copy is there."""
 
 import threading
-from collections.abc import Callable, Hashable, Iterator
-from concurrent.futures import Future
-from contextlib import contextmanager
-from typing import Generic, TypeVar
+from collections.abc import Callable
 
 import structlog
 
 from streamtable.clock import Clock
 from streamtable.errors import NotReady, RetryLater
 from streamtable.ports import Cluster
+from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.types import Committed, TopicPartition
 
-P = TypeVar("P", bound=Hashable)
-T = TypeVar("T")
 Asked = tuple[str, TopicPartition]  # a group, and one of its inputs
 log = structlog.get_logger()
 
@@ -22,59 +18,7 @@ _PAUSE_SECONDS = 0.02
 _ALONE_SECONDS = 1.0
 
 
-class Gates(Generic[P, T]):
-    """Callers that wait until offsets have come as far as each of them needs; each is woken for itself. Any thread."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._waiting: dict[P, dict[Future[T], int]] = {}
-        self._ended: Exception | None = None
-
-    @contextmanager
-    def waiting(self, place: P, offset: int) -> Iterator[Future[T]]:
-        """Within, `arrived` sets the future's result. Raises what the gates have ended with."""
-        future: Future[T] = Future()
-        with self._lock:
-            if self._ended is not None:
-                raise self._ended
-            self._waiting.setdefault(place, {})[future] = offset
-        try:
-            yield future
-        finally:
-            with self._lock:
-                if (others := self._waiting.get(place)) is not None:
-                    others.pop(future, None)
-                    if not others:
-                        del self._waiting[place]
-
-    def arrived(self, place: P, offset: int, answer: T) -> None:
-        """The place has come to this offset."""
-        if place not in self._waiting:
-            return  # the usual case, and it costs no lock
-        with self._lock:
-            waiting = self._waiting.get(place, {})
-            there = [future for future, needed in waiting.items() if needed <= offset]
-            for future in there:
-                del waiting[future]
-        for future in there:
-            future.set_result(answer)
-
-    def places(self) -> list[P]:
-        """Those that somebody waits for."""
-        with self._lock:
-            return [place for place, waiting in self._waiting.items() if waiting]
-
-    def end(self, error: Exception) -> None:
-        """Whoever waits, or is going to, gets this error."""
-        with self._lock:
-            self._ended = self._ended or error
-            futures = [future for waiting in self._waiting.values() for future in waiting]
-            self._waiting.clear()
-        for future in futures:
-            future.set_exception(error)
-
-
-class Commits:
+class CommitWatcher:
     """How far groups have come, asked for as long as somebody waits: one question at a time, for all who wait.
 
     Args:
@@ -85,7 +29,7 @@ class Commits:
     def __init__(self, cluster: Callable[[], Cluster], clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._gates: Gates[Asked, Committed] = Gates()
+        self._gates: OffsetBarrier[Asked, Committed] = OffsetBarrier()
         self._found: dict[Asked, Committed | None] = {}
         self._alone: dict[Asked, float] = {}  # from when on to ask for it again, by itself
         self._reason = "no answer from Kafka yet"

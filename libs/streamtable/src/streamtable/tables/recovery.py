@@ -17,13 +17,13 @@ The rules, each of which has lost or doubled data somewhere when it was missing:
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.engine.seen import SeenInputs
 from streamtable.errors import InputLost, StateLost
 from streamtable.ports import TopicInfo
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 
@@ -183,19 +183,25 @@ def plan_join(
     """
     marks = table.marks
     if changes_from is None:
-        end = marks.high
-    elif committed is not None:
+        return plan_replica(table, local, now)
+    if committed is not None:
         end = min(max(committed.next_offset, marks.low), marks.high)
     else:
         end = marks.high if changes_from == "latest" else marks.low
+    load = plan_replica(table, local, now)
+    if local and not load.discard and local.changelog > end:
+        reason = f"it is at {local.changelog}, beyond {end}, where the group goes on"
+        load = Load(reason, marks.low)
+    return Load(load.discard, load.read_from, end, exactly=True)
+
+
+def plan_replica(table: Changelog, local: LocalPosition | None, now: float, *, owned: bool = False) -> Load:
+    """Decide how a replica is brought to the end of its topic. `owned`: its rows stay when their records are gone."""
+    marks = table.marks
     discard = why_discard(table, local, now) if local else None
     if local and not discard:
-        if local.changelog > end:
-            discard = f"it is at {local.changelog}, beyond {end}, where the group goes on"
-        else:
-            discard = behind_start(marks.low, local)
-    start = local.changelog if local and not discard else marks.low
-    return Load(discard, start, end, exactly=changes_from is not None)
+        discard = behind_start(marks.low, replace(local, begins=marks.low) if owned else local)
+    return Load(discard, local.changelog if local and not discard else marks.low, marks.high)
 
 
 def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: LocalPosition) -> None:

@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.errors import PoisonRecord
 from streamtable.ports import Codec, Store
-from streamtable.rowsizes import MEASURED_EVERY, RowSizes
+from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
 from streamtable.types import RecordBatch
 
 J = TypeVar("J")

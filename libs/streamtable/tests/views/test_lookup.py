@@ -7,12 +7,12 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Json, String
 from streamtable.errors import StoreCorrupted
-from streamtable.lookups import LookedUp, Lookups
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import TopicPartition, Watermarks
+from streamtable.views.lookup import LookedUp, Lookups
 
 PLACE = TopicPartition("t", 0)
 TABLE = Table("t", String(), Json())
@@ -49,7 +49,7 @@ def log(reader: Any, record: Any, make_cluster: Any, topic_info: Callable[..., T
 def view(
     log: LogDouble, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[LookedUp[str, Any]]:
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.002)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.002)
     given: Any = log
     with Lookups(given, stores, clock, Metrics.register(CollectorRegistry()), "group") as lookups:
         made: Any = lookups.view(TABLE)
@@ -120,13 +120,13 @@ def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
 ) -> None:
     assert view.get("k") == [1]
     log.reader.logs[PLACE] = [log.record(b"other", b"[9]", 0)]
-    view._copies.damaged(StoreCorrupted("bit flip", topic="t", partition=0))
-    until(lambda: (clock.sleep(0.1), view._copies.loads > 1 and view.ready)[1])
+    view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=0))
+    until(lambda: (clock.sleep(0.1), view._replicas.loads > 1 and view.ready)[1])
     assert (view.get("k"), view.get("other")) == (None, [9])
 
 
 def test_the_rows_kept_have_a_bound(view: LookedUp[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamtable.lookups._KEPT_BYTES_MAX", 10_000)
+    monkeypatch.setattr("streamtable.views.lookup._KEPT_BYTES_MAX", 10_000)
     for number in range(1_000):
         view.get(f"k{number}")
     assert 40 < len(view._kept) < 70
@@ -140,8 +140,8 @@ def test_a_row_is_never_older_than_a_change_that_was_told(view: LookedUp[str, An
         changed(partition, rows, offset)
         told.append(offset)
 
-    view._copies._listener = tell
-    view._copies.all()[0].replica._listener = tell  # type: ignore[union-attr] # it is followed
+    view._replicas._listener = tell
+    view._replicas.all()[0]._listener = tell
     for number in range(2, 60):
         log.write("k", [number])
         until(lambda number=number: view.get("k") == [number] or (told and told[-1] >= number))  # type: ignore[misc] # bound in the loop

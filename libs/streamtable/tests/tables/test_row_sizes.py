@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Json
-from streamtable.joined import JoinedTable
-from streamtable.rowsizes import MEASURED_EVERY, RowSizes, memory_of
 from streamtable.store.memory import MemoryStores
-from streamtable.table import PartitionTable
+from streamtable.tables.joined import JoinedTable
+from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes, memory_of
+from streamtable.tables.working_table import PartitionTable
 
 ROW = {"names": [f"name-{n}" for n in range(100)], "text": "x" * 500}
 ROWS = 2_000
@@ -102,7 +102,7 @@ def test_a_process_that_reads_large_rows_stays_within_its_bound(written: int, tm
         from pathlib import Path
         from streamtable.codec.plain import Json
         from streamtable.store.rocksdb import RocksStores
-        from streamtable.table import PartitionTable
+        from streamtable.tables.working_table import PartitionTable
 
         def resident():
             status = Path("/proc/self/status").read_text()

@@ -6,8 +6,8 @@ from itertools import islice
 from typing import Any, TypeVar
 
 from streamtable.topics import Table
-from streamtable.view import View
-from streamtable.views import Views
+from streamtable.views.several import Views
+from streamtable.views.view import View
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -35,13 +35,13 @@ class LookedUp(View[K, V]):
         """The row of a key, None if there is none. Raises `NotReady`."""
         data = self.table.key.encode(key)
         self._whole()
-        if self._kept_of != self._copies.loads:
+        if self._kept_of != self._replicas.loads:
             self._forget()
         value = self._kept[data] if data in self._kept else self._read_and_keep(data)
         return None if value is None else self._reader.value(data, value)
 
     def _read_and_keep(self, data: bytes) -> bytes | None:
-        loads, changes = self._copies.loads, self._changes
+        loads, changes = self._replicas.loads, self._changes
         value = self._read(data)
         with self._keeping:
             if (loads, changes) == (self._kept_of, self._changes):
@@ -59,7 +59,7 @@ class LookedUp(View[K, V]):
 
     def _forget(self) -> None:
         with self._keeping:
-            self._kept, self._kept_bytes, self._kept_of = {}, 0, self._copies.loads
+            self._kept, self._kept_bytes, self._kept_of = {}, 0, self._replicas.loads
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         with self._keeping:

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import TablePosition
 from streamtable.errors import (
     ConfigurationError,
     GraphError,
@@ -22,10 +21,11 @@ from streamtable.observe import Metrics
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
-from streamtable.view import View, _after_prefix
-from streamtable.watch import CopyReloaded
+from streamtable.views.view import View, _after_prefix
+from streamtable.views.watch import CopyReloaded
 
 TABLE = Table("t", String(), Long())
 COUNT = 4
@@ -65,7 +65,7 @@ def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
 def make(
     cluster: Any, reader: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., View[str, int]]]:
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
     made: list[View[str, int]] = []
 
     def make(table: Table[Any, Any] = TABLE) -> View[Any, Any]:
@@ -325,14 +325,14 @@ def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
 
     def replaced(key: bytes) -> bytes | None:
         """The copy is replaced between the look whether it is whole and the read."""
-        loads = view._copies.loads
-        view._copies.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
-        until(lambda: view._copies.loads > loads)
+        loads = view._replicas.loads
+        view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
+        until(lambda: view._replicas.loads > loads)
         clock.sleep(1)
         until(lambda: view.ready)
-        return view._copies.all()[place].store.get(key)
+        return view._replicas.all()[place].store.get(key)
 
-    monkeypatch.setattr(view._copies.all()[place].store, "get", replaced)
+    monkeypatch.setattr(view._replicas.all()[place].store, "get", replaced)
     with pytest.raises(NotReady, match="loaded again"):
         ask(view, "alice")
 

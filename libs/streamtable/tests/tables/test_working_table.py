@@ -10,7 +10,7 @@ from streamtable.codec.plain import Json, Long
 from streamtable.errors import Fatal, Unencodable
 from streamtable.ports import Decoded
 from streamtable.store.memory import MemoryStore, MemoryStores
-from streamtable.table import PartitionTable
+from streamtable.tables.working_table import PartitionTable
 
 BYTES_MAX = 1_000_000
 

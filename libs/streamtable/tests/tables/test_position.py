@@ -2,9 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import StoreCorrupted
 from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.tables.position import LocalPosition, TablePosition
 
 
 @given(changelog=st.integers(0, 2**62), exact=st.booleans())

@@ -6,16 +6,14 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.copies import Copies, Gauges
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.replica import Replica
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, TopicMismatch
-from streamtable.host import Host
-from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.types import TopicPartition, Watermarks
+from streamtable.views.host import Host
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -35,7 +33,7 @@ class LogDouble:
 
 @dataclass
 class Rig:
-    """Copies of a table with two partitions, on doubles, in a thread of their own as in life."""
+    """ReplicaSet of a table with two partitions, on doubles, in a thread of their own as in life."""
 
     log: Any
     stores: MemoryStores
@@ -48,12 +46,12 @@ class Rig:
 
     def start(self) -> "Rig":
         metrics = Metrics.register(CollectorRegistry())
-        self.copies = Copies(
+        self.copies = ReplicaSet(
             "t",
             self.stores,
             self.clock,
             lambda *it: self.heard.append(it),
-            Gauges(metrics, "view", "t"),
+            ReplicaGauges(metrics, "view", "t"),
             self.failed.set,
             lambda *it: self.discarded.append(it),
         )
@@ -89,8 +87,8 @@ def rig(
     reader: Any, clock: Any, stores: MemoryStores, record: Any, make_cluster: Any,
     topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Rig]:  # fmt: skip
-    monkeypatch.setattr("streamtable.host._STEP_SECONDS", 0.005)
-    monkeypatch.setattr("streamtable.copies._WAKE_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.tables.replica_set._WAKE_SECONDS", 0.005)
     cluster = make_cluster({"t": topic_info("t", partitions=2)})
     reader.logs = {P0: [record(b"a", b"1", 0), record(b"b", b"2", 1)], P1: [record(b"c", b"3", 0)]}
     cluster.marks = {P0: Watermarks(0, 2), P1: Watermarks(0, 1)}
@@ -109,56 +107,12 @@ def on_disk(stores: MemoryStores, clock: Any, count: int, changelog: int = 0, **
         store.close()
 
 
-# ---- one copy ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def copy(stores: MemoryStores, clock: Any, topic_info: Callable[..., TopicInfo]) -> Copy:
-    copy = Copy(0, stores.open("t", 0), None)
-    copy.replica = Replica(topic_info("t"), 0, copy.store, clock)
-    return copy
-
-
-def test_a_copy_is_whole_when_it_reaches_an_end_that_the_log_had(copy: Copy) -> None:
-    assert copy.replica is not None
-    assert not copy.looked(now=10.0, end=5)
-    copy.replica.advance(4)
-    assert (copy.advanced(), copy.lag) == (False, 1)
-    copy.replica.advance(5)
-    assert copy.advanced()
-    assert (copy.whole, copy.current_at) == (True, 10.0)
-
-
-def test_its_age_counts_from_the_last_look_whose_end_it_has_reached(copy: Copy) -> None:
-    assert copy.replica is not None
-    for now, end in ((10.0, 5), (11.0, 9), (12.0, 30)):
-        copy.looked(now, end)
-    copy.replica.advance(20)
-    copy.advanced()
-    assert (copy.current_at, copy.replica.current_at) == (11.0, 11.0)
-
-
-def test_looks_are_forgotten_when_it_begins_anew(copy: Copy, stores: MemoryStores) -> None:
-    assert copy.replica is not None
-    copy.looked(10.0, 1_000)
-    copy.store.close()
-    copy.restart(stores.open("t", 0))
-    assert (copy.whole, copy.position) == (False, 0)
-    assert copy.looked(20.0, 0)  # the log has become empty: so is the copy, and that is all there is
-
-
-def test_a_log_that_grows_faster_than_it_is_read_fills_no_memory(copy: Copy) -> None:
-    for second in range(10_000):
-        copy.looked(second, 1_000_000 + second)
-    assert len(copy._looks) <= 120
-
-
 # ---- all of them -------------------------------------------------------------------------------------------------------
 
 
 def test_they_are_whole_when_each_has_reached_the_end(rig: Rig) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, b"a"), rig.row(P0, b"b"), rig.row(P1, b"c")] == [b"1", b"2", b"3"]
     assert rig.local(P0).whole
 
@@ -166,16 +120,16 @@ def test_they_are_whole_when_each_has_reached_the_end(rig: Rig) -> None:
 def test_one_partition_that_lags_keeps_the_whole_from_being_whole(rig: Rig) -> None:
     rig.log.known.marks[P1] = Watermarks(0, 2)  # an open transaction: the reader gets no further
     rig.start()
-    rig.until(lambda: rig.copies.all() and rig.copies.all()[0].whole)
-    assert not rig.copies.whole
+    rig.until(lambda: rig.copies.all() and rig.copies.all()[0].complete)
+    assert not rig.copies.ready
     assert rig.copies.missing() == "1 of 2 partitions are loading, 1 records to go"
     rig.log.reader.ends[P1] = 2
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
 
 
 def test_changes_are_heard_of_once_the_partition_is_whole(rig: Rig, record: Any) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert rig.heard == []
     rig.log.reader.logs[P1].append(record(b"c", None, 1))
     rig.until(lambda: rig.heard)
@@ -191,14 +145,14 @@ def test_a_copy_that_was_whole_answers_while_the_broker_does_not(
     on_disk(rig.stores, rig.clock, 2)
     monkeypatch.setattr(rig.log.known, "topics", silent)
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert rig.row(P0, b"old") == b"0"
 
 
 def test_a_copy_that_was_whole_is_caught_up_before_it_answers(rig: Rig) -> None:
     on_disk(rig.stores, rig.clock, 2)
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert rig.row(P0, b"b") == b"2"
 
 
@@ -219,16 +173,16 @@ def test_a_copy_that_is_not_surely_all_of_the_table_waits_for_the_broker(
             raise RetryLater("no answer")
 
         away.setattr(rig.log.known, "topics", silent)
-        assert not rig.start().copies.whole
+        assert not rig.start().copies.ready
         assert asked.wait(5)
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert set(rig.stores.present()) == {("t", 0), ("t", 1)}
 
 
 def test_a_topic_of_fewer_partitions_leaves_nothing_of_the_former_one(rig: Rig) -> None:
     on_disk(rig.stores, rig.clock, 4, topic_id="id-0")
     rig.start()
-    rig.until(lambda: rig.row(P0, b"old") is None and rig.copies.whole)
+    rig.until(lambda: rig.row(P0, b"old") is None and rig.copies.ready)
     rig.host.close()
     assert sorted(rig.stores.present()) == [("t", 0), ("t", 1)]
 
@@ -238,7 +192,7 @@ def test_a_table_that_got_more_partitions_is_refused_with_both_numbers(rig: Rig)
     rig.start()
     assert rig.failed.wait(5)
     with pytest.raises(TopicMismatch, match="had 1 partitions and has 2 now"):
-        _ = rig.copies.whole
+        _ = rig.copies.ready
     assert rig.copies.ended
 
 
@@ -246,11 +200,11 @@ def test_a_table_that_gets_more_partitions_while_it_is_followed_is_refused_with_
     rig: Rig, topic_info: Callable[..., TopicInfo]
 ) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     rig.log.known.infos["t"] = topic_info("t", partitions=3)
     rig.until(rig.failed.is_set)
     with pytest.raises(TopicMismatch, match="had 2 partitions and has 3 now"):
-        rig.copies.wait_whole(1)
+        rig.copies.wait_ready(1)
 
 
 @pytest.mark.parametrize("longer", [False, True])
@@ -258,12 +212,12 @@ def test_a_topic_that_is_made_anew_while_it_is_followed_is_loaded_anew(
     longer: bool, rig: Rig, record: Any, topic_info: Callable[..., TopicInfo]  # noqa: FBT001 - a parameter
 ) -> None:  # fmt: skip
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     count = 10 if longer else 1
     rig.log.reader.logs = {P0: [record(b"new", b"9", n) for n in range(count)], P1: []}
     rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
     rig.log.known.marks = {P0: Watermarks(0, count), P1: Watermarks(0, 0)}
-    rig.until(lambda: rig.copies.whole and rig.row(P0, b"new") == b"9" and rig.local(P0).topic_id == "id-2")
+    rig.until(lambda: rig.copies.ready and rig.row(P0, b"new") == b"9" and rig.local(P0).topic_id == "id-2")
     assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, None]
 
 
@@ -271,10 +225,10 @@ def test_a_reader_thrown_out_of_a_topic_that_was_made_anew_loads_it_anew(
     rig: Rig, topic_info: Callable[..., TopicInfo]
 ) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
     rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
-    rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
+    rig.until(lambda: rig.copies.ready and rig.local(P0).topic_id == "id-2")
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["no answer", "no topic"])
@@ -282,7 +236,7 @@ def test_a_reader_thrown_out_asks_again_if_nobody_can_tell_why(
     silent: bool, rig: Rig, topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
 ) -> None:  # fmt: skip
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     asked = threading.Event()
 
     def answer(_: Any) -> Any:
@@ -297,7 +251,7 @@ def test_a_reader_thrown_out_asks_again_if_nobody_can_tell_why(
         assert asked.wait(5)
         assert not rig.failed.is_set()
         rig.log.known.infos["t"] = topic_info("t", partitions=2, topic_id="id-2")
-    rig.until(lambda: rig.copies.whole and rig.local(P0).topic_id == "id-2")
+    rig.until(lambda: rig.copies.ready and rig.local(P0).topic_id == "id-2")
 
 
 def delete_until(rig: Rig, low: int, *left: Any) -> None:
@@ -315,7 +269,7 @@ def test_a_restarted_copy_does_not_keep_rows_whose_records_were_deleted(
     rig.log.reader.ends[P1] = 2
     delete_until(rig, low, record(b"x", b"9", low))
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, key) for key in (b"old", b"a", b"b", b"x")] == [None, None, None, b"9"]
     assert rig.row(P1, b"old") == b"0"
     assert rig.local(P0).begins == low
@@ -330,28 +284,28 @@ def test_a_copy_that_was_loaded_from_a_topic_without_its_beginning_is_not_loaded
     rig.log.reader.logs = {P0: [record(b"x", b"9", 5)], P1: []}
     rig.log.reader.ends[P1] = 5
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert [rig.row(P0, b"old"), rig.row(P0, b"x"), rig.row(P1, b"old")] == [b"0", b"9", b"0"]
     assert rig.discarded == []
 
 
 def test_a_running_copy_does_not_keep_rows_whose_records_were_deleted(rig: Rig, record: Any) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     delete_until(rig, 2, record(b"x", b"9", 2))
-    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9")
+    rig.until(lambda: rig.copies.ready and rig.row(P0, b"x") == b"9")
     rig.until(lambda: rig.discarded)
-    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9")
+    rig.until(lambda: rig.copies.ready and rig.row(P0, b"x") == b"9")
     assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, b"3"]
     assert [partition for partition, _ in rig.discarded] == [0]
 
 
 def test_a_reader_behind_the_start_of_the_same_topic_loads_what_is_left(rig: Rig, record: Any) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     delete_until(rig, 3, record(b"x", b"9", 3))
     rig.log.reader.errors.append(InputLost("out of range", topic="t", partition=0))
-    rig.until(lambda: rig.copies.whole and rig.row(P0, b"x") == b"9" and rig.row(P0, b"a") is None)
+    rig.until(lambda: rig.copies.ready and rig.row(P0, b"x") == b"9" and rig.row(P0, b"a") is None)
     assert not rig.failed.is_set()
 
 
@@ -359,7 +313,7 @@ def test_a_damaged_copy_is_loaded_again_and_nobody_is_answered_from_it_meanwhile
     rig: Rig, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     bad = rig.copies.all()[0].store
 
     def fail(*_: Any, **__: Any) -> None:
@@ -369,15 +323,15 @@ def test_a_damaged_copy_is_loaded_again_and_nobody_is_answered_from_it_meanwhile
     monkeypatch.setattr(bad, "write", fail)
     rig.log.reader.logs[P0].append(record(b"d", b"4", 2))
     rig.until(lambda: rig.copies.all()[0].store is not bad)
-    assert not rig.copies.whole
+    assert not rig.copies.ready
     rig.log.reader.ends[P0] = 4
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert (rig.row(P0, b"a"), rig.row(P0, b"d")) == (b"1", b"4")
 
 
 def test_a_broker_that_is_away_lets_the_copies_grow_older(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     asked = threading.Event()
 
     def silent(_: Any) -> Any:
@@ -388,7 +342,7 @@ def test_a_broker_that_is_away_lets_the_copies_grow_older(rig: Rig, monkeypatch:
     rig.until(asked.is_set)
     before = rig.copies.all()[0].current_at
     rig.clock.sleep(100)
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert rig.copies.all()[0].current_at == before
 
 
@@ -396,19 +350,19 @@ def test_a_process_that_stood_still_for_longer_than_tombstones_are_kept_loads_an
     rig: Rig, record: Any
 ) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     # While it stood still, "a" was deleted, and the topic has forgotten both.
     rig.log.reader.logs[P0] = [record(b"b", b"2", 1), record(b"e", b"5", 3)]
     rig.log.known.marks[P0] = Watermarks(0, 4)
     rig.clock.sleep(90_000)
     rig.until(lambda: rig.row(P0, b"e") is not None)
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     assert (rig.row(P0, b"a"), rig.row(P0, b"b")) == (None, b"2")
 
 
 def test_copies_that_do_not_change_are_noted_as_current_all_the_same(rig: Rig) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     began = rig.clock.now()
     rig.clock.sleep(100)
     rig.until(lambda: rig.local(P0).current_at > began)
@@ -418,7 +372,7 @@ def test_damage_that_a_copy_shows_when_it_is_noted_as_current_is_mended(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.start()
-    rig.until(lambda: rig.copies.whole)
+    rig.until(lambda: rig.copies.ready)
     bad = rig.copies.all()[0].store
 
     def fail(*_: Any, **__: Any) -> None:
@@ -426,7 +380,7 @@ def test_damage_that_a_copy_shows_when_it_is_noted_as_current_is_mended(
 
     monkeypatch.setattr(bad, "write", fail)
     rig.clock.sleep(100)
-    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.whole)
+    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.ready)
     assert rig.row(P0, b"a") == b"1"
 
 
@@ -443,10 +397,10 @@ def test_a_copy_that_was_damaged_while_kafka_was_away_is_loaded_again(
     with monkeypatch.context() as away:
         away.setattr(rig.log.known, "topics", silent)
         rig.start()
-        rig.until(lambda: rig.copies.whole)
+        rig.until(lambda: rig.copies.ready)
         bad = rig.copies.all()[0].store
         monkeypatch.setattr(bad, "checkpoint", fail)
-    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.whole)
+    rig.until(lambda: rig.copies.all()[0].store is not bad and rig.copies.ready)
     assert (rig.row(P0, b"a"), rig.row(P0, b"old")) == (b"1", None)
 
 
@@ -455,7 +409,7 @@ def test_a_missing_topic_stops_it_with_what_to_do(rig: Rig) -> None:
     rig.start()
     assert rig.failed.wait(5)
     with pytest.raises(TopicMismatch, match=r"topics\.yaml"):
-        rig.copies.wait_whole(5)
+        rig.copies.wait_ready(5)
 
 
 def test_waiting_ends_when_it_is_closed(rig: Rig) -> None:
@@ -463,6 +417,6 @@ def test_waiting_ends_when_it_is_closed(rig: Rig) -> None:
     rig.start()
     closing = threading.Timer(0.05, rig.host.close)
     closing.start()
-    assert not rig.copies.wait_whole(None)
+    assert not rig.copies.wait_ready(None)
     closing.join()
     assert rig.copies.missing() == "it is closed"

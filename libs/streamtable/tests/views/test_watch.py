@@ -7,9 +7,9 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
 from streamtable.observe import Metrics
-from streamtable.rows import OnUnreadable, RowReader
 from streamtable.topics import Table
-from streamtable.watch import Change, CopyReloaded, TooSlow, Watch
+from streamtable.views.rows import OnUnreadable, RowReader
+from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch
 
 if TYPE_CHECKING:
     from streamtable.errors import UnreadableRow
