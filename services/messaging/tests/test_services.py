@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from contracts.records import Blocked
 from localkafka.broker import Broker
-from localkafka.waiting import wait_until
+from localkafka.waiting import Deadline, wait_until
 from messaging.domain import SPAM_SENT_MIN
 from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
 from servicekit.testing import Process
@@ -74,8 +74,14 @@ class Service:
         self.write(sender, recipient, f"{text} {mark}")
         self.write("the-post", recipient, mark)
         wait_until(lambda: ("the-post", mark) in self.feed(recipient))
-        time.sleep(0.5)  # they take different ways: the first may be the later one
-        return any(who == sender and what.endswith(mark) for who, what in self.feed(recipient))
+        grace = Deadline(0.5)  # they take different ways: the first may be the later one
+        while not (
+            came := any(each[1].endswith(mark) and each[0] == sender for each in self.feed(recipient))
+        ):
+            if grace.passed():
+                break
+            time.sleep(0.02)
+        return came
 
 
 @pytest.fixture
