@@ -107,6 +107,7 @@ def service(broker: Broker, tmp_path: Path) -> Iterator[Service]:
         removed.exception(30)
 
 
+@pytest.mark.slow("five roles as processes, and messages that go through all of them")
 @pytest.mark.timeout(400)
 def test_words_are_replaced_blocks_hold_and_a_spammer_is_found_and_blocked(service: Service) -> None:
     processes = service.start("all")
