@@ -71,7 +71,7 @@ class Kafka:
 
         def outsider(group: str) -> Consumer:
             consumer: Consumer = _made(
-                Consumer, self._config("cluster", {**options.consumer(group), **quiet})
+                Consumer, self._config("cluster", {**options.outsider(group), **quiet})
             )
             return consumer
 
