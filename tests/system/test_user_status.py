@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.records import UserStatus, UserStatusUpdate
 from localkafka.broker import Broker
 from localkafka.waiting import Deadline
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Emitter, Kafka, Stream, String
 from streamtable.ports import Codec
 from user_status.domain import is_later, row_of

@@ -18,7 +18,7 @@ from localkafka.broker import Broker
 from localkafka.waiting import Deadline, wait_until
 from messaging.domain import SPAM_SENT_MIN
 from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Kafka, View
 
 PARTITIONS = 3
