@@ -178,7 +178,7 @@ def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
     def of_clicks(count: int | None) -> Mapping[str, Any]:
         return {"clicks": count}
 
-    told = (
+    tables_events = (
         TableEvents(tables.statuses, "status", of_status),
         TableEvents(tables.clicks, "clicks", of_clicks),
     )
@@ -192,7 +192,7 @@ def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
     )
     def watch_user(user: UserPath) -> Response:
         """The user's status and clicks now, and each of them when it changes."""
-        return events.response(Changes(*told, key=user_of_path(user)))
+        return events.response(Changes(*tables_events, key=user_of_path(user)))
 
 
 def _status(row: UserStatus | None) -> models.Status | None:
