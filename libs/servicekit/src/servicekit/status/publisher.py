@@ -332,7 +332,7 @@ def publishing(
 
 def _version(service: str) -> str:
     try:
-        return version(service)
+        return version(f"streamtable-{service}")
     except PackageNotFoundError:
         return ""
 
