@@ -201,7 +201,7 @@ def test_keys_go_to_the_partitions_that_java_gives_them(kafka: Kafka, topics: To
 
 
 def test_a_record_arrives_as_it_was_given(kafka: Kafka, topics: Topics, opened: Open) -> None:
-    topic = topics.create("out", partitions=1)
+    topic = topics.create("out", partitions=1, config={"retention.ms": "-1"})
     outbox = opened(None)
     outbox.produce(topic, None, None, headers=[("a", b"1"), ("a", None)], timestamp_ms=1234)
     outbox.flush(WITHIN_S)
