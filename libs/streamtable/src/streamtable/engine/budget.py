@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
@@ -29,20 +30,27 @@ class CommitBudget:
         group: Its name, for the log.
         bytes_max: The largest that `bytes` becomes.
         records_max: The largest that `records` becomes.
+        small: Begin with commits of one record: the process before this one may have died of a record.
 
     Attributes:
         bytes: A commit is due when it holds so many.
         records: So many at most are handled before that is looked at; fewer if they make many bytes.
     """
 
-    def __init__(self, group: str, bytes_max: int, records_max: int) -> None:
+    def __init__(self, group: str, bytes_max: int, records_max: int, *, small: bool = False) -> None:
         self._group = group
         self._bytes_max = bytes_max
         self._shrunk = False
         self._records_max = records_max
-        self.bytes = min(_FIRST_BYTES, bytes_max)
-        self.records = records_max
+        self.bytes = 1 if small else min(_FIRST_BYTES, bytes_max)
+        self.records = 1 if small else records_max
         self._part = min(_FIRST_PART, records_max)
+
+    @classmethod
+    def of(cls, group: str, settings: ProcessorSettings) -> "CommitBudget":
+        """Return the budget of a new process of the group."""
+        small = settings.in_hand.left is not None
+        return cls(group, settings.commit_bytes, settings.poll_records, small=small)
 
     @property
     def records_bound(self) -> int | None:
