@@ -30,7 +30,7 @@ def sends_after_it_has_said_not_sent() -> None:
         def send() -> None:
             while late:
                 try:
-                    self._emitter.emit_now(late[-1].user, late[-1].record)
+                    self._emitter.emit(late[-1].user, late[-1].record).result()
                 except StreamtableError:  # there is no room yet
                     time.sleep(PAUSE_SECONDS)
                 else:
