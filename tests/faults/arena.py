@@ -26,9 +26,9 @@ from localkafka.fixtures import Topics
 from localkafka.process import Child
 from streamtable import Kafka, View
 from streamtable.emitter import Emitter
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 
 # A member counts as dead after 3 s without a sign: half of what is usual in tests, which are mostly waiting for it.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from click_count import main as click_count
 from click_count import topics
-from servicekit import sending
+from servicekit.http import produce
 from streamtable.errors import StreamtableError
 from streamtable.types import Ack
 
@@ -21,9 +21,9 @@ PAUSE_SECONDS: Final = 0.2
 
 def sends_after_it_has_said_not_sent() -> None:
     """What found no room is sent after all, when the answer has gone out."""
-    report = sending.Sending.report
+    report = produce.Sending.report
 
-    def report_and_send(self: sending.Sending[Any]) -> sending.Report:
+    def report_and_send(self: produce.Sending[Any]) -> produce.Report:
         found = report(self)
         late = [each for each in self._outgoing if each.id in found.not_sent]
 
@@ -39,20 +39,20 @@ def sends_after_it_has_said_not_sent() -> None:
         Thread(target=send, daemon=True).start()
         return found
 
-    sending.Sending.report = report_and_send  # type: ignore[method-assign] # that is the fault
+    produce.Sending.report = report_and_send  # type: ignore[method-assign] # that is the fault
 
 
 def accepts_before_it_is_acknowledged() -> None:
     """What is on its way counts as stored."""
-    add = sending.Report.add
+    add = produce.Report.add
 
-    def add_as_stored(self: sending.Report, identity: str, future: Future[Ack] | None) -> None:
+    def add_as_stored(self: produce.Report, identity: str, future: Future[Ack] | None) -> None:
         if future is None or not future.done():
             self.accepted.append({"id": identity, "partition": 0, "offset": 0, "token": ""})
         else:
             add(self, identity, future)
 
-    sending.Report.add = add_as_stored  # type: ignore[method-assign] # that is the fault
+    produce.Report.add = add_as_stored  # type: ignore[method-assign] # that is the fault
 
 
 def counts_each_time() -> None:

@@ -10,15 +10,14 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.simulation.views import Broken, ViewWorld
 
-from streamtable.copies import Copies
-from streamtable.engine.position import TablePosition
-from streamtable.engine.recovery import why_discard
-from streamtable.engine.replica import Replica
-from streamtable.localcopy import Copy
 from streamtable.observe import Metrics
+from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import why_discard
+from streamtable.tables.replica import PartitionReplica
+from streamtable.tables.replica_set import ReplicaSet
 from streamtable.types import RecordBatch
-from streamtable.view import View
-from streamtable.waiting import Commits
+from streamtable.views.read_your_writes import CommitWatcher
+from streamtable.views.view import View
 
 SEEDS = 150
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -48,8 +47,8 @@ def test_no_new_schedule_makes_a_view_show_anything_but_its_topic() -> None:
 
 
 def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.copies.behind_start", lambda *_: None)
-    patch.setattr(Replica, "behind_start", lambda *_: None)
+    patch.setattr("streamtable.tables.replica_set.behind_start", lambda *_: None)
+    patch.setattr(PartitionReplica, "behind_start", lambda *_: None)
 
 
 def watches_not_ended_when_a_copy_is_loaded_again(patch: pytest.MonkeyPatch) -> None:
@@ -63,42 +62,48 @@ def waiting_ends_one_position_early(patch: pytest.MonkeyPatch) -> None:
             found = TablePosition.decode(metadata)
             return found and replace(found, changelog=max(0, found.changelog - 1))
 
-    patch.setattr("streamtable.view.TablePosition", Early)
+    patch.setattr("streamtable.views.view.TablePosition", Early)
 
 
 def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:
-    wait = Commits.wait
+    wait = CommitWatcher.wait
     patch.setattr(
-        Commits, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
+        CommitWatcher, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
     )
 
 
 def age_of_a_copy_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Deleted keys come back from a copy that is older than the tombstones."""
-    patch.setattr("streamtable.copies.why_discard", lambda log, local, now: why_discard(log, local, 0.0))
-    compare = Copies._compare
+    """Deleted keys come back from a replica that is older than the tombstones."""
     patch.setattr(
-        Copies,
+        "streamtable.tables.replica_set.why_discard", lambda log, local, now: why_discard(log, local, 0.0)
+    )
+    compare = ReplicaSet._compare
+    patch.setattr(
+        ReplicaSet,
         "_compare",
-        lambda self, topic, *more: compare(self, replace(topic, delete_retention_ms=1 << 60), *more),
+        lambda self, topic, *args, **more: compare(
+            self, replace(topic, delete_retention_ms=1 << 60), *args, **more
+        ),
     )
 
 
 def deletions_lost_while_a_copy_loads(patch: pytest.MonkeyPatch) -> None:
-    apply = Replica._apply
+    apply = PartitionReplica._apply
 
-    def apply_without_deletions(self: Replica, records: RecordBatch) -> None:
-        if not self.whole:
+    def apply_without_deletions(self: PartitionReplica, records: RecordBatch) -> None:
+        if not self.complete:
             self._expand = lambda _, rows: [(key, value) for key, value in rows if value is not None]
         apply(self, records)
         self._expand = None
 
-    patch.setattr(Replica, "_apply", apply_without_deletions)
+    patch.setattr(PartitionReplica, "_apply", apply_without_deletions)
 
 
 def whole_one_record_early(patch: pytest.MonkeyPatch) -> None:
-    looked = Copy.looked
-    patch.setattr(Copy, "looked", lambda self, at, end: looked(self, at, max(0, end - 1)))
+    observe = PartitionReplica.observe_end
+    patch.setattr(
+        PartitionReplica, "observe_end", lambda self, at, low, end: observe(self, at, low, max(0, end - 1))
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from unittest.mock import patch
 from tests.simulation.disk import Disk, Mounted
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import TablePosition
 from streamtable.errors import NotReady, RetryLater
 from streamtable.observe import Metrics
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, Committed, NextOffset, TopicPartition
-from streamtable.view import View
-from streamtable.watch import ChangesMissed, Watch
+from streamtable.views.view import View
+from streamtable.views.watch import ChangesMissed, Watch
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import DAY_MS, VirtualKafka
 
@@ -113,7 +113,7 @@ class ViewWorld:
     def run(self) -> None:
         names, weights = list(self.weights), list(self.weights.values())
         # Two records at once, so that a copy is loaded in many turns.
-        with patch("streamtable.engine.follower._POLL_RECORDS", 2):
+        with patch("streamtable.tables.changelog_reader._POLL_RECORDS", 2):
             for number in range(STEPS):
                 step = self.rng.choices(names, weights)[0]
                 getattr(self, step)()
@@ -134,7 +134,7 @@ class ViewWorld:
     def turn(self) -> None:
         self.clock.advance(self.rng.choice((0.01, 0.3, 1.1)))
         if next(self.turns, None) is None:
-            raise Broken(f"the view has stopped: {self.view._copies._failure}")
+            raise Broken(f"the view has stopped: {self.view._replicas._failure}")
         if self.first_ends is not None and self.view.ready:
             positions = {partition: at.offset for partition, at in self.view.position().items()}
             if any(positions[partition] < end for partition, end in enumerate(self.first_ends)):

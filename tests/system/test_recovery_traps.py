@@ -1,4 +1,4 @@
-"""Each test is a way in which a table has been lost, doubled or silently reset somewhere; see `engine.recovery`."""
+"""Each test is a way in which a table has been lost, doubled or silently reset somewhere; see `tables.recovery`."""
 
 import signal
 import subprocess
@@ -17,9 +17,9 @@ from tests.system.bench import Bench, events, until
 from localkafka.broker import Broker
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
-from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.tables.position import Guarantee, TablePosition
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]
@@ -79,9 +79,11 @@ class Interfering:
         self.outboxes = 0
         self.commits = 0
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> KafkaOutbox:
         self.outboxes += 1
-        outbox = self._kafka.outbox(transactional_id, batch_bytes)
+        outbox = self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
         commit = outbox.commit
 
         def interfered(timeout: float) -> None:
