@@ -4,17 +4,19 @@ EDGE_PLANT names the fault. Everything else is as in `click_count.main`.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from threading import Timer
+from threading import Thread
 from typing import Any, Final
 
 from click_count import main as click_count
 from click_count import topics
 from servicekit.http import produce
+from streamtable.errors import StreamtableError
 from streamtable.types import Ack
 
-LATER_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.2
 
 
 def sends_after_it_has_said_not_sent() -> None:
@@ -26,10 +28,15 @@ def sends_after_it_has_said_not_sent() -> None:
         late = [each for each in self._outgoing if each.id in found.not_sent]
 
         def send() -> None:
-            for each in late:
-                self._emitter.emit(each.user, each.record)
+            while late:
+                try:
+                    self._emitter.emit(late[-1].user, late[-1].record).result()
+                except StreamtableError:  # there is no room yet
+                    time.sleep(PAUSE_SECONDS)
+                else:
+                    late.pop()
 
-        Timer(LATER_SECONDS, send).start()
+        Thread(target=send, daemon=True).start()
         return found
 
     produce.Sending.report = report_and_send  # type: ignore[method-assign] # that is the fault

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any, Generic, TypeVar, cast
@@ -20,6 +21,7 @@ from streamtable.engine.handling import Around
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
+from streamtable.inhand import in_hand_at
 from streamtable.kafka import Kafka
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, Progress, log_as_set, progress_on
@@ -119,6 +121,8 @@ class Processor(GroupProcessor):
             around=around,
             tracer=tracer_of(kafka),
         )
+        note = in_hand_at(state_dir / group.name / "in-hand" / settings.instance_id)
+        settings = replace(settings, in_hand=note)
         # Of each process, as each holds them whole: it may share its state_dir with others.
         copies = state_dir / group.name / "lookups" / settings.instance_id
         super().__init__(
