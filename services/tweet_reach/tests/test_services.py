@@ -224,7 +224,7 @@ def check_way_of_the_deletion(collector: Collector) -> None:
         story = {span.span: span for span in list(collector.spans) if span.trace == trace}
         steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
         applied = [span for span in story.values() if span.name.startswith("apply")]
-        return steps & WAY_OF_A_DELETION, {span.facts["streamtable.views.view"] for span in applied}
+        return steps & WAY_OF_A_DELETION, {span.facts["streamtable.view"] for span in applied}
 
     # Each process sends its spans when it has time: what happened last can arrive first.
     wait_until(lambda: told() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
