@@ -11,6 +11,7 @@ from typing import Any
 from tests.faults.oracle import OrderRow, follow
 
 from streamtable import (
+    App,
     Avro,
     Context,
     Count,
@@ -21,7 +22,6 @@ from streamtable import (
     Kafka,
     Long,
     Persist,
-    Processor,
     Stream,
     String,
 )
@@ -66,14 +66,11 @@ def main() -> int:
     parser.add_argument("--failpoint")
     args = parser.parse_args()
     configure_logging("json", "info", sys.stderr)
-    processor = Processor(
+    processor = App(Kafka(args.bootstrap), Path(args.state), memory_bytes=16 << 20).processor(
         group(args.kind, args.group, args.topic),
-        Kafka(args.bootstrap),
-        state_dir=Path(args.state),
         instance_id=args.instance,
         guarantee=Guarantee(args.guarantee),
         commit_interval=args.commit_interval,
-        memory_bytes=16 << 20,
         standby=args.standby,
         failpoint=args.failpoint,
     )

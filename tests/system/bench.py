@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
-from streamtable import Kafka, View
+from streamtable import App, Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
 from streamtable.engine.failpoint import Failpoint, no_failpoint
@@ -29,6 +29,7 @@ from streamtable.ports import Log, TopicDescription
 from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
+from streamtable.views.lookup import LookupTables
 from streamtable.wanted import wanted_topics
 
 SECONDS_MAX = 60.0
@@ -164,16 +165,21 @@ class Bench:
         failpoint: Failpoint = no_failpoint,
         **settings: Any,
     ) -> GroupProcessor:
+        log, clock, metrics = log or self.kafka, clock or SystemClock(), Metrics.register(CollectorRegistry())
+        lookups = None
+        if group.lookups:
+            stores = RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20)
+            lookups = LookupTables(log, stores, clock, metrics, group.name)
         return GroupProcessor(
             group,
-            log or self.kafka,
+            log,
             RocksStores(self.folder / state, memory_bytes=8 << 20),
             replace(ProcessorSettings("i", commit_interval=0.05), **settings),
-            clock or SystemClock(),
-            Metrics.register(CollectorRegistry()),
+            clock,
+            metrics,
             SilentProgress(),
             failpoint,
-            RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20) if group.lookups else None,
+            lookups,
         )
 
     def run(self, group: Group[Any, Any], **given: Any) -> Running:
@@ -189,7 +195,7 @@ class Bench:
 
     def view(self, group: Group[str, int], **given: Any) -> View[str, int]:
         """A view, closed with the test at the latest."""
-        view = View(group.table, self.kafka, state_dir=self.folder / "views", **given)
+        view = App(self.kafka, self.folder / "views").view(group.table, **given)
         self._stack.callback(view.close)
         return view
 

@@ -19,8 +19,8 @@ from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.outbox import KafkaOutbox
-from streamtable.tables.position import Guarantee, TablePosition
-from streamtable.types import Committed, NextOffset, TopicPartition
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, Guarantee, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]
 BOTH = pytest.mark.parametrize("guarantee", list(Guarantee))

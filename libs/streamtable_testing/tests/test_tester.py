@@ -22,9 +22,8 @@ from streamtable.errors import (
     TopicMismatch,
 )
 from streamtable.graph import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
-from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream
-from streamtable.types import Ack
+from streamtable.types import Ack, Guarantee
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), String())

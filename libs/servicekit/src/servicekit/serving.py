@@ -21,7 +21,7 @@ from servicekit.runtime import Reachable, Runtime, S, operations, wait_for_topic
 from servicekit.sending import SendTimeouts
 from servicekit.streams import Streams
 from servicekit.workers import Worker, run_workers, stop_with_parent
-from streamtable import Emitter, Group, Processor, Settings, Stream, View
+from streamtable import App, Emitter, Group, Settings, Stream, View
 from streamtable.errors import StreamtableError
 from streamtable.settings import Address
 
@@ -116,9 +116,8 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
         group: what to do.
         parent: id of the process without which this one is to stop.
     """
-    processor = Processor.from_settings(
-        group, runtime.settings, kafka=runtime.kafka, metrics=runtime.measured
-    )
+    app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
+    processor = app.processor(group)
     runtime.status.processes(group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)

@@ -20,9 +20,9 @@ from streamtable.errors import (
 )
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import Guarantee, TablePosition
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

@@ -24,9 +24,9 @@ from streamtable.errors import (
 from streamtable.graph import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import Guarantee, LocalPosition, TablePosition
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 
 def count(ctx: Any, event: str) -> None:

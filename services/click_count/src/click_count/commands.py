@@ -21,7 +21,7 @@ from servicekit.process import StopSignals
 from servicekit.runtime import Runtime, wait_to_stop
 from servicekit.streams import Streams
 from servicekit.top import TopList, TopMetrics
-from streamtable import View
+from streamtable import App, View
 
 ClickRuntime: TypeAlias = Runtime[ClickSettings]
 _STREAMS: Final = 64
@@ -90,7 +90,7 @@ def send_load(runtime: ClickRuntime, load: Load) -> int:
 def _view(runtime: ClickRuntime, name: str) -> View[str, int]:
     table = topics.by_count(runtime.service.group).table
     state_dir = runtime.views_dir
-    return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
+    return App(runtime.kafka, state_dir, name=name, metrics=runtime.measured).view(table)
 
 
 def _now_ms() -> int:

@@ -19,7 +19,7 @@ from servicekit.process import StopSignals
 from servicekit.runtime import Reachable, Runtime, wait_to_stop
 from servicekit.streams import Streams
 from servicekit.workers import Worker, run_workers, stop_with_parent
-from streamtable import Emitter, Group, Settings, Stream, View
+from streamtable import App, Emitter, Group, Settings, Stream
 from streamtable.settings import Address
 
 V = TypeVar("V")
@@ -48,7 +48,7 @@ def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
         emitters = Emitters(messages_out, emitter(groups.BLOCKS)[0], emitter(groups.TRANSLATIONS)[0])
         table = groups.collector(runtime.service.group).table
         feeds = opened.enter_context(
-            View(table, runtime.kafka, state_dir=state_dir, name="web", metrics=runtime.measured)
+            App(runtime.kafka, state_dir, name="web", metrics=runtime.measured).view(table)
         )
         events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)

@@ -19,7 +19,7 @@ from servicekit.sending import RecordEmitter
 from servicekit.streams import Streams
 from servicekit.top import TopList, TopMetrics
 from servicekit.workers import stop_with_parent
-from streamtable import View
+from streamtable import App, View
 from streamtable.types import Ack
 from tweet_reach import topics
 from tweet_reach.emitter import build_emitter
@@ -178,7 +178,7 @@ def send_load(runtime: ReachRuntime, load: Load) -> int:
 def _view(runtime: ReachRuntime, name: str) -> View[str, Reach]:
     table = topics.reaches(runtime.service.group)
     state_dir = runtime.views_dir
-    return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
+    return App(runtime.kafka, state_dir, name=name, metrics=runtime.measured).view(table)
 
 
 def _now_ms() -> int:

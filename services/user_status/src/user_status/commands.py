@@ -15,7 +15,7 @@ from servicekit.pages import Cursors
 from servicekit.process import StopSignals
 from servicekit.runtime import Runtime, wait_to_stop
 from servicekit.streams import Streams
-from streamtable import Group, View, Views
+from streamtable import App, Group
 from user_status import topics
 from user_status.emitter import build_emitter
 from user_status.load import updates
@@ -58,7 +58,7 @@ def serve_emitter(runtime: StatusRuntime) -> int:
 def serve_view(runtime: StatusRuntime) -> int:
     """Answer gRPC until stopped."""
     table, state_dir = group_of(runtime).table, runtime.views_dir
-    view = View(table, runtime.kafka, state_dir=state_dir, metrics=runtime.measured)
+    view = App(runtime.kafka, state_dir, metrics=runtime.measured).view(table)
     return serving.serve_table(runtime, view, UserStatusesService, SERVICE_NAME)
 
 
@@ -67,7 +67,7 @@ def serve_query(runtime: StatusRuntime) -> int:
     secret = runtime.service.cursor_secret
     with StopSignals() as signals, ExitStack() as opened:
         views = opened.enter_context(
-            Views(runtime.kafka, state_dir=runtime.views_dir, name="query", metrics=runtime.measured)
+            App(runtime.kafka, runtime.views_dir, name="query", metrics=runtime.measured)
         )
         statuses = views.view(group_of(runtime).table)
         clicks = views.view(topics.click_counts(runtime.service.clicks_group))
@@ -88,7 +88,7 @@ def serve_query(runtime: StatusRuntime) -> int:
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _READ_THREADS)
         server.start()
         opened.callback(server.stop)
-        wait_to_stop(signals, lambda: views.ready)
+        wait_to_stop(signals, lambda: statuses.ready and clicks.ready)
     return 0
 
 

@@ -21,9 +21,9 @@ from streamtable.engine.budget import STEP_SECONDS_MAX
 from streamtable.engine.failpoint import Failpoint
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
 from streamtable.ports import GroupConsumer, Outbox
-from streamtable.tables.position import Guarantee, TablePosition
+from streamtable.tables.position import TablePosition
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
-from streamtable.types import Committed, Headers, TopicPartition
+from streamtable.types import Committed, Guarantee, Headers, TopicPartition
 
 _COMMIT_TRIES = 5
 

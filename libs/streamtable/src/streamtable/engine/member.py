@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.assignment import Assignment, Lookups
+from streamtable.engine.assignment import Assignment, Lookup
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
@@ -40,8 +40,7 @@ from streamtable.errors import (
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
-from streamtable.tables.position import Guarantee
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
@@ -83,7 +82,7 @@ class Member:
         clock: Clock,
         vitals: Vitals,
         failpoint: Failpoint,
-        lookups: Mapping[str, Lookups] | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
         tasks: Tasks | None = None,
     ) -> None:
         self.group = group

@@ -24,8 +24,9 @@ from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.watch import ClientLog
-from streamtable.observe import log_to_stderr_by_default
+from streamtable.observe import log_as_set, log_to_stderr_by_default
 from streamtable.partitioner import Partitioner
+from streamtable.settings import Settings
 from streamtable.tracing import Tracer
 
 __all__ = ["Kafka"]
@@ -55,6 +56,17 @@ class Kafka:
     static_membership: bool = False
     admin_timeout: float = 10.0
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Kafka":
+        """Return the cluster that the settings name. Connects to nothing; logs are written as the settings say."""
+        log_as_set(settings.log_format, settings.log_level)  # a process that reads settings comes by here
+        return cls(
+            settings.bootstrap_servers,
+            settings.kafka,
+            group_protocol=settings.group_protocol,
+            static_membership=settings.static_membership,
+        )
 
     def __post_init__(self) -> None:
         options.check(self.bootstrap_servers, self.options)
