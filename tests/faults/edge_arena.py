@@ -20,7 +20,7 @@ from click_count import topics
 from localkafka.broker import Broker
 from localkafka.process import reserve_port
 from localstores.proxy import Cut, Delay, Drop, Proxy
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import App, Kafka
 from streamtable.errors import NotReady, RetryLater
 

@@ -163,9 +163,11 @@ class Bench:
         state: str = "state",
         clock: Clock | None = None,
         failpoint: Failpoint = no_failpoint,
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> GroupProcessor:
-        log, clock, metrics = log or self.kafka, clock or SystemClock(), Metrics.register(CollectorRegistry())
+        log, clock = log or self.kafka, clock or SystemClock()
+        metrics = metrics or Metrics.register(CollectorRegistry())
         lookups = None
         if group.lookups:
             stores = RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20)

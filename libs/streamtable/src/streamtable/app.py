@@ -93,6 +93,8 @@ class ProcessorOptions(TypedDict, total=False):
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported, and the processor is not ready.
         state_retention: Seconds that the state of partitions that left is kept.
         standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
         defer_timeout: Seconds that what a handler has deferred may take.
@@ -106,6 +108,7 @@ class ProcessorOptions(TypedDict, total=False):
     start_timeout: float | None
     stall_timeout: float
     stall_exit: float | None
+    hanging_transaction_timeout: float
     state_retention: float
     standby: bool
     defer_timeout: float
@@ -179,6 +182,7 @@ class App:
             "start_timeout": settings.start_timeout,
             "stall_timeout": settings.stall_timeout,
             "stall_exit": settings.stall_exit,
+            "hanging_transaction_timeout": settings.hanging_transaction_timeout,
             "state_retention": settings.state_retention,
             "standby": settings.standby == "all",
             "failpoint": settings.failpoint,

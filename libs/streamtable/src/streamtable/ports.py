@@ -191,13 +191,27 @@ class Cluster(Protocol):
         """First and end offset of each. Raises `RetryLater`."""
         ...
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The last stable offset of each: how far committed records can be read. Raises `RetryLater`."""
+        ...
+
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:
         """What the group has committed, after any pending transaction on it has ended; None where there is none.
 
-        Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none".
+        Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none". If it is known that this is
+        the reason, the error is `TransactionPending`.
         """
+        ...
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        """The partition that holds the committed offsets of the group; None if that cannot be found out."""
+        ...
+
+    @property
+    def servers(self) -> str:
+        """The addresses of Kafka, for commands that a person is to run."""
         ...
 
     def close(self) -> None: ...
@@ -420,8 +434,16 @@ class Log(Protocol):
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> Outbox:
-        """`batch_bytes`: how many bytes of records may be sent in one batch, at most."""
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> Outbox:
+        """Make the producer of a group's member.
+
+        Args:
+            transactional_id: The id that fences its predecessors; None: no transactions.
+            batch_bytes: The most bytes of records that may be sent in one batch.
+            transaction_seconds: After so long the broker gives an open transaction up.
+        """
         ...
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:

@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from console.records import NoSuchTopic, Reader
 from console.shown import Decoder
-from servicekit.events import ServerEvent
+from servicekit.http.server_events import ServerEvent
 from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 

@@ -19,10 +19,10 @@ from console.records import NoSuchTopic, Reader
 from console.runs import RUNS_MAX, NoSuchRun, Runs
 from console.shown import Decoder
 from console.tables import NoTable, RowChanges, Tables
-from servicekit.events import EventStreams
-from servicekit.guard import Limits
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
+from servicekit.http.app import PLAIN_DIGITS, Edge, Strict, build_app, only
+from servicekit.http.guard import Limits
+from servicekit.http.problems import Problem
+from servicekit.http.server_events import EventStreams
 
 VERSION: Final = "1.0.1"
 ROWS_MAX: Final = 500

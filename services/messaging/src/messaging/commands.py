@@ -12,13 +12,13 @@ from messaging import groups
 from messaging.load import messages
 from messaging.settings import MessagingSettings
 from messaging.web import Emitters, build_web
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load
-from servicekit.process import StopSignals
-from servicekit.runtime import Reachable, Runtime, wait_to_stop
+from servicekit.http.server_events import EventStreams
+from servicekit.process import serving
+from servicekit.process.load import Load
+from servicekit.process.runtime import Reachable, Runtime, wait_to_stop
+from servicekit.process.signals import StopSignals
+from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
-from servicekit.workers import Worker, run_workers, stop_with_parent
 from streamtable import App, Emitter, Group, Settings, Stream
 from streamtable.settings import Address
 
@@ -78,7 +78,7 @@ def serve_all(settings: Settings) -> int:
 
 def send_load(runtime: MessagingRuntime, load: Load, spammers: int) -> int:
     """Send a load and print the report; 1 if some messages failed."""
-    return serving.send_load(runtime, load, groups.MESSAGES, messages(load, spammers, _now_ms), "messages")
+    return serving.send_load(runtime, load, [groups.MESSAGES], messages(load, spammers, _now_ms), "messages")
 
 
 def unblock(runtime: MessagingRuntime, user: str) -> int:

@@ -7,11 +7,11 @@ import typer
 
 from messaging import commands, groups
 from messaging.settings import MessagingSettings
-from servicekit import options, serving
-from servicekit.load import Load
-from servicekit.options import FailFast
-from servicekit.runtime import Program, Runtime
-from servicekit.user_ids import user_id
+from servicekit.process import options, serving
+from servicekit.process.load import Load
+from servicekit.process.options import FailFast
+from servicekit.process.runtime import Program, Runtime
+from servicekit.tables.user_ids import user_id
 
 ENVIRONMENT: Final = (
     "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "

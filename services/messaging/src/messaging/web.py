@@ -14,12 +14,9 @@ from starlette.responses import Response
 
 from contracts.records import Block, Feed, Message, Translation
 from messaging import models
-from servicekit.answers import json_answer
-from servicekit.events import EventStreams
-from servicekit.guard import Limits
-from servicekit.live import Changes, Told
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
+from servicekit.http.app import Edge, build_app, only
+from servicekit.http.guard import Limits
+from servicekit.http.produce import (
     Accepted,
     Outgoing,
     RecordEmitter,
@@ -27,8 +24,11 @@ from servicekit.sending import (
     not_all_responses,
     send_all,
 )
-from servicekit.tables import UserTable
-from servicekit.user_ids import UserPath, user_of_path
+from servicekit.http.responses import json_answer
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.user_ids import UserPath, user_of_path
+from servicekit.tables.protocol import UserTable
 
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
@@ -160,7 +160,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
     @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
     def watch_feed(user: UserPath) -> Response:
         """The feed now, and again whenever a message has come."""
-        return events.response(Changes(Told(feeds, "feed", told), key=user_of_path(user)))
+        return events.response(Changes(TableEvents(feeds, "feed", told), key=user_of_path(user)))
 
 
 def _messages(feed: Feed | None) -> list[models.FeedMessage]:

@@ -10,17 +10,17 @@ from fastapi import FastAPI, Header, Query
 from starlette.responses import Response
 
 from contracts.records import UserStatus
-from servicekit import own_writes
-from servicekit.answers import json_answer, matches, page_after
-from servicekit.events import EventStreams
-from servicekit.listing import LeftOut
-from servicekit.live import Changes, Told
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, Edge, build_app, only
-from servicekit.tables import STALE_SECONDS, Answer, UserTable, age_seconds
-from servicekit.user_ids import Prefix, UserPath, user_of_path
+from servicekit.http import read_your_writes
+from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.cursors import Cursors
+from servicekit.http.problems import Problem
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.responses import json_answer, matches, page_after
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.user_ids import Prefix, UserPath, user_of_path
+from servicekit.tables.listing import LeftOut
+from servicekit.tables.protocol import STALE_SECONDS, Answer, UserTable, age_seconds
 from user_status import models
 from user_status.domain import joined
 
@@ -80,7 +80,7 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
     responses: dict[int | str, dict[str, Any]] = {
         304: {"description": "It is what If-None-Match names"},
         404: {"description": "Neither a status nor clicks of this user are known"},
-        **own_writes.RESPONSES,
+        **read_your_writes.RESPONSES,
     }
 
     @app.get(
@@ -115,7 +115,7 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
         "/users",
         dependencies=[only("prefix", "cursor", "limit"), writes.dependency],
         response_model=models.UserPage,
-        responses={**own_writes.RESPONSES},
+        responses={**read_your_writes.RESPONSES},
         tags=["users"],
     )
     def list_users(
@@ -178,7 +178,10 @@ def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
     def of_clicks(count: int | None) -> Mapping[str, Any]:
         return {"clicks": count}
 
-    told = (Told(tables.statuses, "status", of_status), Told(tables.clicks, "clicks", of_clicks))
+    told = (
+        TableEvents(tables.statuses, "status", of_status),
+        TableEvents(tables.clicks, "clicks", of_clicks),
+    )
 
     @app.get(
         "/users/{user}/events",

@@ -14,9 +14,17 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
+from streamtable.engine.hanging import Reading
 from streamtable.engine.named import expansions
 from streamtable.engine.standby import Standby
-from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
+from streamtable.errors import (
+    InputLost,
+    RetryLater,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+    TransactionPending,
+)
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
@@ -50,6 +58,7 @@ class Restore:
         replicas: The open ones, by table.
         loads: What there is to do for each of them, once that is known.
         asked_at: The wall time when the ends of the topics were asked for.
+        offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
     def __init__(self, partition: int, replicas: Mapping[str, PartitionReplica]) -> None:
@@ -62,6 +71,8 @@ class Restore:
         self.asked_at = 0.0
         self.failure: Exception | None = None
         self.ask_again_at = 0.0
+        self.waits_for = ""  # the reason that was logged last
+        self.offsets_pending_since: float | None = None
         self.in_use_since: float | None = None
         self.lock = (
             threading.Lock()
@@ -82,6 +93,18 @@ class Restore:
         assert self.plan is not None, "asked for before it is ready"
         joined = {join.table.name: NextOffset(self.position(join.table.name)) for join in group.joins}
         return {**self.plan.next_offsets, **joined}
+
+    @property
+    def readings(self) -> list[Reading]:
+        """How far the tables that are loaded have been read. Background thread."""
+        if self.stage is not Stage.LOADING:
+            return []
+        replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
+        return [
+            Reading(replica.place, replica.position, load.read_to)
+            for replica, load in replicas
+            if replica.position < load.read_to
+        ]
 
     @property
     def remaining(self) -> int:
@@ -195,9 +218,9 @@ class Restorer:
     def _try(self, restore: Restore) -> None:
         try:
             self._prepare(restore)
+            restore.offsets_pending_since = None
         except RetryLater as error:
-            log.info("recovery waits", partition=restore.partition, reason=str(error))
-            restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
+            self._wait(restore, error)
         except StoreInUse as error:
             now = self._clock.monotonic()
             restore.in_use_since = restore.in_use_since or now
@@ -208,6 +231,17 @@ class Restorer:
                 restore.ask_again_at = now + 1.0
         except StreamtableError as error:
             self._failed(restore, error)
+
+    def _wait(self, restore: Restore, error: RetryLater) -> None:
+        now, reason = self._clock.monotonic(), str(error)
+        if not isinstance(error, TransactionPending):
+            restore.offsets_pending_since = None
+        elif restore.offsets_pending_since is None:
+            restore.offsets_pending_since = now
+        if reason != restore.waits_for:  # it is asked again five times a second
+            log.info("recovery waits", partition=restore.partition, reason=reason)
+            restore.waits_for = reason
+        restore.ask_again_at = now + _RETRY_SECONDS
 
     def _prepare(self, restore: Restore) -> None:
         partition, group = restore.partition, self._group

@@ -16,10 +16,10 @@ from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.kafka.caller import Caller, Complaints
-from streamtable.kafka.cluster import KafkaCluster
+from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
-from streamtable.kafka.options import DELIVERY_TIMEOUT_S
+from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
@@ -81,10 +81,9 @@ class Kafka:
         # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": complaints.heard}
 
-        def outsider(group: str) -> Consumer:
-            consumer: Consumer = _made(
-                Consumer, self._config("cluster", {**options.consumer(group), **quiet})
-            )
+        def outsider(group: str, isolation: Isolation) -> Consumer:
+            asking = {**options.consumer(group), "isolation.level": isolation, **quiet}
+            consumer: Consumer = _made(Consumer, self._config("cluster", asking))
             return consumer
 
         admin = _made(AdminClient, self._config("cluster", quiet))
@@ -106,14 +105,24 @@ class Kafka:
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
+    def outbox(
+        self,
+        transactional_id: str | None,
+        batch_bytes: int = 1_000_000,
+        transaction_seconds: float = TRANSACTION_TIMEOUT_S,
+    ) -> KafkaOutbox:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
-            config |= options.transactional(transactional_id)
+            config |= options.transactional(transactional_id, transaction_seconds)
         log, config = self._watched(
             transactional_id or "outbox", config, transactional_id=transactional_id or ""
         )
-        return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
+        return KafkaOutbox(
+            _made(Client, config),
+            log,
+            transactional=transactional_id is not None,
+            transaction_seconds=transaction_seconds,
+        )
 
     def producer(
         self,
