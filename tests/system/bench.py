@@ -19,10 +19,10 @@ from localkafka.waiting import Deadline
 from streamtable import App, Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
-from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import RetryLater
+from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group, Input, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.ports import Log, TopicDescription

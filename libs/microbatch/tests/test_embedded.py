@@ -8,8 +8,8 @@ import pytest
 from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
 from microbatch.embedded import KeyOwners
 from streamtable import Guarantee, Long, OnError, Stream, String
-from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
+from streamtable.failpoint import COMMIT_STEPS
 from streamtable.store.memory import MemoryStore
 from streamtable.types import TopicPartition
 from streamtable_testing import Tester

@@ -17,10 +17,10 @@ from microbatch.tasks import BatchTasks
 from streamtable import Guarantee, Kafka, Settings
 from streamtable.app import local_stores
 from streamtable.clock import SystemClock
-from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, StoreBroken
+from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Store, Stores
 from streamtable.tracing import tracer_of
@@ -63,7 +63,7 @@ class BatchProcessor(GroupProcessor):
             reported, and the processor is not ready.
         metrics: where numbers go; a registry of its own unless given.
         batch_metrics: those of batches and store; the same.
-        failpoint: where the process kills or freezes itself, for tests; see `streamtable.engine.failpoint`.
+        failpoint: where the process kills or freezes itself, for tests; see `streamtable.failpoint`.
 
     Raises:
         ConfigurationError: the arguments contradict each other.

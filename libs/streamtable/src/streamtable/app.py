@@ -12,10 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import SystemClock
 from streamtable.emitter import Emitter
-from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.graph import Group
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on

@@ -7,7 +7,6 @@ from streamtable.codec.plain import Long, String
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
-from streamtable.engine.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.engine.task import Task
 from streamtable.errors import (
     Migrated,
@@ -18,6 +17,7 @@ from streamtable.errors import (
     StreamtableError,
     Unencodable,
 )
+from streamtable.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition

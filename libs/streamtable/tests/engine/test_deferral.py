@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals, results
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded, StoreCorrupted
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Output, Persist, Visit
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores

@@ -5,7 +5,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
@@ -21,6 +20,7 @@ from streamtable.errors import (
     StoreCorrupted,
     StreamtableError,
 )
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores

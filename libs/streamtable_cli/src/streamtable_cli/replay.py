@@ -14,8 +14,8 @@ from streamtable.deadletter import (
     OutputRecord,
     replayed_marker,
 )
-from streamtable.engine.failpoint import Failpoint
 from streamtable.errors import StreamtableError
+from streamtable.failpoint import Failpoint
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import Outbox
 from streamtable.types import TopicPartition

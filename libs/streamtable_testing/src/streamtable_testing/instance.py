@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import StreamtableError
+from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores

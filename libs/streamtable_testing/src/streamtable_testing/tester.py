@@ -18,9 +18,9 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
-from streamtable.engine.failpoint import ALL_STEPS
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
@@ -245,7 +245,7 @@ class Tester:
 
         Args:
             group: whose.
-            at: between which steps, by the name of a failpoint (`streamtable.engine.failpoint.ALL_STEPS`). Of a group
+            at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
             member: which, in the order of joining.
             times: when it comes by there for the n-th time.

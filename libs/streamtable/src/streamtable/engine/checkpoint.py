@@ -18,8 +18,8 @@ from itertools import islice
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.budget import STEP_SECONDS
-from streamtable.engine.failpoint import Failpoint
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
+from streamtable.failpoint import Failpoint
 from streamtable.ports import GroupConsumer, Outbox
 from streamtable.tables.position import TablePosition
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying

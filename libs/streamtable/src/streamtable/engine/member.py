@@ -18,7 +18,6 @@ from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named import expansions
@@ -37,6 +36,7 @@ from streamtable.errors import (
     StoreCorrupted,
     StoreInUse,
 )
+from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader

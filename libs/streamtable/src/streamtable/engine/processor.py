@@ -9,13 +9,13 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.assignment import Lookup, LookupTables
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
+from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
