@@ -147,7 +147,7 @@ class World:
 
     def transaction(self, *records: tuple[str, bytes, bytes]) -> None:
         """Write records, of topic, key and value, in one transaction of a tool's, and wait for its end in the topics."""
-        outbox = self.kafka.outbox(f"{self.topics.prefix}-tool")
+        outbox = self.kafka.transactional_producer(f"{self.topics.prefix}-tool")
         outbox.open(SECONDS_MAX)
         outbox.begin()
         for topic, key, value in records:

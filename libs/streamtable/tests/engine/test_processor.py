@@ -28,7 +28,7 @@ class LogDouble:
         self.parts = {
             "group_consumer": consumer,
             "table_reader": reader,
-            "outbox": outbox,
+            "transactional_producer": outbox,
             "cluster": cluster,
         }
         poll, subscribe, close = consumer.poll, consumer.subscribe, consumer.close
@@ -359,7 +359,7 @@ def asking(
     known = make_cluster(topic_infos(ASKING) | {"t": topic_info("t", compacted=True)})
     known.marks[TopicPartition("t", 0)] = Watermarks(0, 2)
     registry = CollectorRegistry()
-    log = Clients(type(reader), group_consumer=consumer, outbox=outbox, cluster=known)
+    log = Clients(type(reader), group_consumer=consumer, transactional_producer=outbox, cluster=known)
     given: Any = log
     metrics = Metrics.register(registry)
     lookups = LookupTables(given, MemoryStores(), SystemClock(), metrics, "asking")

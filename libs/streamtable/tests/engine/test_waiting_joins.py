@@ -47,7 +47,7 @@ class Rig:
         self.consumer.listener.assigned([TopicPartition(topic, 0) for topic in self.group.input_topics])
         self.recover()
 
-    def outbox(self, *_: Any) -> Any:
+    def transactional_producer(self, *_: Any) -> Any:
         return self._doubles["make_outbox"](self.steps)
 
     def group_consumer(self, *_: Any) -> Any:

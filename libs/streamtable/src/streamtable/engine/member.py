@@ -38,7 +38,7 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
+from streamtable.ports import Cluster, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
@@ -107,11 +107,11 @@ class Member:
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
         self.heartbeat = Heartbeat(self._committed_at)
-        self._outbox = self._new_outbox()
+        self._producer = self._new_producer()
         try:
-            self._outbox.open(_OPEN_SECONDS_MAX)
+            self._producer.open(_OPEN_SECONDS_MAX)
         except RetryLater:
-            self._outbox.close()
+            self._producer.close()
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = Holding(self._consumer, clock)
@@ -235,7 +235,7 @@ class Member:
     def close(self) -> None:
         """Leave the group, which revokes the partitions: they are committed and their stores closed."""
         with ExitStack() as last:  # each also if one before it fails; the last named first
-            last.callback(self._outbox.close)
+            last.callback(self._producer.close)
             last.callback(self.restorer.close)
             last.callback(self.assignment.close)
             last.callback(self._loop.close)
@@ -447,10 +447,10 @@ class Member:
         """A new producer, fencing the old one's transaction; then every task recovers from what Kafka says."""
         for partition in self.assignment.tasks:
             self._consumer.pause(self.assignment.places(partition))
-        self._outbox.close()
-        self._outbox = self._new_outbox()
+        self._producer.close()
+        self._producer = self._new_producer()
         try:
-            self._outbox.open(_OPEN_SECONDS_MAX)
+            self._producer.open(_OPEN_SECONDS_MAX)
         except RetryLater as error:
             log.warning("no new producer yet", reason=str(error))
             self._back_off()
@@ -485,9 +485,11 @@ class Member:
 
     def _new_checkpoint(self) -> Checkpoint:
         s, seconds = self.settings, self._budget.step_seconds
-        return Checkpoint(self._consumer, self._outbox, s.guarantee, self._reached, s.tracer, seconds)
+        return Checkpoint(self._consumer, self._producer, s.guarantee, self._reached, s.tracer, seconds)
 
-    def _new_outbox(self) -> Outbox:
+    def _new_producer(self) -> TransactionalProducer:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
-        return self._log.outbox(transactional_id, self._batch_bytes, self._budget.transaction_seconds)
+        return self._log.transactional_producer(
+            transactional_id, self._batch_bytes, self._budget.transaction_seconds
+        )

@@ -20,9 +20,9 @@ from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
-from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
+from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.kafka.watch import ClientLog
 from streamtable.observe import log_as_set, log_to_stderr_by_default
 from streamtable.partitioner import Partitioner
@@ -105,19 +105,19 @@ class Kafka:
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
 
-    def outbox(
+    def transactional_producer(
         self,
         transactional_id: str | None,
         batch_bytes: int = 1_000_000,
         transaction_seconds: float = TRANSACTION_TIMEOUT_S,
-    ) -> KafkaOutbox:
+    ) -> KafkaTransactionalProducer:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
             config |= options.transactional(transactional_id, transaction_seconds)
         log, config = self._watched(
-            transactional_id or "outbox", config, transactional_id=transactional_id or ""
+            transactional_id or "transactional", config, transactional_id=transactional_id or ""
         )
-        return KafkaOutbox(
+        return KafkaTransactionalProducer(
             _made(Client, config),
             log,
             transactional=transactional_id is not None,
