@@ -155,7 +155,7 @@ def test_only_the_next_transaction_ends_offsets_whose_marker_is_lost_and_decides
     """Why the library does not do it. A late request leaves the same behind as a lost marker, where it is not verified."""
     broker = own_broker({"transaction.partition.verification.enable": "false"})
     kafka = Kafka(broker.bootstrap_servers, admin_timeout=30)
-    first, cluster = kafka.outbox("first"), kafka.cluster()
+    first, cluster = kafka.transactional_producer("first"), kafka.cluster()
     first.open(60)  # there is a coordinator from now on
     first.close()
     cluster.create_topics([TopicDescription(name, 1, 1, {}) for name in ("in", "other")])

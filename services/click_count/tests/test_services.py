@@ -242,7 +242,7 @@ def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster:
     commit = one("commit click-count", process.span)
     assert commit.links == ((trace, process.span),)
     assert commit.facts["streamtable.outcome"] == "committed"
-    assert commit.facts["streamtable.views.rows"] == 1
+    assert commit.facts["streamtable.rows"] == 1
     applied = [
         span for span in collector.spans if span.name == "apply click-count-table" and span.trace == trace
     ]

@@ -19,7 +19,7 @@ from localkafka.waiting import Deadline, wait_until
 from messaging.domain import SPAM_SENT_MIN
 from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
 from servicekit_testing import Process
-from streamtable import Kafka, View
+from streamtable import App, Kafka, View
 
 PARTITIONS = 3
 
@@ -52,7 +52,7 @@ class Service:
 
     def blocked(self) -> View[str, Blocked]:
         """The blocker's table."""
-        view = View(BLOCKER.table, Kafka(self._servers), state_dir=self._folder / "test")
+        view = App(Kafka(self._servers), self._folder / "test").view(BLOCKER.table)
         self._stack.enter_context(view)
         view.wait_ready(30)
         return view

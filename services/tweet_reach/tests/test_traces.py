@@ -11,7 +11,7 @@ from microbatch.tasks import BatchTasks
 from servicekit.process.tracing import TraceSettings, tracing
 from servicekit_testing.trace_collector import Collector, collecting
 from streamtable.clock import Clock
-from streamtable.engine.failpoint import Failpoint
+from streamtable.failpoint import Failpoint
 from streamtable.tracing import Tracer
 from streamtable_testing import Tester
 from streamtable_testing.instance import MakeTasks

@@ -21,7 +21,7 @@ from servicekit.status.publisher import (
     status_of,
     status_stream,
 )
-from streamtable import Context, Group, Input, Json, Kafka, Persist, Stream, String, Table, View
+from streamtable import App, Context, Group, Input, Json, Kafka, Persist, Stream, String, Table
 from streamtable.errors import PoisonRecord, RetryLater, StreamtableError
 from streamtable.observe import Metrics
 from streamtable.types import Ack
@@ -253,7 +253,7 @@ def test_a_view_of_the_topic_shows_a_process_until_it_stops_in_order(
     metrics = Metrics.register(registry)
     stream = status_stream(topic)
     table = Table(topic, stream.key, stream.value)
-    with View(table, kafka, state_dir=tmp_path) as view:
+    with App(kafka, tmp_path).view(table) as view:
         view.wait_ready(60)
         with publishing(board, registry, kafka, topic):
             board.serves("view")

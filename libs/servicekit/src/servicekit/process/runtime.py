@@ -28,7 +28,7 @@ from servicekit.process.tracing import trace_settings, tracing
 from servicekit.status.publisher import StatusBoard, publishing
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
-from streamtable import Kafka, Settings, kafka_from
+from streamtable import Kafka, Settings
 from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
@@ -136,7 +136,7 @@ class Program(Generic[S]):
             configure_logging(settings.log_format, settings.log_level, sys.stderr)
             registry = CollectorRegistry()
             measured = Metrics.register(registry)
-            kafka = kafka_from(settings)
+            kafka = Kafka.from_settings(settings)
             if fail_fast and (silence := self._silence(kafka)):
                 sys.stderr.write(f"{silence}\n")
                 return 1
