@@ -1,4 +1,4 @@
-"""Who may call a method of a gRPC server, and how often: the decision is `servicekit.auth.access`'s."""
+"""Authentication and rate limits of gRPC calls, as `servicekit.auth.access` decides."""
 
 from typing import Any, Final
 from urllib.parse import unquote
@@ -19,8 +19,8 @@ def check_callers(admission: Admission, scope: str = "read") -> Check:
     The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
 
     Args:
-        admission: decides.
-        scope: that all methods of the server need.
+        admission: Authenticates and limits callers.
+        scope: The scope that all methods of the server need.
     """
 
     def check(path: str, context: Any) -> None:

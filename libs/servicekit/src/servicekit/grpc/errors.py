@@ -24,11 +24,11 @@ class Refused(Exception):
     """A call that is answered with an error.
 
     Args:
-        code: of gRPC.
+        code: The gRPC status code.
         details: what is wrong and what to do, in words that were written beforehand.
         reason: the error's name for programs, in capitals; None: the code's name.
-        fields: of the request, each with what is wrong with it; names are ours, never the caller's text.
-        retry_seconds: after which the same call may succeed; None: it will not by itself.
+        fields: The wrong fields of the request, each with what is wrong; names are ours, never the caller's text.
+        retry_seconds: The seconds after which the same call may succeed; None: a repetition does not help.
         metadata: further facts for programs; names and values are ours, never the caller's text.
     """
 

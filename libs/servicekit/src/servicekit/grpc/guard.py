@@ -35,18 +35,18 @@ class GrpcLimits:
     """What callers may use.
 
     Attributes:
-        receive_bytes: of one message.
-        metadata_bytes: of a call's headers.
-        threads: unary calls that are worked on at a time.
+        receive_bytes: The size of one message.
+        metadata_bytes: The size of a call's headers.
+        threads: How many unary calls are handled at a time.
         stream_threads: streams whose next message is made at a time, where a plain generator makes it.
         waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
         deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: calls whose message has not come; the oldest gives way to a newer one.
         unread_seconds: a stream whose caller takes nothing for so long is ended.
         connections: open at a time, of all callers together; more are hung up on.
-        handshake_seconds: that a new connection has to speak HTTP/2.
-        connection_idle_seconds: after that a connection without calls is closed.
-        connection_age_seconds: after that the caller connects again (and so finds new replicas).
+        handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
+        connection_idle_seconds: A connection without calls is closed after that.
+        connection_age_seconds: The caller has to connect again after that (and so finds new replicas).
         connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
         ping_seconds_min: a caller that pings more often is disconnected.
         drain_seconds: before the server stops, in which new calls are refused with UNAVAILABLE.

@@ -1,4 +1,4 @@
-"""Get, MultiGet, Scan and Watch over a table of rows by user, before they become the messages of a service."""
+"""Get, MultiGet, Scan and Watch over a table, before their results become the messages of a service."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -78,10 +78,10 @@ class ReportedChange(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """What rows are asked for by.
+    """The kind of a table's keys.
 
     Attributes:
-        field: of the messages, which is called so, and with an s where there are several.
+        field: The name of the key's field in the messages; with an s where there are several keys.
         check: returns a key if it can be one, or raises ValueError with the rule.
         check_prefix: the same of the beginning of one.
     """

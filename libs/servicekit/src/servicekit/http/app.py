@@ -35,8 +35,8 @@ class Edge:
     """What stands between the network and an application.
 
     Attributes:
-        admission: who may call, and how often; default: everybody.
-        measured: the instruments; None: nothing is measured.
+        admission: Authentication and rate limits; default: none.
+        measured: The instruments; None: there are none.
         metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
         tracer: makes a span for each request; None: there are no spans.
         public: further addresses that ask for no credential: a page's own files.
@@ -126,13 +126,13 @@ def build_app(
     GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are.
 
     Args:
-        title: of the API, for OpenAPI.
-        version: of the API.
+        title: The title of the API, for OpenAPI.
+        version: The version of the API.
         ready: whether the service can answer; asked by `/readyz`.
         metrics: the Prometheus text format; asked by `/metrics`.
-        description: for OpenAPI.
+        description: The description of the API, for OpenAPI.
         limits: what a request may cost; default `Limits()`.
-        edge: who may call, and what is measured; default `Edge()`.
+        edge: Authentication, limits and instruments; default `Edge()`.
         details: The state of parts that do not decide whether the service is ready; shown by `/readyz`.
         not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
     """

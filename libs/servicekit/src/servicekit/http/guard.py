@@ -33,15 +33,15 @@ class Limits:
     """What one request may cost.
 
     Attributes:
-        body_bytes: of the body, whether it announces its length or not.
-        bodies_bytes: of all bodies that have not come completely; the oldest of them gives way.
-        path_bytes: of the path as sent.
-        query_bytes: of the query string as sent.
-        headers: how many.
-        headers_bytes: of their names and values together.
-        requests: that are worked on at a time.
-        queue_seconds: that a request beyond these waits for another one to end; then it is answered with 503.
-        deadline_seconds: from the head of the request to the start of the answer.
+        body_bytes: The size of a body, whether its length is announced or not.
+        bodies_bytes: The size of all bodies that have not arrived completely; the oldest of them gives way.
+        path_bytes: The size of the path as sent.
+        query_bytes: The size of the query string as sent.
+        headers: The number of headers.
+        headers_bytes: The size of the headers' names and values together.
+        requests: How many requests are handled at a time.
+        queue_seconds: How long a further request waits for another one to end; then it is answered with 503.
+        deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
     body_bytes: int = 64 * 1024

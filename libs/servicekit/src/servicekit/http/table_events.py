@@ -24,9 +24,9 @@ class TableEvents(Generic[V]):
 
     Attributes:
         rows: the table.
-        name: of the events.
+        name: The name of the events.
         data: what an event says of a row; None: it does not exist.
-        key: how events call the row's key.
+        key: The name of the key in events.
     """
 
     rows: UserTable[V]
@@ -50,8 +50,8 @@ class Changes:
 
     Args:
         tables: the tables, and what events say of their rows.
-        key: of the user; None: `prefix` counts.
-        prefix: of the users' ids.
+        key: The key of the row; None: `prefix` counts.
+        prefix: The prefix of the keys.
     """
 
     def __init__(self, *tables: TableEvents[Any], key: str | None = None, prefix: str | None = None) -> None:

@@ -32,9 +32,9 @@ class Load:
         rate: records a second; 0: as fast as it goes.
         keys: number of users.
         skew: exponent of Zipf's law; 0: all alike.
-        count: of records; None: until `seconds` are over.
+        count: How many records are sent; None: until `seconds` are over.
         seconds: None: until `count` records are sent. Without both: until stopped.
-        seed: of all that is chosen.
+        seed: The seed of all random choices.
     """
 
     rate: float = 1000.0
@@ -78,7 +78,7 @@ def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
     Args:
         keys: `user-1` to `user-<keys>`; at least 1.
         skew: exponent of Zipf's law: user n is chosen in proportion to 1 / n**skew. 0: all alike.
-        seed: of the random choices.
+        seed: The seed of the random choices.
     """
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     if skew == 0:
@@ -105,7 +105,7 @@ def send(
 
     Args:
         load: how much to send, and how fast.
-        records: with their users, without end.
+        records: Records with their users, without end.
         emit: Sends a record with its key; it waits while the producer's queue is full.
         stopped: waits so many seconds and says whether to stop.
         progress: called with the number of records that were sent.

@@ -101,9 +101,9 @@ class Program(Generic[S]):
     """A service as its commands run it.
 
     Attributes:
-        name: of its command.
-        settings: the class of its settings.
-        topic: one that it needs, to be asked for where it has to be known at once whether Kafka answers.
+        name: The name of its command.
+        settings: The class of its settings.
+        topic: A topic that it needs; `--fail-fast` asks for it.
     """
 
     name: str
@@ -227,9 +227,9 @@ class Reachable:
     """Whether Kafka answers, asked for at most every few seconds. Any thread.
 
     Args:
-        cluster: to ask.
-        topic: to ask for.
-        seconds: that an answer is good for.
+        cluster: The cluster to ask.
+        topic: The topic to ask for.
+        seconds: How long an answer is valid.
     """
 
     def __init__(self, cluster: Topics, topic: str, seconds: float = 3.0) -> None:

@@ -140,7 +140,7 @@ def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> i
     """Run a command in several processes; each has an instance id, and a port for its metrics, of its own.
 
     Args:
-        settings: of this process.
+        settings: The settings of this process.
         command: module and arguments; `--parent` and this process's id are added.
         workers: how many.
     """

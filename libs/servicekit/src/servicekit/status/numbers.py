@@ -1,4 +1,4 @@
-"""The numbers of a process, read from its metrics, and how fast they grow."""
+"""The counters of a process, read from its metrics, and their rates."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -23,8 +23,8 @@ class Numbers:
         read: records read, by topic and partition.
         sent: records sent, by topic.
         lags: offsets to the end, by topic and partition.
-        copies: of each table that is held whole: its partitions, and the age in seconds of the oldest.
-        commit_seconds: of all commits together.
+        copies: The partitions of each table that is copied completely, and the age in seconds of the oldest.
+        commit_seconds: The duration of all commits together.
     """
 
     read: Mapping[Place, int] = field(default_factory=dict)
