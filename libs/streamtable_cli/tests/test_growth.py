@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Group, Input, Long, Persist, Stream, String
@@ -16,6 +18,7 @@ from streamtable_cli.growth import Look, Place, compared
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 MEMBERS = ("one", "two")
+SERVERS = "kafka:9092"
 
 
 def problems(ran: Any, subject: str) -> list[tuple[str, str, str]]:
@@ -74,6 +77,35 @@ def test_a_transaction_that_stays_open_is_told(cli: Cli, world: World) -> None:
     (found,) = [each for each in problems(ran, f"group {group.name}") if "transaction" in each[1]]
     assert found[0] == "warning"
     assert found[1].startswith(f"{stream} 0: a transaction has been open for ")
+    assert f"abort --topic {stream} --partition 0 --start-offset 0" in found[2]
+
+
+def test_a_transaction_in_the_changelog_or_the_committed_offsets_is_found_too(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    place = TopicPartition(group.inputs[0].stream.name, 0)
+    world.commit(group.name, {place: 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": world.kafka.bootstrap_servers,
+            "transactional.id": f"{world.topics.prefix}-open",
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(group.table.name, NUMBER.encode(1), b"k")
+    producer.flush(60)
+    membership = world.kafka.admin().membership_of_nobody(group.name)
+    producer.send_offsets_to_transaction([Partition(*place, 1)], membership.metadata, 60)
+    ran = cli("doctor", "--group", group.name, "--over", "0.1", "--json")
+    producer.abort_transaction(60)
+    found = [each for each in problems(ran, f"group {group.name}") if each[1].endswith(("recover", "read"))]
+    table, offsets = sorted(found, key=lambda each: each[0], reverse=True)
+    assert (table[0], offsets[0]) == ("warning", "problem")
+    assert table[1].startswith(f"{group.table.name} 0: a transaction has been open for ")
+    assert offsets[1].startswith("a transaction with its committed offsets has been open for ")
+    assert "abort --topic __consumer_offsets --partition " in offsets[2]
 
 
 def look(at: float, places: Mapping[int, Place], members: tuple[str, ...] = MEMBERS) -> Look:
@@ -99,7 +131,7 @@ def place(committed: int, end: int) -> Place:
 def between(
     before: Mapping[int, Place], after: Mapping[int, Place], members: tuple[str, ...] = MEMBERS
 ) -> list[Finding]:
-    return list(compared(look(0, before, members), look(10, after, members)))
+    return list(compared(look(0, before, members), look(10, after, members), SERVERS))
 
 
 def test_a_group_that_keeps_up_is_not_mentioned() -> None:
@@ -135,6 +167,7 @@ def test_a_partition_that_stands_and_is_nobodys_is_told_so() -> None:
         compared(
             look(0, {0: place(5, 9)}),
             Look(10, look(10, {1: place(5, 9)}).group, look(0, {0: place(5, 9)}).places),
+            SERVERS,
         )
     )
     assert found.fact == "in 0: 4 records to do, and nothing committed for 10 s; no member has it"

@@ -147,7 +147,7 @@ def check_way_of_a_status(collector: Collector) -> None:
         ("process user-status", "commit user-status"),
         ("commit user-status", "apply user-status-table"),
     }
-    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
+    told = {span.facts["streamtable.views.view"] for span in story.values() if span.name.startswith("apply")}
     assert told == {"view", "query"}
 
 

@@ -4,10 +4,11 @@ import os
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from queue import Queue
 from threading import Thread
+
+from servicekit_testing.prefork import prefork_of
 
 
 class Process:
@@ -25,24 +26,21 @@ class Process:
     def __init__(self, module: str, arguments: Sequence[str], environment: Mapping[str, str]) -> None:
         settings = re.compile(r"STREAMTABLE_|SERVICEKIT_|OTEL_|[A-Z_]+_GROUP$")
         clean = {name: value for name, value in os.environ.items() if not settings.match(name)}
-        self.process = subprocess.Popen(  # noqa: S603 the command is the test's own
-            [sys.executable, "-m", module, *arguments],
-            env={**clean, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        read, write = os.pipe()
+        try:
+            self.process = prefork_of(module).start(arguments, {**clean, **environment}, write)
+        finally:
+            os.close(write)
         self.output: list[str] = []
         self._lines: Queue[str] = Queue()
-        self._reader = Thread(target=self._read)
+        self._reader = Thread(target=self._read, args=(read,))
         self._reader.start()
 
-    def _read(self) -> None:
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            self.output.append(line)
-            self._lines.put(line)
-        self.process.stdout.close()
+    def _read(self, output: int) -> None:
+        with open(output, encoding="utf-8") as lines:
+            for line in lines:
+                self.output.append(line)
+                self._lines.put(line)
 
     def address(self) -> str:
         """What it says that it listens on; when called again, the next one."""

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from streamtable.engine.position import TablePosition
 from streamtable.kafka.admin import KafkaAdmin
+from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable_cli.errors import NotFound, Refused
 from streamtable_cli.reading import unread

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.engine.position import TablePosition
 from streamtable.kafka.admin import GroupDescription, KafkaAdmin
+from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable_cli.errors import NotFound
 from streamtable_cli.output import AsJson, show_json, show_table

@@ -4,13 +4,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from streamtable.errors import StreamtableError, TransactionPending
 from streamtable.kafka.admin import GroupDescription, GroupMember, KafkaAdmin
+from streamtable.transactions import RUNBOOK, commands
 from streamtable.types import TopicPartition
 from streamtable_cli.findings import Finding, problem, warning
-from streamtable_cli.groups import ranges, standings_of
+from streamtable_cli.groups import Standing, ranges, standings_of
 from streamtable_cli.output import count
 from streamtable_cli.session import Session, describe_groups
 
+OFFSETS_TOPIC = "__consumer_offsets"
 GROWN_MIN = 100
 """Records by which a lag has to grow, and a tenth: it goes up and down with every commit."""
 
@@ -20,8 +23,8 @@ TAKES_LONG = (
 )
 NOBODYS = "it is being moved, or a process does not let it go: streamtable group describe"
 STAYS_OPEN = (
-    "its producer was killed or is cut off; the broker ends it after its time-out, a minute at most for ours. If it stays: "
-    "kafka-transactions.sh find-hanging, and abort"
+    "its producer was killed or is cut off; the broker ends it after its time-out, which is 10 s for ours. If it stays, see "
+    "whose it is: {show}; then read {runbook} before you end it: {abort}"
 )
 
 
@@ -44,16 +47,26 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """A group at one moment; `at` is in seconds, of any clock that only goes forward."""
+    """A group at one moment.
+
+    Attributes:
+        at: Seconds, of any clock that only goes forward.
+        group: Its members.
+        places: Its inputs and its own topics, of which the changelogs have no committed offset.
+        offsets_held: The partition with the group's committed offsets, if a transaction holds these, and its last stable
+            offset; -1 for what is not known.
+    """
 
     at: float
     group: GroupDescription
     places: Mapping[TopicPartition, Place]
+    offsets_held: tuple[TopicPartition, int] | None = None
 
     @property
     def waits(self) -> bool:
         """Whether there is anything that a second look could explain."""
-        return any(each.lag or each.high > each.end for each in self.places.values())
+        held = self.offsets_held is not None
+        return held or any(each.lag or each.high > each.end for each in self.places.values())
 
 
 def looks(
@@ -62,22 +75,41 @@ def looks(
     """Those groups that exist, as they are now. Raises `RetryLater`."""
     found = {}
     for name, group in describe_groups(session, admin, names).items():
-        standings = standings_of(session, admin, group)
-        ends = session.patiently(lambda each=standings: admin.stable_ends([one.place for one in each]))  # type: ignore[misc]  # bound now
-        found[name] = Look(
-            clock(),
-            group,
-            {
-                each.place: Place(
-                    each.committed.next_offset if each.committed else None,
-                    ends[each.place],
-                    each.end,
-                    each.lag or 0,
-                )
-                for each in standings
-            },
-        )
+        standings: list[Standing] = []
+        offsets_held = None
+        try:
+            standings = standings_of(session, admin, group)
+        except TransactionPending:
+            offsets_held = _where_held(admin, name)
+        read = {each.place: each for each in standings}
+        own = [
+            TopicPartition(topic, number)
+            for topic, partitions in admin.topic_partitions().items()
+            for number in range(partitions)
+            if topic.startswith(f"{name}-")
+        ]
+        marks = admin.watermarks_known({*read, *own})
+        ends = session.patiently(lambda asked=list(marks): admin.stable_ends(asked))  # type: ignore[misc]  # bound now
+        places = {place: _place(read.get(place), ends[place], marks[place].high) for place in marks}
+        found[name] = Look(clock(), group, places, offsets_held)
     return found
+
+
+def _place(standing: Standing | None, end: int, high: int) -> Place:
+    if standing is None:
+        return Place(None, end, high, 0)
+    committed = standing.committed
+    return Place(committed.next_offset if committed else None, end, standing.end, standing.lag or 0)
+
+
+def _where_held(admin: KafkaAdmin, group: str) -> tuple[TopicPartition, int]:
+    place = admin.offsets_partition(group)
+    if place is None:
+        return TopicPartition(OFFSETS_TOPIC, -1), -1
+    try:
+        return place, admin.stable_ends([place])[place]
+    except StreamtableError:
+        return place, -1  # mostly because this user has no right to it
 
 
 def watched(
@@ -94,10 +126,10 @@ def watched(
         return
     wait(seconds)
     for name, look in looks(session, admin, first, clock).items():
-        yield from compared(first[name], look)
+        yield from compared(first[name], look, admin.servers)
 
 
-def compared(before: Look, after: Look) -> Iterator[Finding]:
+def compared(before: Look, after: Look, servers: str) -> Iterator[Finding]:
     """What has become of a group from one look to the next. A group without members is told of elsewhere."""
     seconds = max(after.at - before.at, 0.001)
     group = after.group
@@ -120,14 +152,25 @@ def compared(before: Look, after: Look) -> Iterator[Finding]:
         yield warning(
             subject,
             f"{ranges(places)}: lag grows, {was} to {now} in {seconds:.0f} s; {_whose(owner)}",
-            _too_slow(group, len(after.places), len(places)),
+            _too_slow(group, sum(each.committed is not None for each in after.places.values()), len(places)),
         )
     if held:
         yield warning(
             subject,
             f"{ranges(held)}: a transaction has been open for {seconds:.0f} s, and what is behind it cannot be read",
-            STAYS_OPEN,
+            _ended_by(servers, held[0], after.places[held[0]].end),
         )
+    if before.offsets_held is not None and before.offsets_held == after.offsets_held:
+        yield problem(
+            subject,
+            f"a transaction with its committed offsets has been open for {seconds:.0f} s: no partition of it can recover",
+            _ended_by(servers, *after.offsets_held),
+        )
+
+
+def _ended_by(servers: str, place: TopicPartition, offset: int) -> str:
+    show, abort = commands(servers, place, offset)
+    return STAYS_OPEN.format(show=show, abort=abort, runbook=RUNBOOK)
 
 
 def _stands(before: Place, now: Place) -> bool:

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import typer
 
-from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.errors import ConfigurationError, RetryLater, TransactionPending
 from streamtable.kafka import Kafka
 from streamtable.kafka.admin import GroupDescription, KafkaAdmin
 from streamtable.settings import KAFKA_PREFIX, PREFIX, Settings
@@ -20,6 +20,7 @@ from streamtable_cli.errors import NotFound
 T = TypeVar("T")
 INTERNAL = "__"
 FLAGS = {PREFIX + "BOOTSTRAP_SERVERS": "--bootstrap-servers", PREFIX + "STATE_DIR": "--state-dir"}
+_PENDING_S = 2.0
 _AGAIN_S = 0.1
 
 
@@ -68,12 +69,14 @@ class Session:
 
     def patiently(self, ask: Callable[[], T]) -> T:
         """Ask again until there is an answer or the time is over. Raises the last `RetryLater`."""
-        deadline = time.monotonic() + self.timeout
+        began = time.monotonic()
         while True:
             try:
                 return ask()
-            except RetryLater:
-                if time.monotonic() > deadline:
+            except RetryLater as error:
+                # Brokers may be slow to answer. That a transaction is pending is an answer: most end within moments.
+                pending = isinstance(error, TransactionPending)
+                if time.monotonic() - began > (min(_PENDING_S, self.timeout) if pending else self.timeout):
                     raise
                 time.sleep(_AGAIN_S)
 
