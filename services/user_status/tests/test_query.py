@@ -94,8 +94,8 @@ def test_what_one_table_does_not_know_is_null(
 
 
 def test_a_user_whom_neither_table_knows_is_a_problem_404(client: httpx.Client) -> None:
-    document = assert_problem(client.get("/users/nobody"), 404)
-    assert "nobody" not in json.dumps(document)
+    document = assert_problem(client.get("/users/unknown"), 404)
+    assert "unknown" not in json.dumps(document)
 
 
 @pytest.mark.parametrize("user", ["x" * 129, "%EF%BF%BD", "%C2%85"])
@@ -160,7 +160,7 @@ def test_pages_go_through_the_users_of_both_tables_in_order(
     assert [len(page) for page in all_pages(client, prefix="user-", limit=10)] == [10, 10, 5]
     assert list(chain(*all_pages(client, prefix="user-", limit=10))) == users
     assert list(chain(*all_pages(client, limit=1))) == ["other/é", *users]
-    assert all_pages(client, prefix="nobody") == [[]]
+    assert all_pages(client, prefix="unknown") == [[]]
 
 
 def test_a_page_shows_what_each_table_knows(

@@ -34,10 +34,10 @@ def test_a_wrong_field_is_named_in_the_text_and_in_the_details() -> None:
     assert details_of(refused, RetryInfo) is None
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.1, 1), (1.0, 1), (1.2, 2), (60.0, 60)])
-def test_the_time_to_wait_is_told_in_whole_seconds(seconds: float, told: int) -> None:
+@pytest.mark.parametrize(("seconds", "reported"), [(0.1, 1), (1.0, 1), (1.2, 2), (60.0, 60)])
+def test_the_time_to_wait_is_given_in_whole_seconds(seconds: float, reported: int) -> None:
     refused = Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again", retry_seconds=seconds)
-    assert details_of(refused, RetryInfo).retry_delay.seconds == told
+    assert details_of(refused, RetryInfo).retry_delay.seconds == reported
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_an_error_becomes_a_code_and_a_fixed_text(
     assert (details_of(refused, RetryInfo) is not None) == isinstance(error, RetryLater)
 
 
-def test_a_refusal_is_told_as_it_is() -> None:
+def test_a_refusal_is_passed_on_as_it_is() -> None:
     refused = Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
     assert refusal(refused) is refused

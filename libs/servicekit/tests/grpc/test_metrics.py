@@ -84,7 +84,7 @@ def test_calls_are_counted_by_method_and_code(channel: Any, registry: CollectorR
     assert registry.get_sample_value("grpc_server_handling_seconds_count", labels) == 5
 
 
-def test_a_deadline_that_is_over_is_told_from_a_caller_who_leaves(
+def test_a_deadline_that_is_over_is_distinguished_from_a_caller_who_leaves(
     channel: Any, registry: CollectorRegistry
 ) -> None:
     method = channel.unary_unary("/test.Echo/Forever")

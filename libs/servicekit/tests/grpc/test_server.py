@@ -21,7 +21,7 @@ LIMITS = GrpcLimits(receive_bytes=1000, threads=1, waiting=2, unread_seconds=1.0
 
 
 class Echo:
-    """A service of bytes: `Unary` answers by what it is told, `Stream` sends until it is ended."""
+    """A service of bytes: `Unary` answers as the test sets it, `Stream` sends until it is ended."""
 
     def __init__(self) -> None:
         self.streams = Streams(limit=2)
@@ -234,7 +234,7 @@ def test_stopping_finishes_unary_calls_and_ends_streams(
     assert not stopping.is_alive()
 
 
-def test_new_calls_are_told_to_go_elsewhere_while_the_server_stops(
+def test_new_calls_are_sent_elsewhere_while_the_server_stops(
     channel: grpc.Channel, server: GrpcServer, echo: Echo
 ) -> None:
     call(channel, b"hello")

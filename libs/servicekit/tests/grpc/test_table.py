@@ -112,7 +112,7 @@ def test_an_unreadable_row_is_an_error_to_who_asks_for_it_and_counted_in_lists(
         rows.spoil(spoiled)
     with pytest.raises(UnreadableRow):
         table.get("user-0003")
-    found = table.get_many(["user-0002", "user-0003", "nobody"])
+    found = table.get_many(["user-0002", "user-0003", "unknown"])
     assert [(user, row) for user, _, row in found.rows] == [("user-0002", 2)]
     assert found.unreadable == ["user-0003"]
     assert [(len(page.rows), page.unreadable) for page in table.scan(Scan())] == [(500, 3), (96, 1)]

@@ -60,13 +60,13 @@ def test_strangers_are_asked_who_they_are() -> None:
     with serving(Edge(Admission(KEYS))) as client:
         assert client.get("/items", headers=READER).json() == "items"
         assert client.get("/items", headers={"X-API-Key": "reader's"}).json() == "items"
-        assert_problem(client.get("/items", headers={"X-API-Key": "nobody's"}), 401)
+        assert_problem(client.get("/items", headers={"X-API-Key": "stranger's"}), 401)
         both = {"X-API-Key": "reader's", "Authorization": "Bearer reader's"}
         assert_problem(client.get("/items", headers=both), 401)
         response = client.get("/items")
         assert_problem(response, 401)
         assert response.headers["www-authenticate"] == "Bearer"
-        for wrong in ("Bearer nobody's", "Basic reader's", "", "reader's"):
+        for wrong in ("Bearer stranger's", "Basic reader's", "", "reader's"):
             response = client.get("/items", headers={"Authorization": wrong})
             assert_problem(response, 401)
             assert response.headers["www-authenticate"] == 'Bearer error="invalid_token"'
@@ -108,7 +108,7 @@ def test_health_is_public_and_metrics_and_docs_as_they_are_set() -> None:
             assert client.get(path).status_code in {401, 404}
 
 
-def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
+def test_who_asks_too_often_learns_when_to_ask_again() -> None:
     clock = Clock()
     limiter = RateLimiter(0.1, 2, clock=clock)
     with serving(Edge(Admission(KEYS, limiter))) as client:

@@ -54,11 +54,11 @@ def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:
         assert "user_id" not in data
 
 
-def test_changes_of_two_tables_are_told_by_their_names(
+def test_changes_of_two_tables_are_reported_by_their_names(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
-    told = (TableEvents(counts, "count", count), TableEvents(names, "name", name))
-    with Changes(*told, key="alice") as source:
+    reported = (TableEvents(counts, "count", count), TableEvents(names, "name", name))
+    with Changes(*reported, key="alice") as source:
         assert {following(source).name, following(source).name} == {"count", "name"}
         names.put("alice", "Alice")
         assert following(source).data["name"] == "Alice"
@@ -76,7 +76,7 @@ def test_a_table_that_changes_all_the_time_does_not_silence_another(
         assert "name" in {following(source).name, following(source).name}
 
 
-def test_a_reader_who_was_too_slow_is_told_so_before_the_end(counts: MemoryTable[int]) -> None:
+def test_a_reader_who_was_too_slow_is_notified_before_the_end(counts: MemoryTable[int]) -> None:
     with Changes(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.overrun()
@@ -85,7 +85,7 @@ def test_a_reader_who_was_too_slow_is_told_so_before_the_end(counts: MemoryTable
             source(0)
 
 
-def test_what_waited_when_a_watch_was_ended_is_still_told(counts: MemoryTable[int]) -> None:
+def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTable[int]) -> None:
     with Changes(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.watches[-1].ended = True
@@ -105,7 +105,7 @@ def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
     assert not names.watches
 
 
-def test_a_row_that_cannot_be_decoded_is_told_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
+def test_a_row_that_cannot_be_decoded_is_reported_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
     counts.spoil("alice")
     with Changes(TableEvents(counts, "count", count), key="alice") as source:
         event = following(source)

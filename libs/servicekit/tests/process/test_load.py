@@ -45,7 +45,7 @@ def nothing(sent: int) -> None:
     return
 
 
-def test_a_load_sends_as_many_records_as_it_was_told() -> None:
+def test_a_load_sends_as_many_records_as_it_is_set_to() -> None:
     emitter = MemoryEmitter()
     shown: list[int] = []
     report = send(Load(rate=0, count=2500), records(), emitter.emit, never, shown.append)

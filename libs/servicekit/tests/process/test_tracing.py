@@ -77,17 +77,17 @@ def test_the_settings_are_the_standard_variables() -> None:
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
         "OTEL_TRACES_SAMPLER_ARG": "0.01",
     }
-    wanted = TraceSettings(
+    expected = TraceSettings(
         endpoint="https://elsewhere:4317",
         service="clicks",
         instance="one",
         sampler="parentbased_traceidratio",
         ratio=0.01,
     )
-    assert read({**ENDPOINT, **more}) == wanted
+    assert read({**ENDPOINT, **more}) == expected
 
 
-def test_wrong_settings_are_told_all_at_once() -> None:
+def test_wrong_settings_are_reported_all_at_once() -> None:
     wrong = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
@@ -204,7 +204,7 @@ def free_port() -> int:
         return port
 
 
-def test_a_collector_that_is_away_is_told_once_and_holds_up_neither_work_nor_the_end(
+def test_a_collector_that_is_away_is_reported_once_and_holds_up_neither_work_nor_the_end(
     collector: Collector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
@@ -223,8 +223,8 @@ def test_a_collector_that_is_away_is_told_once_and_holds_up_neither_work_nor_the
             tracer.send("clicks").end()
             began = time.monotonic()
         assert time.monotonic() - began < 5
-    told = [(line["log_level"], line["event"]) for line in lines[:2]]
-    assert told == [
+    reported = [(line["log_level"], line["event"]) for line in lines[:2]]
+    assert reported == [
         ("warning", "traces are dropped until a collector accepts them; nothing else is affected"),
         ("info", "traces are accepted again"),
     ]
@@ -357,7 +357,7 @@ def test_a_call_continues_the_trace_of_its_caller_into_the_thread_that_answers(
 @pytest.mark.parametrize(
     ("request_", "code", "failed"), [("unknown", "NOT_FOUND", False), ("broken", "UNAVAILABLE", True)]
 )
-def test_a_call_that_is_refused_is_told_with_its_code(
+def test_a_call_that_is_refused_is_reported_with_its_code(
     method: Any, collector: Collector, request_: str, code: str, *, failed: bool
 ) -> None:
     with pytest.raises(grpc.RpcError):

@@ -103,7 +103,7 @@ def test_the_first_role_stays(board: StatusBoard) -> None:
     assert board.key == "g/processor/one"
 
 
-def test_an_error_is_told_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
+def test_an_error_is_reported_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
     board.failed(PoisonRecord("the record says: secret").at("clicks", 3, 17))
     assert status(board)["state"] == "failed"
     assert status(board)["error"] == "PoisonRecord clicks 3 17"
@@ -118,7 +118,7 @@ def test_a_record_is_bounded_and_says_what_it_leaves_out(board: StatusBoard) -> 
     assert found["omitted"] == 2 * ENTRIES_MAX
 
 
-def test_memory_is_told(board: StatusBoard) -> None:
+def test_memory_is_published(board: StatusBoard) -> None:
     assert status(board)["memory_bytes"] > 1 << 20
 
 
@@ -153,7 +153,7 @@ def publisher(board: StatusBoard, emitted: Emitted) -> Iterator[Publisher]:
     made.stop()
 
 
-def test_nothing_is_told_before_a_part_of_the_process_has_said_what_it_is(
+def test_nothing_is_published_before_a_part_of_the_process_has_said_what_it_is(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     publisher.publish()
@@ -176,7 +176,7 @@ def test_nothing_piles_up_while_kafka_does_not_answer(
     assert len(emitted.sent) == 2
 
 
-def test_what_has_not_changed_is_not_told_again_at_once(
+def test_what_has_not_changed_is_not_published_again_at_once(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     board.serves("view")
