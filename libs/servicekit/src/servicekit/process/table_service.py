@@ -36,7 +36,7 @@ _READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter wit
 
 
 @dataclass(frozen=True)
-class Query(Generic[S]):
+class QueryContext(Generic[S]):
     """What a query application is built from.
 
     Attributes:
@@ -112,7 +112,7 @@ class TableService(Generic[S, V]):
     streams: Sequence[Stream[str, Any]]
     what: str
     emitter: EmitterApi
-    query: TableApi[V] | Callable[[Query[S]], FastAPI]
+    query: TableApi[V] | Callable[[QueryContext[S]], FastAPI]
     group: Callable[[S], Group[str, V]] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
@@ -169,7 +169,7 @@ class TableService(Generic[S, V]):
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            query = Query(runtime, views, top, cursors, events, writes, edge, opened)
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened)
             app = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
