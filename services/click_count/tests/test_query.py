@@ -10,7 +10,7 @@ import pytest
 from click_count.query import build_query
 from localkafka.waiting import wait_until
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
@@ -26,7 +26,7 @@ def served() -> Iterator[tuple[MemoryTable[int], httpx.Client]]:
     counts: MemoryTable[int] = MemoryTable()
     top = TopList(counts, int)
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
-    writes = OwnWrites({WRITE.topic: counts}, 0.3)
+    writes = ReadYourWrites({WRITE.topic: counts}, 0.3)
     cursors = Cursors(b"0123456789abcdef")
     app = build_query(counts, top, cursors, events, metrics=lambda: b"up 1\n", writes=writes)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)

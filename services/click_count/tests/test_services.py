@@ -21,7 +21,7 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collected, Collector, collecting
+from servicekit_testing.trace_collector import Collected, TraceCollector, collecting
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")
@@ -212,7 +212,7 @@ def test_every_click_that_was_answered_before_the_emitter_stopped_is_in_kafka(cl
 
 
 def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster: Cluster) -> None:
-    collector, trace, caller = Collector(), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    collector, trace, caller = TraceCollector(), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     traced = {"traceparent": f"00-{trace}-{caller}-01"}
     with collecting(collector) as port:
         cluster.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"

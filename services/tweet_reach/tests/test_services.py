@@ -24,7 +24,7 @@ from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable import Avro, Kafka
 from streamtable.types import TopicPartition as Place
 from tweet_reach.commands import Stage
@@ -46,7 +46,7 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
-        self.collector = Collector()
+        self.collector = TraceCollector()
         self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
@@ -216,7 +216,7 @@ WAY_OF_A_DELETION = {
 }
 
 
-def check_way_of_the_deletion(collector: Collector) -> None:
+def check_way_of_the_deletion(collector: TraceCollector) -> None:
     """One trace leads from the caller through both stages to every process that holds a copy of the table."""
     trace = TRACEPARENT.split("-")[1]
 

@@ -10,7 +10,7 @@ import pytest
 
 from contracts.records import UserStatus
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
@@ -31,7 +31,7 @@ def served() -> Iterator[Served]:
     statuses: MemoryTable[UserStatus] = MemoryTable()
     clicks: MemoryTable[int] = MemoryTable()
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
-    writes = OwnWrites({"user-status-updates": statuses, "user-clicks": clicks}, WAIT_SECONDS)
+    writes = ReadYourWrites({"user-status-updates": statuses, "user-clicks": clicks}, WAIT_SECONDS)
     cursors = Cursors(b"0123456789abcdef")
     app = build_query(Tables(statuses, clicks), cursors, events, writes, metrics=lambda: b"up 1\n")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)

@@ -19,7 +19,7 @@ from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from user_status.main import app
 from user_status.topics import CHANGES, UPDATES, click_counts
 
@@ -36,7 +36,7 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
-        self.collector = Collector()
+        self.collector = TraceCollector()
         self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
@@ -137,7 +137,7 @@ def test_a_status_goes_from_the_emitter_to_queries_that_ask_with_its_token(clust
     check_way_of_a_status(cluster.collector)
 
 
-def check_way_of_a_status(collector: Collector) -> None:
+def check_way_of_a_status(collector: TraceCollector) -> None:
     """One trace leads from the caller to every process that holds a copy of the table. All processes have ended."""
     story = {span.span: span for span in collector.spans if span.trace == TRACED["traceparent"].split("-")[1]}
     steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.grpc.server import GrpcServer
@@ -17,7 +17,7 @@ from servicekit.streams import Streams
 
 def unary(request: bytes, context: Any) -> bytes:
     if request == b"unknown":
-        raise Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+        raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
     return request
 
 

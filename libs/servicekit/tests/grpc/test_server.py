@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from localkafka.waiting import wait_until
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
@@ -44,7 +44,7 @@ class Echo:
             case b"later":
                 raise NotReady(SECRET_TEXT)
             case b"unknown":
-                raise Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+                raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
             case b"wait":
                 self.entered.set()
                 assert self.release.wait(20)

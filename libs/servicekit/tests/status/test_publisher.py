@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from contracts.records import ProcessStatus
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.status.numbers import Numbers, Rates
+from servicekit.status.numbers import ProcessCounters, Rates
 from servicekit.status.publisher import (
     ENTRIES_MAX,
     Publisher,
@@ -49,10 +49,10 @@ def board() -> StatusBoard:
     return StatusBoard("service", "one")
 
 
-def status(board: StatusBoard, numbers: Numbers | None = None) -> ProcessStatus:
+def status(board: StatusBoard, numbers: ProcessCounters | None = None) -> ProcessStatus:
     rates = Rates()
-    rates.add(0.0, numbers or Numbers())
-    return status_of(board, numbers or Numbers(), rates, started_at=1, at=2, committed_at=0)
+    rates.add(0.0, numbers or ProcessCounters())
+    return status_of(board, numbers or ProcessCounters(), rates, started_at=1, at=2, committed_at=0)
 
 
 def test_a_recovering_partition_tells_how_far_it_is(board: StatusBoard) -> None:
@@ -87,7 +87,9 @@ def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBo
     processor = Working()
     processor.working = (0,)
     board.processes(GROUP, processor)
-    numbers = Numbers(read={("clicks", 0): 5, ("clicks", 1): 9}, sent={"g-table": 4}, lags={("clicks", 0): 2})
+    numbers = ProcessCounters(
+        read={("clicks", 0): 5, ("clicks", 1): 9}, sent={"g-table": 4}, lags={("clicks", 0): 2}
+    )
     found = status(board, numbers)
     assert json.loads(found["graph"])["group"] == found["group"] == "g"
     assert found["inputs"] == [{"topic": "clicks", "partition": 0, "lag": 2, "records": 5}]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from pydantic import AfterValidator, Field
 
-from servicekit.grpc.table import Keys
+from servicekit.grpc.table import KeyRules
 from servicekit.http.problems import invalid
 from servicekit.http.table_api import KeyParameter
 from tweet_reach.domain.rules import URL_CHARACTERS_MAX
@@ -50,7 +50,7 @@ def url_of_query(text: str) -> str:
         raise invalid("query.url", str(error)) from None
 
 
-URL_KEYS: Final = Keys("url", url, url_prefix)
+URL_KEYS: Final = KeyRules("url", url, url_prefix)
 _EXAMPLES: Final = ["https://example.org/"]
 Url = Annotated[
     str,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from threading import Lock
 
 
-class Places:
+class CallSlots:
     """A bounded number of them. Any thread."""
 
     def __init__(self, limit: int) -> None:

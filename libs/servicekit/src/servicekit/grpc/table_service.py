@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from servicekit.grpc.table import USER_IDS, GrpcTable, Keys
+from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules
 from servicekit.streams import Streams
-from servicekit.tables.protocol import Answer, UserTable
+from servicekit.tables.protocol import TableAnswer, UserTable
 
 V = TypeVar("V")
 
@@ -36,7 +36,7 @@ class TableContract(Generic[V]):
     field: str
     value: Callable[[V], Any]
     missing: str
-    keys: Keys = USER_IDS
+    keys: KeyRules = USER_IDS
     details: Callable[[V], Mapping[str, Any]] = _no_details
 
 
@@ -106,7 +106,7 @@ class GrpcTableService(Generic[V]):
     def _row(self, row: V) -> dict[str, Any]:
         return {self._contract.field: self._contract.value(row)}
 
-    def _answer(self, answer: Answer[V], row: V) -> dict[str, Any]:
+    def _answer(self, answer: TableAnswer[V], row: V) -> dict[str, Any]:
         return {
             **self._row(row),
             "partition": answer.partition,

@@ -10,7 +10,7 @@ import structlog
 from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from servicekit.http.deadline import Deadline
+from servicekit.http.deadline import RequestDeadline
 from servicekit.http.problems import Problem
 from streamtable.errors import RetryLater
 
@@ -29,7 +29,7 @@ Admit = Callable[[Scope], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What one request may cost.
 
     Attributes:
@@ -63,7 +63,7 @@ class Guard:
         admit: asked before the body is read, so that strangers cannot make the service keep one.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, admit: Admit) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, admit: Admit) -> None:
         self._app = app
         self._limits = limits
         self._admit = admit
@@ -76,7 +76,9 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         answer = _Answer(send, loop.create_future())
-        deadline = Deadline(loop.time() + self._limits.deadline_seconds)  # asyncio's clock is time.monotonic
+        deadline = RequestDeadline(
+            loop.time() + self._limits.deadline_seconds
+        )  # asyncio's clock is time.monotonic
         deadline.put(scope)
         try:
             self._check_head(scope)
@@ -94,7 +96,9 @@ class Guard:
             failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
             await self._instead(failed, answer, scope, deadline)
 
-    async def _instead(self, problem: Problem, answer: "_Answer", scope: Scope, deadline: Deadline) -> None:
+    async def _instead(
+        self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
+    ) -> None:
         """Answer in place of the handler, and report what it has written by now; it writes nothing after that."""
         problem.members.update(deadline.report())
         await answer.instead(problem, scope)

@@ -38,7 +38,7 @@ class Waiting(Protocol):
         ...
 
 
-class OwnWrites:
+class ReadYourWrites:
     """Lets queries wait for the writes that they name.
 
     Args:
@@ -113,7 +113,7 @@ class _Shown(Check):
         },
     )
 
-    def __init__(self, writes: OwnWrites) -> None:
+    def __init__(self, writes: ReadYourWrites) -> None:
         self._writes = writes
 
     async def __call__(self, request: Request) -> None:

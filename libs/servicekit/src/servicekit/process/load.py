@@ -25,7 +25,7 @@ _BATCH: Final = 1000
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOptions:
     """What to send.
 
     Attributes:
@@ -46,7 +46,7 @@ class Load:
 
 
 @dataclass
-class Report:
+class LoadReport:
     """What has become of the records. The counters are written by the producer's thread."""
 
     sent: int = 0
@@ -95,12 +95,12 @@ def id_choice(seed: int) -> Callable[[], UUID]:
 
 
 def send(
-    load: Load,
+    load: LoadOptions,
     records: Iterator[tuple[str, R]],
     emit: Callable[[str, R], Future[Ack]],
     stopped: Callable[[float], bool],
     progress: Callable[[int], None],
-) -> Report:
+) -> LoadReport:
     """Send a load; the caller then waits for the acknowledgements.
 
     Args:
@@ -110,7 +110,7 @@ def send(
         stopped: waits so many seconds and says whether to stop.
         progress: called with the number of records that were sent.
     """
-    report = Report()
+    report = LoadReport()
     begun = time.monotonic()
     while not stopped(0.0):
         elapsed = time.monotonic() - begun
@@ -129,7 +129,7 @@ def send(
     return report
 
 
-def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: Report) -> None:
+def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: LoadReport) -> None:
     report.sent += 1
     try:
         emit(user, record).add_done_callback(report.answered)
@@ -144,7 +144,7 @@ def _show_nothing(sent: int) -> None:
 
 
 @contextmanager
-def progress_bar(load: Load, what: str) -> Iterator[Callable[[int], None]]:
+def progress_bar(load: LoadOptions, what: str) -> Iterator[Callable[[int], None]]:
     """A bar on standard error if that is a terminal; yields a function that takes the number of records that were sent."""
     if not sys.stderr.isatty():
         yield _show_nothing

@@ -26,7 +26,7 @@ from contracts.records import (
     ProcessStatus,
 )
 from servicekit.status.graph import graph_of
-from servicekit.status.numbers import Numbers, Rates, numbers_in
+from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
 from streamtable import Avro, Emitter, Group, Kafka, Stream, String
 from streamtable.errors import StreamtableError
 
@@ -133,7 +133,7 @@ class StatusBoard:
 
 
 def status_of(
-    board: StatusBoard, numbers: Numbers, rates: Rates, *, started_at: int, at: int, committed_at: int
+    board: StatusBoard, numbers: ProcessCounters, rates: Rates, *, started_at: int, at: int, committed_at: int
 ) -> ProcessStatus:
     """The record. Lists are cut to their first thousand entries; times are in milliseconds since 1970."""
     partitions = board.partitions()

@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from servicekit.tables.protocol import Change, UserTable, Watch
+from servicekit.tables.protocol import TableChange, TableWatch, UserTable
 from servicekit.tables.ranking import Ranking
 from streamtable.errors import NotReady, StreamtableError, UnreadableRow
 
@@ -183,7 +183,7 @@ class TopList(Generic[V]):
             log.info("top list is current again")
             self._reason = None
 
-    def _follow(self, watch: Watch[V]) -> None:
+    def _follow(self, watch: TableWatch[V]) -> None:
         while not self._stopping.is_set():
             ended = watch.ended  # asked first: that changes were missed is raised by the next question
             change = watch.next(0.0)
@@ -199,7 +199,7 @@ class TopList(Generic[V]):
         with self._lock:
             return self._ranking is not None and self._ranking.complete
 
-    def _take_in(self, change: Change[V]) -> bool:
+    def _take_in(self, change: TableChange[V]) -> bool:
         """Apply a change; false if the ranking needs the whole table again."""
         assert self._ranking is not None
         held = self._ranking.held(change.key)
