@@ -10,8 +10,8 @@ from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 from streamtable import Group, Input, Long, Persist, Stream, String
 from streamtable.kafka.admin import GroupDescription, GroupMember
 from streamtable.types import TopicPartition
-from streamtable_cli.findings import Finding, Level
-from streamtable_cli.growth import Look, Place, compared
+from streamtable_admin.findings import Finding, Level
+from streamtable_admin.lag_trend import LagSnapshot, PartitionLag, compare_snapshots
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -76,7 +76,7 @@ def test_a_transaction_that_stays_open_is_told(cli: Cli, world: World) -> None:
     assert found[1].startswith(f"{stream} 0: a transaction has been open for ")
 
 
-def look(at: float, places: Mapping[int, Place], members: tuple[str, ...] = MEMBERS) -> Look:
+def look(at: float, places: Mapping[int, PartitionLag], members: tuple[str, ...] = MEMBERS) -> LagSnapshot:
     """Even partitions are the first member's, odd ones the second's."""
     made = tuple(
         GroupMember(
@@ -89,17 +89,17 @@ def look(at: float, places: Mapping[int, Place], members: tuple[str, ...] = MEMB
         for side, name in enumerate(members)
     )
     description = GroupDescription("g", "stable", "consumer", members=made)
-    return Look(at, description, {TopicPartition("in", n): place for n, place in places.items()})
+    return LagSnapshot(at, description, {TopicPartition("in", n): place for n, place in places.items()})
 
 
-def place(committed: int, end: int) -> Place:
-    return Place(committed, end, end, end - committed)
+def place(committed: int, end: int) -> PartitionLag:
+    return PartitionLag(committed, end, end, end - committed)
 
 
 def between(
-    before: Mapping[int, Place], after: Mapping[int, Place], members: tuple[str, ...] = MEMBERS
+    before: Mapping[int, PartitionLag], after: Mapping[int, PartitionLag], members: tuple[str, ...] = MEMBERS
 ) -> list[Finding]:
-    return list(compared(look(0, before, members), look(10, after, members)))
+    return list(compare_snapshots(look(0, before, members), look(10, after, members)))
 
 
 def test_a_group_that_keeps_up_is_not_mentioned() -> None:
@@ -112,9 +112,9 @@ def test_partitions_whose_lag_grows_are_told_by_process() -> None:
     after = {n: place(500, 3000) for n in range(4)}
     first, second = between(before, after)
     assert first.level is Level.WARNING
-    assert first.fact == "in 0,2: lag grows, 2000 to 5000 in 10 s; with client-one at 10.0.0.1"
+    assert first.fact == "in 0,2: lag grows, 2000 to 5000 in 10 s; assigned to client-one at 10.0.0.1"
     assert second.fact.startswith("in 1,3: ")
-    assert first.advice.endswith("start more processes, 2 of at most 4 are there")
+    assert first.advice.endswith("start more processes, 2 of at most 4 run")
 
 
 def test_one_partition_that_falls_behind_alone_hints_at_its_key_or_machine() -> None:
@@ -132,10 +132,10 @@ def test_a_process_for_each_partition_that_does_not_suffice_calls_for_a_faster_h
 
 def test_a_partition_that_stands_and_is_nobodys_is_told_so() -> None:
     (found,) = list(
-        compared(
+        compare_snapshots(
             look(0, {0: place(5, 9)}),
-            Look(10, look(10, {1: place(5, 9)}).group, look(0, {0: place(5, 9)}).places),
+            LagSnapshot(10, look(10, {1: place(5, 9)}).group, look(0, {0: place(5, 9)}).places),
         )
     )
-    assert found.fact == "in 0: 4 records to do, and nothing committed for 10 s; no member has it"
+    assert found.fact == "in 0: 4 records to do, and nothing committed for 10 s; assigned to no member"
     assert "describe" in found.advice

@@ -9,8 +9,8 @@ from libs.streamtable_cli.tests.bench import Cli, World
 
 from contracts.records import PROCESS_STATUS
 from streamtable import Avro
-from streamtable_cli.findings import Level
-from streamtable_cli.processes import FORGOTTEN_MS, SILENT_MS, judged
+from streamtable_admin.findings import Level
+from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS, judge_processes
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
@@ -49,7 +49,7 @@ def test_processes_that_died_or_failed_are_told_from_the_topic(cli: Cli, world: 
     found = {each["subject"]: each for each in ran.json}
     assert "killed" in found["process count/processor/dead"]["advice"]
     assert "process 41 on box-2" in found["process count/processor/dead"]["fact"]
-    assert "by Fenced clicks 3" in found["process count/processor/broken"]["fact"]
+    assert "with Fenced clicks 3" in found["process count/processor/broken"]["fact"]
     assert found["processes"]["fact"] == "1 tells how it is"
     assert not {"process gone", "process count/processor/well"} & found.keys()
     blind = cli("doctor", "--status-topic", topic, "--over", "0", "--json")
@@ -70,13 +70,13 @@ def test_processes_that_died_or_failed_are_told_from_the_topic(cli: Cli, world: 
     ],
 )
 def test_a_status_is_judged_by_its_age_and_state(changes: dict[str, Any], level: Level | None) -> None:
-    found = [each for each in judged({"a": status(**changes)}, NOW) if each.level is not Level.OK]
+    found = [each for each in judge_processes({"a": status(**changes)}, NOW) if each.level is not Level.OK]
     assert [each.level for each in found] == ([] if level is None else [level])
 
 
 def test_a_clock_that_is_ahead_is_told_once_for_its_machine() -> None:
     statuses = {"a": status(at=NOW + 5_000), "b": status(at=NOW + 60_000), "c": status(host="other")}
-    found = [each for each in judged(statuses, NOW) if each.level is not Level.OK]
+    found = [each for each in judge_processes(statuses, NOW) if each.level is not Level.OK]
     assert [(each.subject, each.fact) for each in found] == [
         ("clock of machine", "is at least 1.0 min ahead of this machine's")
     ]

@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from services.console.tests.world import status_with
 
-from console.fleet import FORGOTTEN_MS, instances_of
+from console.fleet import instances_of
 from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History, Told
+from streamtable_admin.process_status import FORGOTTEN_MS
 
 NOW = 1_011_000
 

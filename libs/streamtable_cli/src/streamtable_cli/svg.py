@@ -4,45 +4,45 @@ from collections.abc import Iterator
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from streamtable_cli.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
-from streamtable_cli.picture import Kind, Node, Picture
+from streamtable_admin.graph_model import GraphModel, Node, NodeKind
+from streamtable_admin.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
 
 FONT = "ui-sans-serif, system-ui, 'Helvetica Neue', Arial, sans-serif"
 FILL = {
-    Kind.STREAM: "#e8f1fb",
-    Kind.GROUP: "#1f4e79",
-    Kind.TABLE: "#fdf3dc",
-    Kind.LOOP: "#e9f5ea",
-    Kind.VISITS: "#f2ecf9",
-    Kind.ASIDE: "#f3f3f3",
+    NodeKind.STREAM: "#e8f1fb",
+    NodeKind.GROUP: "#1f4e79",
+    NodeKind.TABLE: "#fdf3dc",
+    NodeKind.LOOP: "#e9f5ea",
+    NodeKind.VISITS: "#f2ecf9",
+    NodeKind.ASIDE: "#f3f3f3",
 }
 STROKE = {
-    Kind.STREAM: "#5b8fc7",
-    Kind.GROUP: "#1f4e79",
-    Kind.TABLE: "#c9962c",
-    Kind.LOOP: "#5a9e62",
-    Kind.VISITS: "#8b6bb8",
-    Kind.ASIDE: "#9a9a9a",
+    NodeKind.STREAM: "#5b8fc7",
+    NodeKind.GROUP: "#1f4e79",
+    NodeKind.TABLE: "#c9962c",
+    NodeKind.LOOP: "#5a9e62",
+    NodeKind.VISITS: "#8b6bb8",
+    NodeKind.ASIDE: "#9a9a9a",
 }
 TEXT = {
-    Kind.STREAM: "#12304d",
-    Kind.GROUP: "#ffffff",
-    Kind.TABLE: "#4d3a0d",
-    Kind.LOOP: "#1c4222",
-    Kind.VISITS: "#38225a",
-    Kind.ASIDE: "#444444",
+    NodeKind.STREAM: "#12304d",
+    NodeKind.GROUP: "#ffffff",
+    NodeKind.TABLE: "#4d3a0d",
+    NodeKind.LOOP: "#1c4222",
+    NodeKind.VISITS: "#38225a",
+    NodeKind.ASIDE: "#444444",
 }
 LINE_COLOUR = "#6b7785"
 _LID = 7.0
 
 
-def svg_of(picture: Picture, layout: Layout) -> str:
+def svg_of(picture: GraphModel, layout: Layout) -> str:
     """The whole document. Streams are round, groups dark, tables drums, dead letters and retries grey.
 
     Loops are green, visits violet.
     """
     width, height = round(layout.width), round(layout.height)
-    title = ", ".join(node.label for node in picture.nodes.values() if node.kind is Kind.GROUP)
+    title = ", ".join(node.label for node in picture.nodes.values() if node.kind is NodeKind.GROUP)
     return "\n".join(
         [
             (
@@ -67,7 +67,7 @@ def svg_of(picture: Picture, layout: Layout) -> str:
 def _node(node: Node, box: Box) -> Iterator[str]:
     left, top = box.x - box.width / 2, box.y - box.height / 2
     paint = f'fill="{FILL[node.kind]}" stroke="{STROKE[node.kind]}" stroke-width="1.5"'
-    if node.kind is Kind.TABLE:
+    if node.kind is NodeKind.TABLE:
         bottom, half = top + box.height, box.width / 2
         yield (
             f'<path d="M{left:.1f} {top:.1f}a{half:.1f} {_LID} 0 0 1 {box.width:.1f} 0V{bottom:.1f}'
@@ -78,15 +78,15 @@ def _node(node: Node, box: Box) -> Iterator[str]:
             f'stroke="{STROKE[node.kind]}" stroke-width="1.5"/>'
         )
     else:
-        radius = 6 if node.kind is Kind.GROUP else box.height / 2
-        dashed = ' stroke-dasharray="4 3"' if node.kind is Kind.ASIDE else ""
+        radius = 6 if node.kind is NodeKind.GROUP else box.height / 2
+        dashed = ' stroke-dasharray="4 3"' if node.kind is NodeKind.ASIDE else ""
         yield (
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
             f'rx="{radius:.1f}" {paint}{dashed}/>'
         )
     down = LINE / 2 if node.detail else 0.0
-    y = box.y + (_LID / 2 if node.kind is Kind.TABLE else 0.0)
-    weight = ' font-weight="600"' if node.kind is Kind.GROUP else ""
+    y = box.y + (_LID / 2 if node.kind is NodeKind.TABLE else 0.0)
+    weight = ' font-weight="600"' if node.kind is NodeKind.GROUP else ""
     fill = TEXT[node.kind]
     yield (
         f'<text x="{box.x:.1f}" y="{y - down + 4.5:.1f}" font-size="13" text-anchor="middle" fill="{fill}"{weight}>'

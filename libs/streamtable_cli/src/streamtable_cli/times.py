@@ -3,7 +3,7 @@
 import re
 from datetime import datetime
 
-from streamtable_cli.errors import Refused
+from streamtable_admin.errors import Refused
 
 _AGO = re.compile(r"([0-9]{1,6})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

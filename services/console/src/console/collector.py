@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Event, Thread
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import structlog
 
@@ -15,9 +15,7 @@ from servicekit.events import ServerEvent
 from streamtable import Avro, View
 from streamtable.errors import PoisonRecord, RetryLater
 from streamtable.types import TopicPartition
-
-if TYPE_CHECKING:
-    from streamtable.kafka.admin import KafkaAdmin
+from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
 log = structlog.get_logger()
 EVERY_SECONDS: Final = 1.0
@@ -31,7 +29,7 @@ class Collector:
 
     Args:
         view: of the status topic.
-        admin: for topics; used by this collector's thread only.
+        cluster: for topics; used by this collector's thread only.
         settings: what the page is told about the console, such as whether actions are on.
         lags: counts what is left to read.
         past: gives what processes had told before; asked once, by this collector's thread.
@@ -40,13 +38,13 @@ class Collector:
     def __init__(
         self,
         view: View[bytes, bytes],
-        admin: "KafkaAdmin",
+        cluster: Cluster,
         settings: Mapping[str, Any],
         lags: Lags,
         past: Callable[[], Iterable[Told]],
     ) -> None:
         self._view = view
-        self._admin = admin
+        self._admin = cluster.admin
         self._settings = settings
         self._lags = lags
         self._past = past
@@ -54,7 +52,7 @@ class Collector:
         self._changed = Condition()
         self._number = 0
         self._document: dict[str, Any] = {
-            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
+            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": [], "layouts": None}, "topics": [], "events": 0,
             **settings,
         }  # fmt: skip
         self._topics: dict[str, Topic] = {}
@@ -143,7 +141,9 @@ class Collector:
 
     def _look_at_topics(self) -> None:
         partitions = {
-            name: n for name, n in self._admin.topic_partitions().items() if not name.startswith("__")
+            name: n
+            for name, n in self._admin.topic_partitions().items()
+            if not name.startswith(INTERNAL_PREFIX)
         }
         places = [
             TopicPartition(name, number) for name, count in partitions.items() for number in range(count)

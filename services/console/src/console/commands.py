@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from console.backlog import backlog
+from console.clusters import CLIENT_NAME, Clusters
 from console.collector import Collector
+from console.decode import PageDecoder, released_schemas
 from console.lags import Lags
 from console.letters import DeadLetters
-from console.past import past
-from console.records import Reader
 from console.runs import Runs
 from console.settings import ConsoleSettings
-from console.shown import Decoder, schemas_of
 from console.tables import Tables
 from console.web import PAGE, Parts, build_web
 from contracts import records
@@ -22,6 +22,7 @@ from servicekit.runtime import Runtime, wait_for_topic, wait_to_stop
 from servicekit.streams import Streams
 from streamtable import Bytes, Table, View
 from streamtable.errors import ConfigurationError
+from streamtable_admin.cluster import connect
 
 ConsoleRuntime: TypeAlias = Runtime[ConsoleSettings]
 STATUS_TOPIC: Final = "streamtable-status"
@@ -45,9 +46,8 @@ def serve(runtime: ConsoleRuntime) -> int:
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
     with StopSignals() as signals, ExitStack() as opened:
-        admin = kafka.admin()
-        opened.callback(admin.close)
-        wait_for_topic(admin, topic, runtime.settings.start_timeout, signals)
+        cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
+        wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir
         view = opened.enter_context(
             View(
@@ -59,10 +59,10 @@ def serve(runtime: ConsoleRuntime) -> int:
             )
         )
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
-        decoder = Decoder(schemas_of(records))
-        reader = Reader(kafka)
-        collector = Collector(view, admin, settings, Lags(admin, reader), partial(past, reader, topic))
-        tables = Tables(kafka, state_dir, reader, decoder, runtime.measured)
+        decoder = PageDecoder(released_schemas(records))
+        clusters = Clusters(kafka)
+        collector = Collector(view, cluster, settings, Lags(cluster), partial(backlog, clusters, topic))
+        tables = Tables(kafka, state_dir, clusters, decoder, runtime.measured)
         opened.callback(tables.close)
         collector.start()
         opened.callback(collector.stop)
@@ -70,9 +70,9 @@ def serve(runtime: ConsoleRuntime) -> int:
         opened.callback(events.close)
         parts = Parts(
             collector,
-            reader,
+            clusters,
             tables,
-            DeadLetters(kafka, reader),
+            DeadLetters(clusters),
             Runs(tables, runs_topic),
             decoder,
             events,

@@ -5,8 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from console.fleet import FORGOTTEN_MS, SILENT_MS, instances_of
+from console.fleet import instances_of
 from contracts.records import ProcessStatus
+from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300

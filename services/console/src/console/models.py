@@ -116,11 +116,51 @@ class Arrow(BaseModel):
     rate: Annotated[float | None, Field(description="records a second; null: nobody knows")]
 
 
+class Box(BaseModel):
+    """Where a node is drawn: its middle and its size."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+
+class Point(BaseModel):
+    """A point of a route; y grows downwards."""
+
+    x: float
+    y: float
+
+
+class Route(BaseModel):
+    """The way of an edge."""
+
+    points: list[Point]
+    beside: Annotated[bool, Field(description="back around two nodes that are joined both ways")]
+
+
+class GraphLayout(BaseModel):
+    """Where to draw the graph."""
+
+    width: float
+    height: float
+    boxes: Annotated[list[Box], Field(description="of the nodes, in their order")]
+    routes: Annotated[list[Route], Field(description="of the edges, in their order")]
+
+
+class Layouts(BaseModel):
+    """Layouts of the graph, for wide and for narrow screens."""
+
+    wide: GraphLayout
+    narrow: GraphLayout
+
+
 class Graph(BaseModel):
     """What all processes do, together."""
 
     nodes: list[Node]
     edges: list[Arrow]
+    layouts: Annotated[Layouts | None, Field(description="null: the graph is too large to draw")] = None
 
 
 class Topic(BaseModel):

@@ -4,11 +4,11 @@ from typing import Any, Final
 
 import structlog
 
-from console.records import NoSuchTopic
 from console.tables import Tables
 from contracts.records import JOB_RUN, JobRun
 from streamtable import Avro
 from streamtable.errors import PoisonRecord
+from streamtable_admin.errors import NoSuchTopic
 
 log = structlog.get_logger()
 RUNS_MAX: Final = 500

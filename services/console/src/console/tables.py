@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from console.records import NoSuchTopic, Reader
-from console.shown import Decoder
+from console.clusters import Clusters
+from console.decode import PageDecoder
 from servicekit.events import ServerEvent
 from streamtable import Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
+from streamtable_admin.errors import NoSuchTopic
 
 COPIES_MAX: Final = 16
 BATCH_SECONDS: Final = 0.5
@@ -31,17 +32,17 @@ class Tables:
     Args:
         kafka: the cluster.
         state_dir: where the copies live.
-        reader: knows topics.
+        clusters: opens the cluster, to look at topics.
         decoder: shows keys and values.
         metrics: where positions and ages go.
     """
 
     def __init__(
-        self, kafka: Kafka, state_dir: Path, reader: Reader, decoder: Decoder, metrics: Metrics
+        self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
         self._kafka = kafka
         self._state_dir = state_dir
-        self._reader = reader
+        self._clusters = clusters
         self._decoder = decoder
         self._metrics = metrics
         self._lock = Lock()
@@ -87,10 +88,10 @@ class Tables:
             if name in self._views:
                 self._views.move_to_end(name)
                 return self._views[name]
-        with self._reader.looking() as admin:
-            topic = admin.topics([name]).get(name)
+        with self._clusters.connected() as cluster:
+            topic = cluster.admin.topics([name]).get(name)
         if topic is None:
-            raise NoSuchTopic
+            raise NoSuchTopic(f"there is no topic {name!r}")
         if not topic.compacted:
             raise NoTable
         with self._lock:
