@@ -15,7 +15,7 @@ LAKE ?= build/lake
 GROUP ?= click-count
 TO ?= $(GROUP)-v2
 OUT ?= build
-SPARK := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
+SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
 FAST := not broker and not server and not slow and not faults and not faults_long
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
@@ -27,14 +27,18 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
 		do printf '  make %-15s %s\n' "$$verb" "$$text"; done
 
-setup: ## install everything into .venv and fetch Kafka; quick when nothing changed
-	@$(PYTHON) infra/setup.py
+setup: ## install what the demo needs into .venv and fetch Kafka, quick when nothing changed; SPARK=1: PySpark too
+	@$(PYTHON) infra/setup.py $(if $(filter-out 0,$(SPARK)),--spark)
+
+# 460 MB, which only those targets install that run or check the jobs.
+setup-spark:
+	@$(PYTHON) infra/setup.py --spark
 
 demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
 	@$(PY) infra/demo.py $(if $(filter-out 0,$(CHECK)),--check)
@@ -49,7 +53,7 @@ test: lint ## all checks and tests, with a real broker and the short faults
 test-fast: setup ## the tests that need no server, in less than a minute
 	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold -m "$(FAST)" $(PYTEST_ARGS)
 
-lint: setup ## style, formatting, types, and who imports whom
+lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
@@ -59,10 +63,10 @@ fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-faults: setup ## the long fault rounds; SECONDS=120 ROUNDS=20
+faults: setup-spark ## the long fault rounds; SECONDS=120 ROUNDS=20
 	FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
 
-mutants: setup ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
+mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"
 
 kafka-up: setup ## start a real Kafka that stays; PORT=9092 DATA=build/kafka BROKERS=1|3
@@ -80,7 +84,7 @@ clean: ## delete what was built and cached here, Kafka's data in build/ too; .ve
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
 lock: setup ## compile requirements.lock and the pins of the tools anew, after a change of a pyproject
-	$(COMPILE) --group dev --group spark $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
+	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console) \
 		-o infra/docker/locks/services.txt
@@ -98,22 +102,22 @@ lock: setup ## compile requirements.lock and the pins of the tools anew, after a
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
 bench: setup ## measure it, 8 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
-	@$(PY) -m tests.bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
+	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
 bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here
-	@$(PY) -m tests.bench peers
+	@$(PY) -m bench peers
 
-bench-publish: setup ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
-	@$(PY) -m tests.bench all
+bench-publish: setup-spark ## measure all of it on an idle machine, 15 minutes, and write the figures into the pages
+	@$(PY) -m bench all
 
-bench-spark: setup ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
-	@$(PY) -m tests.bench spark $(if $(filter-out 0,$(QUICK)),--quick)
+bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, and write their figures into the pages; QUICK=1: less, no pages
+	@$(PY) -m bench spark $(if $(filter-out 0,$(QUICK)),--quick)
 
-interop: setup ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
+interop: setup-spark ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
 	@$(PY) -m tests.interop.shared.programs
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
 
-images: setup ## build the container images of the services and the command line; PROFILES=spark: Spark's too
+images: $(if $(findstring spark,$(PROFILES)),setup-spark,setup) ## build the container images of the services and the command line; PROFILES=spark: Spark's too
 	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py
 
 sbom: images ## write what is in each image to dist/, as CycloneDX
@@ -137,19 +141,19 @@ logs: ## follow its logs; SERVICE=click-count-processor
 status: ## its containers, their health and ports
 	@docker compose --profile '*' ps --all --format 'table {{.Service}}\t{{.Status}}\t{{.Ports}}'
 
-test-stack: setup ## test the images and the compose stack, where there is a Docker engine
+test-stack: setup-spark ## test the images and the compose stack, where there is a Docker engine
 	@if reason=$$($(PY) infra/engine.py 2>&1); then $(BIN)/pytest -m stack tests/stack $(PYTEST_ARGS); \
 	else echo "test-stack is passed over: $$reason"; fi
 
-spark-etl: setup ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
-	@$(PY) -m streamtable_spark.main etl $(SPARK) --lake $(LAKE)
+spark-etl: setup-spark ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
+	@$(PY) -m streamtable_spark.main etl $(SPARK_FLAGS) --lake $(LAKE)
 
-spark-rebuild: setup ## make a group's table anew on Spark, as that of another group; GROUP=click-count TO=click-count-v2
+spark-rebuild: setup-spark ## make a group's table anew on Spark, as that of another group; GROUP=click-count TO=click-count-v2
 	@STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:$(PORT) $(BIN)/streamtable topics apply --file infra/rebuilt.yaml
-	@$(PY) -m streamtable_spark.main rebuild $(SPARK) --group $(GROUP) --as $(TO) --manifest $(OUT)/$(TO).rebuild.json
+	@$(PY) -m streamtable_spark.main rebuild $(SPARK_FLAGS) --group $(GROUP) --as $(TO) --manifest $(OUT)/$(TO).rebuild.json
 
-spark-reconcile: setup ## audit a group's table on Spark, into OUT/GROUP.audit; GROUP=click-count OUT=build
-	@$(PY) -m streamtable_spark.main reconcile $(SPARK) --group $(GROUP) --report $(OUT)/$(GROUP).audit
+spark-reconcile: setup-spark ## audit a group's table on Spark, into OUT/GROUP.audit; GROUP=click-count OUT=build
+	@$(PY) -m streamtable_spark.main reconcile $(SPARK_FLAGS) --group $(GROUP) --report $(OUT)/$(GROUP).audit
 
 wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \

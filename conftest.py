@@ -1,6 +1,7 @@
 """For the tests of all rooms."""
 
 import signal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from localkafka.waiting import slowdown
 pytest_plugins = ["localkafka.fixtures", "tests.costs"]
 
 _ROOT = Path(__file__).parent
+_WITHOUT_SPARK = find_spec("pyspark") is None
+collect_ignore = ["spark/tests", "tests/stack/test_spark.py"] if _WITHOUT_SPARK else []
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
 _TOGETHER = ("spark/", "libs/microbatch/tests/stores/")
 # What takes longest, in this order; then other tests with servers, then all others.
@@ -26,6 +29,15 @@ _FIRST = (
     "libs/localstores",
     "libs/localkafka",
 )
+
+
+def pytest_report_header() -> list[str]:
+    """Say what is left out."""
+    return (
+        ["Spark's tests are left out, since PySpark is not installed; make setup SPARK=1"]
+        if _WITHOUT_SPARK
+        else []
+    )
 
 
 def pytest_configure() -> None:

@@ -1,5 +1,6 @@
-"""`make setup`: from a bare machine with Python and the package registries to everything that tests and demo need.
+"""`make setup`: from a bare machine with Python and the package registries to everything that the demo needs.
 
+With `--spark` (`make setup SPARK=1`) also PySpark and its connectors, 460 MB, which the jobs in spark/ and their tests need.
 Standard library only. When nothing has changed since the last time it does nothing.
 """
 
@@ -19,8 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 PYTHON = VENV / "bin" / "python"
 STAMP = VENV / "setup-stamp"
+SPARK_STAMP = VENV / "setup-stamp-spark"
 LOCK = ROOT / "requirements.lock"
 UV_PIN = ROOT / "infra" / "uv.txt"
+SPARK_LOCK = ROOT / "infra" / "docker" / "locks" / "spark.txt"
 SPARK_JARS = ROOT / "spark" / "src" / "streamtable_spark" / "jars.sha256"
 LOCALKAFKA = ROOT / "libs" / "localkafka" / "src" / "localkafka"
 # pip's settings that uv has under other names; it reads neither pip's files nor its variables.
@@ -34,28 +37,53 @@ def main() -> None:
         stop(
             f"Python {OLDEST[0]}.{OLDEST[1]} or newer is needed, this is {sys.version.split()[0]}: make PYTHON=python3.12 setup"
         )
-    digest = fingerprint()
-    if up_to_date(digest):
-        return
+    spark = "--spark" in sys.argv[1:]
     started = time.monotonic()
+    base = fingerprint(
+        [LOCK, UV_PIN, Path(__file__), *pyprojects(), *sorted((LOCALKAFKA / "pins").iterdir())]
+    )
+    more = fingerprint([SPARK_LOCK, SPARK_JARS], base)
+    changed = False
+    if not up_to_date(STAMP, base):
+        set_up(base)
+        changed = True
+    if spark and not up_to_date(SPARK_STAMP, more):
+        set_up_spark(more)
+        changed = True
+    if changed:
+        print(f"[setup] ready after {time.monotonic() - started:.0f} s", flush=True)
+
+
+def set_up(digest: str) -> None:
+    """Install what demo, services and tests without Spark need."""
     STAMP.unlink(missing_ok=True)
     make_venv()
     step(
         "Installing uv",
         [str(PYTHON), "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(UV_PIN)],
     )
-    uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", str(PYTHON)]
-    env = uv_environment()
-    step("Installing the packages of requirements.lock", [*uv, "--require-hashes", "-r", str(LOCK)], env)
+    install("Installing the packages of requirements.lock", "--require-hashes", "-r", str(LOCK))
     editable = [argument for member in members() for argument in ("--editable", str(member))]
-    step("Installing the workspace", [*uv, "--no-deps", "--no-build-isolation", *editable], env)
-    tools = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
-    tools += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
-    tools += step(
+    install("Installing the workspace", "--no-deps", "--no-build-isolation", *editable)
+    places = step("Looking for Java and Kafka's jars", [str(PYTHON), "-m", "localkafka.jars"])
+    places += step("Keeping Kafka's classes for a quick start", [str(PYTHON), "-m", "localkafka.classes"])
+    STAMP.write_text("\n".join([digest, *places.split("\n")]))
+
+
+def set_up_spark(digest: str) -> None:
+    """Install PySpark, and fetch the jars of its connectors."""
+    SPARK_STAMP.unlink(missing_ok=True)
+    install("Installing PySpark", "--require-hashes", "-r", str(SPARK_LOCK))
+    places = step(
         "Looking for the jars of Spark's connectors", [str(PYTHON), str(ROOT / "infra" / "spark_jars.py")]
     )
-    STAMP.write_text("\n".join([digest, *tools.split("\n")]))
-    print(f"[setup] ready after {time.monotonic() - started:.0f} s", flush=True)
+    SPARK_STAMP.write_text("\n".join([digest, *places.split("\n")]))
+
+
+def install(title: str, *arguments: str) -> None:
+    """Install packages with uv."""
+    uv = [str(PYTHON), "-m", "uv", "pip", "install", "--quiet", "--python", str(PYTHON)]
+    step(title, [*uv, *arguments], uv_environment())
 
 
 def members() -> list[Path]:
@@ -67,20 +95,24 @@ def members() -> list[Path]:
     )
 
 
-def fingerprint() -> str:
-    """Of all that decides what is installed."""
-    digest = hashlib.sha256(f"{ROOT} {sys.version}".encode())
-    pins = [*sorted((LOCALKAFKA / "pins").iterdir()), SPARK_JARS]
-    for path in (LOCK, UV_PIN, Path(__file__), *(member / "pyproject.toml" for member in members()), *pins):
+def pyprojects() -> list[Path]:
+    """The declarations of the workspace's packages."""
+    return [member / "pyproject.toml" for member in members()]
+
+
+def fingerprint(files: Sequence[Path], more: str = "") -> str:
+    """Return a digest of the files that decide what is installed."""
+    digest = hashlib.sha256(f"{ROOT} {sys.version} {more}".encode())
+    for path in files:
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def up_to_date(digest: str) -> bool:
-    """Whether the last set-up was this one, and Java and the jars are still where it found them."""
-    if not STAMP.exists():
+def up_to_date(stamp: Path, digest: str) -> bool:
+    """Whether the last set-up was this one, and what it found outside of .venv is still there."""
+    if not stamp.exists():
         return False
-    known, *places = STAMP.read_text().split("\n")
+    known, *places = stamp.read_text().split("\n")
     return known == digest and all(Path(place).exists() for place in places if place)
 
 

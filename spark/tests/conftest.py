@@ -3,18 +3,22 @@
 import gc
 import warnings
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql import SparkSession
 
-from streamtable_spark.session import Local, connect
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     """Quiet, local, two threads."""
+    # Imported here, since this file is read also where PySpark is not installed and these tests are left out.
+    from streamtable_spark.session import Local, connect  # noqa: PLC0415 - see above
+
     session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
     # Plans run a few times on a few rows: to generate and compile Java for each costs more than it saves.
     for name, value in INTERPRETED.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIBRARY_LINES_MAX = 11_000
+LIBRARY_LINES_MAX = 11_050
 MODULE_LINES_MAX = 500  # all lines
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {

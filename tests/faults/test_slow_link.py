@@ -79,3 +79,37 @@ def test_a_processor_makes_progress_over_a_link_that_is_slower_than_its_output(
     running.stop()
     assert sum(bench.rows(group).values()) == RECORDS
     assert len(bench.read(out.name)) == RECORDS
+
+
+def test_a_record_whose_outputs_take_longer_than_a_commit_may_is_given_more_time(
+    slow_bench: Bench, link: SlowLink
+) -> None:
+    bench = slow_bench
+    out = bench.stream("out")
+
+    def amplify(ctx: Any, event: str) -> None:
+        ctx.set((ctx.value or 0) + 1)
+        for _ in range(5):
+            ctx.emit(
+                out, ctx.key, event * 600_000
+            )  # 3 MB a record: 6 seconds of the link, where 4 are the rule
+
+    group: Group[str, int] = Group(
+        bench.name("g"), Input(bench.stream(), amplify), Output(out), Persist(Long())
+    )
+    bench.create(group)
+    running = bench.run(group, commit_interval=0.2)
+    until(lambda: running.processor.working, "it is at work")
+    link.bytes_per_second = SLOW
+    place = bench.places(group)[0]
+    bench.send(bench.name("in"), ("a", "x"), ("a", "x"))
+
+    def progress() -> int:
+        if running.error is not None:
+            raise running.error
+        return bench.committed(group).get(place, 0)
+
+    until(lambda: progress() >= 2, "both records are committed", 90)
+    link.bytes_per_second = None
+    running.stop()
+    assert bench.rows(group) == {"a": 2}

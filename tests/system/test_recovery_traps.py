@@ -79,9 +79,11 @@ class Interfering:
         self.outboxes = 0
         self.commits = 0
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> KafkaOutbox:
         self.outboxes += 1
-        outbox = self._kafka.outbox(transactional_id, batch_bytes)
+        outbox = self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
         commit = outbox.commit
 
         def interfered(timeout: float) -> None:

@@ -1,4 +1,4 @@
-"""The Spark session: quiet, in UTC, and with the connectors' jars that `make setup` has fetched.
+"""The Spark session: quiet, in UTC, and with the connectors' jars that `make setup SPARK=1` has fetched.
 
 A job that was submitted to a cluster keeps what it was submitted with (master, memory, jars). One that was started as
 a plain Python program runs on this machine, in this process's own Java.
@@ -85,7 +85,7 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
 
 
 def jars_folder(environ: Mapping[str, str]) -> Path:
-    """Where the connectors' jars are: the folder that SPARK_CONNECTOR_JARS names, else that of `make setup`.
+    """Where the connectors' jars are: the folder that SPARK_CONNECTOR_JARS names, else that of `make setup SPARK=1`.
 
     Raises:
         ConfigurationError: they are not there.
@@ -96,7 +96,7 @@ def jars_folder(environ: Mapping[str, str]) -> Path:
     folder = Path(named) if named else cache / cache_name(pinned)
     missing = [name for name in jar_names(pinned) if not (folder / name).is_file()]
     if missing:
-        raise ConfigurationError(f"{folder} lacks {', '.join(missing)}: `make setup` fetches Spark's jars")
+        raise ConfigurationError(f"{folder} lacks {', '.join(missing)}: `make setup SPARK=1` fetches Spark's jars")
     return folder
 
 

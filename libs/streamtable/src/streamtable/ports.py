@@ -420,8 +420,16 @@ class Log(Protocol):
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> Outbox:
-        """`batch_bytes`: how many bytes of records may be sent in one batch, at most."""
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> Outbox:
+        """Make the producer of a group's member.
+
+        Args:
+            transactional_id: The id that fences its predecessors; None: no transactions.
+            batch_bytes: The most bytes of records that may be sent in one batch.
+            transaction_seconds: After so long the broker gives an open transaction up.
+        """
         ...
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:

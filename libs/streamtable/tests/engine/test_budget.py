@@ -44,6 +44,22 @@ def test_a_commit_that_fails_after_a_long_time_makes_the_next_a_quarter_of_it_an
     assert (budget.bytes, budget.records, budget.records_bound) == (16 << 20, 10_000, None)
 
 
+def test_a_commit_of_one_record_gets_more_time_until_one_is_quick_again(
+    budget: CommitBudget, batch: Make
+) -> None:
+    records = batch("events", [(b"k", b"v")] * 200)
+    steps = []
+    for count in (8, 2, 1, 1, 1, 1, 1):
+        list(budget.parts([records.part(0, count)], lambda: 0))
+        budget.failed(3_000_000, 4.1)
+        steps.append((budget.records, budget.step_seconds, budget.transaction_seconds))
+    assert steps == [(2, 4, 10), (1, 4, 10), (1, 8, 20), (1, 16, 40), (1, 32, 80), (1, 64, 160), (1, 64, 160)]
+    budget.committed(9.0)
+    assert budget.step_seconds == 64
+    budget.committed(0.1)
+    assert (budget.step_seconds, budget.transaction_seconds) == (4, 10)
+
+
 def test_a_commit_that_is_refused_at_once_says_nothing_of_its_size(budget: CommitBudget) -> None:
     budget.failed(100_000, 0.1)
     assert (budget.bytes, budget.records) == (1 << 20, 10_000)

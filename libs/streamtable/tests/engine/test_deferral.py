@@ -108,7 +108,7 @@ class Rig:
         self.member.step()
         self.consumer.seeks.clear()
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int) -> Any:
+    def outbox(self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float) -> Any:
         self.outboxes.append(self._doubles["make_outbox"](self.steps))
         return self.outboxes[-1]
 

@@ -68,7 +68,7 @@ class Rig:
 
     # ---- ports.Log ----
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int) -> Any:
+    def outbox(self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float) -> Any:
         made = self.make_outbox(self.steps)
         made.transactional_id = transactional_id
         self.outboxes.append(made)

@@ -54,8 +54,10 @@ class _Clients:
         kafka = self.kafka
         return VirtualGroupConsumer(member_id, kafka.group(group), kafka.partition, self._wire(), kafka.clock)
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> VirtualOutbox:
-        del batch_bytes  # records are never batched
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> VirtualOutbox:
+        del batch_bytes, transaction_seconds  # records are never batched; the broker has its own time-out
         kafka = self.kafka
         return VirtualOutbox(
             transactional_id, kafka.transactions, kafka.topic, kafka.group, self._wire(), kafka.clock

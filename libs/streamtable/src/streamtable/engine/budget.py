@@ -2,7 +2,8 @@
 
 All records of a commit must be acknowledged within seconds, or the broker gives the transaction up. Over a slow link a
 commit of the configured size never is: it would be sent, aborted and sent again for ever. So a process begins with
-small commits, doubles them while they are quick, and quarters them when one did not come through in time.
+small commits, doubles them while they are quick, and quarters them when one did not come through in time. A commit of
+one record cannot be made smaller: it is given more time instead, with a transaction that may last longer.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -13,13 +14,19 @@ from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
 
-STEP_SECONDS_MAX = 4.0
-"""Flush and commit must each end well before the broker gives a transaction up (transaction.timeout.ms, 10 s)."""
+STEP_SECONDS = 4.0
+"""What flush and commit may take, each: both end well before the broker gives a transaction up."""
+
+STEP_SECONDS_MAX = 64.0
+"""What they may take for a commit that cannot be made smaller. Readers of its topics wait as long."""
+
+TRANSACTION_STEPS = 2.5
+"""A transaction may last so many steps: transaction.timeout.ms is 10 s as long as a step is 4 s."""
 
 _FIRST_BYTES = 1 << 20
 _FIRST_PART = 100
-_QUICK_SECONDS = STEP_SECONDS_MAX / 4
-_SLOW_SECONDS = STEP_SECONDS_MAX / 2
+_QUICK_SECONDS = STEP_SECONDS / 4
+_SLOW_SECONDS = STEP_SECONDS / 2
 
 
 class CommitBudget:
@@ -33,6 +40,7 @@ class CommitBudget:
     Attributes:
         bytes: A commit is due when it holds so many.
         records: So many at most are handled before that is looked at; fewer if they make many bytes.
+        step_seconds: What flush and commit may take, each.
     """
 
     def __init__(self, group: str, bytes_max: int, records_max: int) -> None:
@@ -42,6 +50,8 @@ class CommitBudget:
         self._records_max = records_max
         self.bytes = min(_FIRST_BYTES, bytes_max)
         self.records = records_max
+        self.step_seconds = STEP_SECONDS
+        self._held = 0  # records that the next commit holds
         self._part = min(_FIRST_PART, records_max)
 
     @property
@@ -49,30 +59,45 @@ class CommitBudget:
         """For work that is done in batches of a size of its own: a bound after a commit that was too large, else None."""
         return self.records if self._shrunk else None
 
+    @property
+    def transaction_seconds(self) -> float:
+        """After so long the broker may give a transaction up (transaction.timeout.ms)."""
+        return self.step_seconds * TRANSACTION_STEPS
+
     def committed(self, seconds: float) -> None:
         """A commit took so long, and went well."""
+        self._held = 0
         if seconds < _QUICK_SECONDS:
             self.bytes = min(self.bytes * 2, self._bytes_max)
             self.records = min(self.records * 2, self._records_max)
             self._shrunk = self._shrunk and self.records < self._records_max
+            self.step_seconds = STEP_SECONDS
         elif seconds > _SLOW_SECONDS:
             self._shrink(2)
 
     def failed(self, held: int, seconds: float) -> None:
         """A commit failed. If it took long, its size is the likely reason, and the next ones are smaller.
 
+        If it held one record only, they have more time.
+
         Args:
             held: About how many bytes it held.
             seconds: How long it took.
         """
+        records, self._held = self._held, 0
         if seconds < _SLOW_SECONDS:
             return
+        if records == 1:
+            self.step_seconds = min(self.step_seconds * 2, STEP_SECONDS_MAX)
         if held:
             self.bytes = min(self.bytes, held)
+        if records:
+            self.records = min(self.records, records)
         self._shrink(4)
         log.warning(
             "commit failed after a long time, the next ones are smaller",
             group=self._group, seconds=round(seconds, 1), bytes=held, bytes_next=self.bytes, records_next=self.records,
+            step_seconds_next=self.step_seconds,
         )  # fmt: skip
 
     def parts(self, batches: Iterable[RecordBatch], pending: Callable[[], int]) -> Iterator[RecordBatch]:
@@ -87,6 +112,7 @@ class CommitBudget:
             while begin < len(batch):
                 before = pending()
                 end = min(begin + min(self._part, self.records), len(batch))
+                self._held += end - begin
                 yield batch if end - begin == len(batch) else batch.part(begin, end)
                 self._fit(end - begin, pending() - before)
                 begin = end

@@ -17,7 +17,7 @@ from itertools import islice
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
-from streamtable.engine.budget import STEP_SECONDS_MAX
+from streamtable.engine.budget import STEP_SECONDS
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
@@ -50,6 +50,7 @@ class Checkpoint:
         outbox: transactional for exactly once, plain for at least once.
         guarantee: which of the two.
         failpoint: called between any two steps.
+        step_seconds: What flush, commit and abort may take, each.
         tracer: told of each commit. Every output, and the last row of each partition, carries its context.
     """
 
@@ -60,12 +61,14 @@ class Checkpoint:
         guarantee: Guarantee,
         failpoint: Failpoint,
         tracer: Tracer = UNTRACED,
+        step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._consumer = consumer
         self._outbox = outbox
         self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
         self._reached = failpoint
         self._tracer = tracer
+        self.step_seconds = step_seconds
         self._open = False  # a transaction has begun and not ended
         self._refused: defaultdict[int, list[int]] = defaultdict(
             list
@@ -115,7 +118,7 @@ class Checkpoint:
         if self._exactly_once:
             self._outbox.send_offsets(offsets, self._consumer.membership())
             self._reached("offsets-sent")
-            self._outbox.commit(STEP_SECONDS_MAX)
+            self._outbox.commit(self.step_seconds)
             self._open = False
         else:
             self._reached("offsets-sent")
@@ -134,12 +137,12 @@ class Checkpoint:
         """
         self._begin()
         self._send(records)
-        self._outbox.flush(STEP_SECONDS_MAX)
+        self._outbox.flush(self.step_seconds)
 
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
-            self._outbox.abort(STEP_SECONDS_MAX)
+            self._outbox.abort(self.step_seconds)
             self._open = False
 
     def _begin(self) -> None:
@@ -197,12 +200,12 @@ class Checkpoint:
 
     def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
         """Returns where the tables of each task's partition stand after the commit."""
-        last = dict(self._outbox.flush(STEP_SECONDS_MAX))
+        last = dict(self._outbox.flush(self.step_seconds))
         if not self._exactly_once and any(work.named for work in works):
             # What says that an event was handled must not be stored without what came of it: a crash in between
             # would lose the event.
             self._produce_named(works, context)
-            last |= self._outbox.flush(STEP_SECONDS_MAX)
+            last |= self._outbox.flush(self.step_seconds)
         self._reached("flushed")
         return {work.task.partition: self._position(work, last) for work in works}
 

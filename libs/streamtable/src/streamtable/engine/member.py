@@ -390,10 +390,8 @@ class Member:
                     continue  # another process on this machine works on it
                 log.info(
                     "state of a partition that left is removed",
-                    table=table,
-                    partition=partition,
-                    age_seconds=round(age),
-                )
+                    table=table, partition=partition, age_seconds=round(age),
+                )  # fmt: skip
 
     # ---- when something fails --------------------------------------------------------------------------------------
 
@@ -422,6 +420,8 @@ class Member:
         except OutcomeUnknown as unknown:
             self._renew_later(unknown)
             return
+        # The broker is given the time of a transaction when a producer is made.
+        self._renew_needed = self._budget.step_seconds > self._checkpoint.step_seconds
         self._go_back()
         self._back_off()
 
@@ -464,10 +464,9 @@ class Member:
         """The stores of these tasks are damaged: throw them away and load them again."""
         for task in tasks:
             log.error(
-                "local table is damaged, loading it from the log",
-                partition=task.partition,
-                reason=str(task.failure),
-            )
+                "local table is damaged, loading it from the changelog",
+                partition=task.partition, reason=str(task.failure),
+            )  # fmt: skip
             self._consumer.pause(self.assignment.places(task.partition))
             damaged = [table for table in task.stores if task.failure and table == task.failure.topic]
             for table in damaged or list(task.stores):
@@ -490,10 +489,10 @@ class Member:
         self._clock.sleep(min(0.05 * 2**self._failures, _BACKOFF_SECONDS_MAX))
 
     def _new_checkpoint(self) -> Checkpoint:
-        settings = self.settings
-        return Checkpoint(self._consumer, self._outbox, settings.guarantee, self._reached, settings.tracer)
+        s, seconds = self.settings, self._budget.step_seconds
+        return Checkpoint(self._consumer, self._outbox, s.guarantee, self._reached, s.tracer, seconds)
 
     def _new_outbox(self) -> Outbox:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
-        return self._log.outbox(transactional_id, self._batch_bytes)
+        return self._log.outbox(transactional_id, self._batch_bytes, self._budget.transaction_seconds)

@@ -19,7 +19,7 @@ from streamtable.kafka.caller import Caller, Complaints
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
-from streamtable.kafka.options import DELIVERY_TIMEOUT_S
+from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
@@ -94,14 +94,24 @@ class Kafka:
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int = 1_000_000) -> KafkaOutbox:
+    def outbox(
+        self,
+        transactional_id: str | None,
+        batch_bytes: int = 1_000_000,
+        transaction_seconds: float = TRANSACTION_TIMEOUT_S,
+    ) -> KafkaOutbox:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
-            config |= options.transactional(transactional_id)
+            config |= options.transactional(transactional_id, transaction_seconds)
         log, config = self._watched(
             transactional_id or "outbox", config, transactional_id=transactional_id or ""
         )
-        return KafkaOutbox(_made(Client, config), log, transactional=transactional_id is not None)
+        return KafkaOutbox(
+            _made(Client, config),
+            log,
+            transactional=transactional_id is not None,
+            transaction_seconds=transaction_seconds,
+        )
 
     def producer(
         self,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from streamtable.errors import ConfigurationError
 from streamtable.settings import REFUSED_KAFKA_OPTIONS
 
-TRANSACTION_TIMEOUT_MS = 10_000
+TRANSACTION_TIMEOUT_S = 10.0
 DELIVERY_TIMEOUT_S = 120.0
 _DELIVERY_TIMEOUT_MIN_S = 0.1  # the client sends a batch after some milliseconds only
 _DELIVERY_TIMEOUT_MAX_S = 3_600.0
@@ -81,10 +81,13 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
     }
 
 
-def transactional(transactional_id: str) -> dict[str, object]:
+def transactional(
+    transactional_id: str, transaction_seconds: float = TRANSACTION_TIMEOUT_S
+) -> dict[str, object]:
+    milliseconds = round(transaction_seconds * 1000)
     return {
         "transactional.id": transactional_id,
-        "transaction.timeout.ms": TRANSACTION_TIMEOUT_MS,
+        "transaction.timeout.ms": milliseconds,
         # A record that cannot be delivered must fail while its transaction can still be aborted.
-        "message.timeout.ms": TRANSACTION_TIMEOUT_MS - 1_000,
+        "message.timeout.ms": milliseconds - 1_000,
     }

@@ -32,14 +32,14 @@ from streamtable.kafka.errors import (
     refused,
     sendable,
 )
-from streamtable.kafka.options import TRANSACTION_TIMEOUT_MS
+from streamtable.kafka.options import TRANSACTION_TIMEOUT_S
 from streamtable.kafka.watch import ClientLog
 from streamtable.ports import Membership
 from streamtable.types import Committed, Headers, TopicPartition
 
 CONNECT_WAIT_S = 2.0
-QUEUE_WAIT_S = TRANSACTION_TIMEOUT_MS / 1000
-OFFSETS_WAIT_S = TRANSACTION_TIMEOUT_MS / 1000
+QUEUE_WAIT_S = TRANSACTION_TIMEOUT_S
+OFFSETS_WAIT_S = TRANSACTION_TIMEOUT_S
 OVERDUE_S = 1.0  # a call that is asked for longer than its timeout has been forgotten by the client
 
 
@@ -73,10 +73,18 @@ class KafkaOutbox:
     the client refuse the commit. Without transactions every record gets one.
     """
 
-    def __init__(self, producer: Producer, log: ClientLog, *, transactional: bool) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        log: ClientLog,
+        *,
+        transactional: bool,
+        transaction_seconds: float = TRANSACTION_TIMEOUT_S,
+    ) -> None:
         self._producer = producer
         self._log = log
         self._transactional = transactional
+        self._transaction_seconds = transaction_seconds
         self._tracked: dict[TopicPartition, int] = {}
         self._failed: StreamtableError | None = None
         self._damaged = False  # a record has failed within a transaction
@@ -271,7 +279,7 @@ class KafkaOutbox:
     def _dead(self, error: KafkaError, doing: str, topic: str | None = None) -> StreamtableError:
         """What the end of this client means: only where a person must look, the end of the process."""
         age = time.monotonic() - self._begun_at
-        if error.code() in FENCED and age >= TRANSACTION_TIMEOUT_MS / 1000:
+        if error.code() in FENCED and age >= self._transaction_seconds:
             # Most likely it was the broker that gave the transaction up, after an outage or while this process stood
             # still. If it was another process, that one and this fence each other soon enough to tell.
             return OutcomeUnknown(

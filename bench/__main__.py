@@ -1,0 +1,218 @@
+"""`make bench`: measure the library beside a bare consumer and a loop by hand, on a real Kafka of its own."""
+
+import argparse
+import os
+import pstats
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from bench.machine import ROOT, facts
+from bench.measure import RowFailed
+from bench.peers import rows
+from bench.run import measure, now, show
+from bench.site import FULL, QUICK, Site, Sizes
+from bench.spark import SparkRows
+from rich.console import Console
+
+from bench import compare, plan, publish, results
+from localkafka.broker import Broker
+from localkafka.errors import LocalKafkaError
+
+BUILD = ROOT / "build"
+_WIDTH = 130  # where the output is no terminal, whose width is known
+say = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Parse the arguments and do it; the exit code is 1 if a row failed or became too slow."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    run = verbs.add_parser("run", help="measure all rows")
+    run.add_argument("--rows", default="", help="only these and their baselines, separated by commas")
+    quick = verbs.add_parser(
+        "quick", help="measure some rows with less, and compare them with earlier ratios"
+    )
+    quick.add_argument(
+        "--warn", action="store_true", help="only warn of what is slower; failed rows still fail"
+    )
+    profile = verbs.add_parser("profile", help="measure one row with the profiler")
+    profile.add_argument("row")
+    verbs.add_parser(
+        "peers", help="measure other libraries beside this one, as far as they can be built here"
+    )
+    spark = verbs.add_parser("spark", help="measure the jobs on Spark, and publish their figures")
+    spark.add_argument(
+        "--quick", action="store_true", help="with a twentieth of the records; publish nothing"
+    )
+    verbs.add_parser("publish", help="write the last runs to figures.json and into the pages")
+    baseline = verbs.add_parser("baseline", help="hold quick runs to the median of the last ones from now on")
+    baseline.add_argument("--runs", type=int, default=3, help="so many; default 3")
+    verbs.add_parser(
+        "all", help="measure everything, then publish it and hold quick runs to it: a quarter of an hour"
+    )
+    given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: end all that was started
+    try:
+        return _do(given)
+    except KeyboardInterrupt:
+        say.print("stopped")
+        return 130
+    except ValueError as error:
+        parser.error(str(error))
+    except LocalKafkaError as error:
+        say.print(f"[red]no broker:[/] {error}")
+        return 1
+
+
+def _do(given: argparse.Namespace) -> int:  # noqa: PLR0911 - one for each verb
+    match given.verb:
+        case "run":
+            return _run([row for row in given.rows.split(",") if row])
+        case "quick":
+            return _quick(warn=given.warn)
+        case "profile":
+            return _profile(given.row)
+        case "peers":
+            return _peers()
+        case "spark":
+            return _spark(quick=given.quick)
+        case "publish":
+            publish.publish()
+        case "all":
+            return _all()
+        case _:
+            _hold_to(given.runs)
+    return 0
+
+
+def _all() -> int:
+    if _run([]) or _peers():
+        say.print("[red]Nothing is published, as rows have failed.[/]")
+        return 1
+    for _ in range(compare.TRIES):
+        _quick_ratios()
+    # Last, so that all lines name the commit as it is.
+    _hold_to(compare.TRIES)
+    publish.publish()
+    return 0
+
+
+def _hold_to(runs: int) -> None:
+    tries = [
+        compare.ratios(results.figures_of(lines)) for lines in results.last_runs(results.LINES, "quick", runs)
+    ]
+    results.write_ratios(compare.medians(tries))
+    say.print(f"Later quick runs are held to the median of {len(tries)} runs.")
+
+
+def _run(only: Sequence[str]) -> int:
+    steps = plan.chosen(plan.steps(), quick=False, rows=only)
+    with _site(FULL) as site:
+        figures = measure(steps, site, _recorder("rows" if only else "full"), say)
+    show(figures, say)
+    return int(any(figure.error for figure in figures))
+
+
+def _quick(*, warn: bool) -> int:
+    before = results.read_ratios()
+    if not before:
+        say.print("There are no earlier ratios: nothing to hold this run to.")
+    try:
+        held = compare.hold(_quick_ratios, before, time.monotonic)
+    except RowFailed as error:
+        say.print(f"[red]{error}[/]")
+        return 1
+    return tell(held, warn=warn)
+
+
+def tell(held: compare.Held, *, warn: bool) -> int:
+    """Say what was gained and lost. The exit code: 1 for a loss, or 0 where that is only to be warned of."""
+    if held.gained:
+        rows = ", ".join(held.gained)
+        say.print(f"{rows}: much better than before. Hold later runs to it: python -m bench baseline")
+    for sentence in held.lost:
+        say.print(f"[red]slower:[/] {sentence} (median of {held.tries})")
+    if held.lost and warn:
+        say.rule("[bold red]WARNING: slower than before", style="red")
+        say.print("The build goes on: others may have kept this machine busy. Measure again on an idle one:")
+        say.print("make bench QUICK=1")
+    return int(bool(held.lost) and not warn)
+
+
+def _quick_ratios() -> compare.Ratios:
+    with _site(QUICK) as site:
+        figures = measure(plan.chosen(plan.steps(), quick=True), site, _recorder("quick"), say)
+    show(figures, say)
+    if failed := [figure.name for figure in figures if figure.error]:
+        raise RowFailed(f"failed: {', '.join(failed)}")
+    return compare.ratios(figures)
+
+
+def _profile(row: str) -> int:
+    """Only the row itself: what it is compared with is not asked for."""
+    step = next(step for step in plan.chosen(plan.steps(), quick=False, rows=[row]) if row in step.rows)
+    BUILD.mkdir(exist_ok=True)
+    began = time.time()
+    with _site(FULL, BUILD) as site:
+        figures = measure([step], site, _recorder("profile"), say)
+    for found in sorted(BUILD.glob("profile-*.pstats")):
+        if found.stat().st_mtime >= began:
+            report = found.with_suffix(".txt")
+            with report.open("w") as text:
+                stats = pstats.Stats(str(found), stream=text)
+                stats.sort_stats("tottime").print_stats(40)
+                stats.sort_stats("cumulative").print_stats(40)
+            say.print(f"The main thread's profile is in {report.relative_to(ROOT)}.")
+    return int(any(figure.error for figure in figures))
+
+
+def _peers() -> int:
+    chosen = []
+    for peer in rows.peers():
+        if lacking := rows.missing(peer):
+            say.print(f"[yellow]{peer.name} is left out: this machine has no {' and no '.join(lacking)}[/]")
+        else:
+            chosen.append(peer)
+    with _site(FULL) as site:
+        figures = measure(rows.steps(chosen), site, _recorder("peers"), say)
+    show(figures, say)
+    return int(any(figure.error for figure in figures))
+
+
+def _spark(*, quick: bool) -> int:
+    with _site(QUICK if quick else FULL) as site:
+        figures = measure(SparkRows().steps(), site, _recorder("spark_quick" if quick else "spark"), say)
+    show(figures, say)
+    if not quick:
+        publish.publish(["spark"])  # a row that has failed says so there
+    return int(any(figure.error for figure in figures))
+
+
+def _recorder(kind: str) -> results.Recorder:
+    return results.Recorder(results.LINES, kind, now(), facts())
+
+
+@contextmanager
+def _site(sizes: Sizes, profiles: Path | None = None) -> Iterator[Site]:
+    """A broker and a folder of its own, on the disk of the checkout: /tmp may be memory."""
+    BUILD.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=BUILD) as folder:
+        broker = Broker(Path(folder) / "kafka", heap="1g")
+        try:
+            broker.start()
+            state = Path(folder) / "programs"
+            state.mkdir()
+            yield Site(broker.bootstrap_servers, state, sizes, profiles, broker.pid)
+        finally:
+            broker.kill()
+            broker.close()
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,68 @@
+"""Holding quick runs to earlier ratios: figures alone would compare machines, ratios of one run compare programs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from bench.figures import Figure
+
+TOLERANCE = 0.2
+TRIES = 3
+TRIES_SECONDS = 240.0
+Ratios = Mapping[str, float]
+
+
+def ratios(figures: Iterable[Figure]) -> dict[str, float]:
+    """The ratio of each row that has one."""
+    return {each.name: each.ratio for each in figures if each.ratio is not None}
+
+
+def medians(tries: Sequence[Ratios]) -> dict[str, float]:
+    """Of each row the median over the tries in which it was measured."""
+    rows = dict.fromkeys(row for each in tries for row in each)
+    return {row: median([each[row] for each in tries if row in each]) for row in rows}
+
+
+def worse(now: Ratios, before: Ratios, tolerance: float = TOLERANCE) -> list[str]:
+    """Rows that have lost more than `tolerance` of their ratio, or were not measured, each as a sentence."""
+    sentences = []
+    for row, old in before.items():
+        new = now.get(row)
+        if new is None:
+            sentences.append(f"{row} was not measured")
+        elif new < old * (1 - tolerance):
+            sentences.append(f"{row} is {new:.3f} of its baseline, {1 - new / old:.0%} less than {old:.3f}")
+    return sentences
+
+
+def better(now: Ratios, before: Ratios, tolerance: float = TOLERANCE) -> list[str]:
+    """Rows that have gained so much that the ratios they are held to should be renewed."""
+    return [row for row, old in before.items() if now.get(row, old) > old * (1 + tolerance)]
+
+
+class Held(NamedTuple):
+    """How runs compare with earlier ratios: what was lost (see `worse`), what was gained, and in how many tries."""
+
+    lost: list[str]
+    gained: list[str]
+    tries: int
+
+
+def hold(measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], float]) -> Held:
+    """Measure until nothing is lost, at most three times and four minutes.
+
+    A loss that is only noise goes away in the median of the tries; a real one stays.
+
+    Args:
+        measure: makes a run.
+        before: the ratios that it is held to.
+        clock: seconds, monotonic.
+    """
+    began, tries = clock(), list[Ratios]()
+    while True:
+        tried = clock()
+        tries.append(measure())
+        found = medians(tries)
+        lost, now = worse(found, before), clock()
+        if not lost or len(tries) == TRIES or (now - began) + (now - tried) > TRIES_SECONDS:
+            return Held(lost, better(found, before), len(tries))

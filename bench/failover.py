@@ -1,0 +1,82 @@
+"""Rows about an owner that dies: until another process handles the first record of a partition that was the dead one's.
+
+The group notices a death when the session is over; that is counted apart.
+"""
+
+from dataclasses import replace
+
+from bench.clicks import click
+from bench.figures import Figure, middle
+from bench.job import Job
+from bench.measure import Program
+from bench.programs.processor import clicks as stream_of
+from bench.site import Site, until
+from bench.starts import counted
+from confluent_kafka.admin import AdminClient
+
+from streamtable import Emitter, Kafka
+
+_LOOK_SECONDS = 5.0
+_USERS = 64  # enough for every partition to get some of their clicks
+
+
+def failover(site: Site) -> list[Figure]:
+    """An owner of half of a large table is killed; with warm copies, then without."""
+    job = counted(site, site.sizes.keys)
+    job = replace(job, until="killed")
+    figures = [
+        middle([_taken_over(site, job, name, number) for number in range(tries)])
+        for name, tries in (("failover_warm", site.sizes.tries), ("failover_cold", 1))
+    ]
+    site.forget(job.group)
+    site.delete(job.topic)
+    return figures
+
+
+def _taken_over(site: Site, job: Job, name: str, number: int) -> Figure:
+    warm = name == "failover_warm"
+    heirs = site.state(job.group) / f"{name}-{number}"
+    owner = replace(job, instance="owner", standby=int(warm), clients=2)
+    heir = replace(owner, instance=f"heir-{number}", state_dir=str(heirs))
+    with (
+        site.start("processor", owner, f"{name}-owner") as first,
+        site.start("processor", heir, name) as second,
+    ):
+        first.mark("shared")
+        second.mark("shared")
+        before = second.now()
+        first.kill()
+        _emit(site, job)
+        noticed = _noticed(site, job, second)
+        second.wait(lambda: _inherited(second, noticed), "has not handled what the dead process had")
+        began = _inherited(second, noticed)
+        assert began is not None
+        spent = second.now().cpu - before.cpu
+        second.stop()
+    return Figure(name, began - noticed, "s", cpu_seconds=spent, rss_mb=second.rss_mb)
+
+
+def _emit(site: Site, job: Job) -> None:
+    with Emitter(stream_of(job.topic), Kafka(site.broker)) as emitter:
+        for number in range(_USERS):
+            emitter.emit(f"user-{number}", click(f"user-{number}"))
+
+
+def _noticed(site: Site, job: Job, heir: Program) -> float:
+    """When the group has one member left: seconds since 1970."""
+    admin = AdminClient({"bootstrap.servers": site.broker, "log_level": 0})
+
+    def alone() -> bool:
+        found = admin.describe_consumer_groups([job.group])[job.group].result(_LOOK_SECONDS)
+        return len(found.members) == 1
+
+    until(alone, "the group has noticed the death")
+    return heir.now().time
+
+
+def _inherited(heir: Program, noticed: float) -> float | None:
+    """When the first record was handled after that moment; those of its own partitions were long before."""
+    later = [
+        mark.time for name, mark in heir.marks.items() if name.startswith("handled_") and mark.time > noticed
+    ]
+    return min(later, default=None)

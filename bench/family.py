@@ -1,0 +1,69 @@
+"""A process together with all that it has started: Spark's driver is Python, and its work is done by Java."""
+
+import os
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from bench.measure import Program
+
+_LOOK_SECONDS = 0.1
+_TICK = os.sysconf("SC_CLK_TCK")
+_PAGE_MB = os.sysconf("SC_PAGE_SIZE") / 2**20
+# Places in /proc/<pid>/stat behind the name, which may hold spaces: see proc(5).
+_PARENT, _TIMES, _PAGES = 1, slice(11, 15), 21
+
+
+class Share(NamedTuple):
+    """What one process has, or several together.
+
+    Attributes:
+        parent: who has started it.
+        cpu: seconds, its own and those of its children that have ended.
+        rss_mb: resident memory now; pages that are shared count for each that has them.
+    """
+
+    parent: int
+    cpu: float
+    rss_mb: float
+
+
+class FamilyProgram(Program):
+    """A program whose CPU and peak of memory are those of all its processes, looked at every 100 ms."""
+
+    _next_look = 0.0
+
+    def _measure(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        found = together(self.pid, processes())
+        self._cpu = max(self._cpu, found.cpu)
+        self.rss_mb = max(self.rss_mb, found.rss_mb)
+
+
+def together(pid: int, known: Mapping[int, Share]) -> Share:
+    """A process and its descendants as one; nothing if it has ended."""
+    family = {pid} & known.keys()
+    added = set(family)
+    while added:
+        added = {each for each, share in known.items() if share.parent in added} - family
+        family |= added
+    found = [known[each] for each in family]
+    return Share(0, sum(each.cpu for each in found), sum(each.rss_mb for each in found))
+
+
+def processes(folders: Iterable[Path] | None = None) -> dict[int, Share]:
+    """All that there are now, by their ids."""
+    found = {}
+    for folder in Path("/proc").iterdir() if folders is None else folders:
+        if folder.name.isdigit():
+            try:
+                text = (folder / "stat").read_text()
+            except OSError:
+                continue  # it has ended meanwhile
+            words = text.rpartition(")")[2].split()
+            cpu = sum(map(int, words[_TIMES])) / _TICK
+            found[int(folder.name)] = Share(int(words[_PARENT]), cpu, int(words[_PAGES]) * _PAGE_MB)
+    return found

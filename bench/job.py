@@ -1,0 +1,80 @@
+"""What a measured program is told. It travels in the environment, where programs in other languages find it too."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Self
+
+PREFIX = "BENCH_"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One piece of work; each program takes what concerns it.
+
+    Attributes:
+        broker: address of Kafka.
+        topic: what is read.
+        group: names the consumer group; its topics' names begin with it.
+        records: how many are worked off, or sent.
+        state_dir: where state is kept.
+        partitions: of the topic.
+        guarantee: `exactly_once` or `at_least_once`.
+        commit_ms: time between commits.
+        handler: of a processor: `count` (the built-in aggregate), or a function that is called for each: `record`,
+            `join` (with a row of `table`, and an output), `lookup` (with a row of `table`), `failing_1` (1 % of the
+            records fail and become dead letters), `amplify` (each makes an output of 4 KB).
+        second: another topic that is worked off with it, by the same keys.
+        table: that is joined, looked up, or asked beside `topic`; of a micro-batch its output.
+        store: URL of a central store.
+        until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
+            tells of the first record of each partition, and does not stop. For that and for `shared` it
+            tells when each of `clients` processes has its share of the partitions.
+        instance: names a processor among its group's.
+        standby: 1: a processor keeps warm copies of what is at work elsewhere.
+        rate: records a second.
+        warm_up: how many of the records come before what is measured.
+        keys: number of different keys.
+        grpc: address of a server.
+        rest: address of another.
+        seconds: how long callers ask for one thing.
+        clients: how many at a time: callers, tasks, or processes of the group.
+        calls: what they ask for, separated by commas.
+        schema: path of the records' Avro schema.
+    """
+
+    broker: str
+    topic: str = ""
+    group: str = ""
+    records: int = 0
+    state_dir: str = ""
+    partitions: int = 4
+    guarantee: str = "exactly_once"
+    commit_ms: int = 200
+    handler: str = "count"
+    second: str = ""
+    table: str = ""
+    store: str = ""
+    until: str = "last"
+    instance: str = "bench"
+    standby: int = 0
+    rate: int = 0
+    warm_up: int = 0
+    keys: int = 0
+    grpc: str = ""
+    rest: str = ""
+    seconds: float = 0.0
+    clients: int = 1
+    calls: str = ""
+    schema: str = ""
+
+    def environment(self) -> dict[str, str]:
+        """As variables, `BENCH_RECORDS` and so on."""
+        return {PREFIX + each.name.upper(): str(getattr(self, each.name)) for each in fields(self)}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """The job that `environment` made the variables of."""
+        kinds = {"str": str, "int": int, "float": float, str: str, int: int, float: float}
+        return cls(
+            **{each.name: kinds[each.type](environment[PREFIX + each.name.upper()]) for each in fields(cls)}
+        )

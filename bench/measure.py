@@ -1,0 +1,170 @@
+"""A measured program: a process of its own, watched from outside."""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from bench.programs.marks import RESULT
+
+from localkafka.process import Child
+
+_LOOK_SECONDS = 0.005
+_LIMIT_SECONDS = 120.0
+_LOG_CHARACTERS = 3_000
+
+
+class RowFailed(Exception):
+    """A row could not be measured, or what was measured is wrong."""
+
+
+class Mark(NamedTuple):
+    """A moment in a program's life: seconds since 1970, and its CPU seconds up to then, of all its threads."""
+
+    time: float
+    cpu: float
+
+
+class Program:
+    """A program at work. A context manager that ends it, and kills it if it has to.
+
+    Marks are lines of its output, `<name> <time> [<cpu>]`; where the CPU seconds are missing they are read when the
+    line is. It is looked at every 5 ms.
+
+    Args:
+        command: what is run.
+        environment: added to ours.
+        log: file for its output.
+        limit_seconds: it is an error if something waited for has not happened by then.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        log: Path,
+        limit_seconds: float = _LIMIT_SECONDS,
+    ) -> None:
+        self._log = log
+        log.unlink(missing_ok=True)
+        self.started = time.time()
+        self._end = time.monotonic() + limit_seconds
+        # The log must hold all that the program has written when it ends.
+        self._child = Child(command, log, env={**os.environ, **environment, "PYTHONUNBUFFERED": "1"})
+        self._codes: Collection[int] = (0,)
+        self._read = 0
+        self._cpu = 0.0
+        self.pid = self._child.pid
+        self.rss_mb = 0.0
+        self.marks: dict[str, Mark] = {}
+        self.results: list[dict[str, Any]] = []
+
+    def mark(self, name: str) -> Mark:
+        """Wait for a mark."""
+        self.wait(lambda: name in self.marks, f"has not said {name!r}")
+        return self.marks[name]
+
+    def result(self) -> dict[str, Any]:
+        """Wait for what it found out."""
+        self.wait(lambda: self.results, "has no result")
+        return self.results[-1]
+
+    def end(self) -> None:
+        """Wait until it has ended by itself."""
+        self.wait(lambda: self._child.returncode is not None, "does not end")
+
+    def ask_to_stop(self, codes: Collection[int] = (0,)) -> None:
+        """Send SIGTERM and return at once; `codes` are those that it may end with."""
+        self._codes = codes
+        self._measure()
+        if self._child.returncode is None:
+            self._child.signal_stop()
+
+    def stop(self) -> None:
+        """Ask it to stop and wait until it has."""
+        self.ask_to_stop()
+        self.end()
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        self._codes = (-signal.SIGKILL,)
+        self._child.kill()
+
+    def now(self) -> Mark:
+        """This moment; after its end with all its CPU seconds."""
+        self._measure()
+        return Mark(time.time(), self._cpu)
+
+    def wait(self, done: Callable[[], object], lacking: str) -> None:
+        """Look at it until something has happened.
+
+        Args:
+            done: whether it has.
+            lacking: what it has not done if not.
+
+        Raises:
+            RowFailed: it has ended with an error, or without that having happened, or it takes too long.
+        """
+        while True:
+            self._measure()
+            ended = self._child.returncode
+            self._read_marks()
+            if ended is not None and ended not in self._codes:
+                raise RowFailed(f"the program ended with {ended}: {self._tail()}")
+            if done():
+                return
+            if ended is not None or time.monotonic() > self._end:
+                raise RowFailed(f"the program {lacking}: {self._tail()}")
+            time.sleep(_LOOK_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._child.stop(10)
+
+    def _measure(self) -> None:
+        try:
+            # The process's own clock, as clock_getcpuclockid(3) makes it: exact, where /proc has hundredths.
+            self._cpu = time.clock_gettime((~self._child.pid << 3) | 2)
+            status = Path(f"/proc/{self._child.pid}/status").read_text()
+        except OSError:
+            return  # it has ended
+        peak = status.partition("VmHWM:")[2].split(maxsplit=1)
+        if peak:  # a process that is about to end has no memory
+            self.rss_mb = int(peak[0]) / 1024
+
+    def _read_marks(self) -> None:
+        with self._log.open("rb") as log:
+            log.seek(self._read)
+            new = log.read()
+        whole = new[: new.rfind(b"\n") + 1]
+        self._read += len(whole)
+        for line in whole.decode(errors="replace").splitlines():
+            name, _, rest = line.partition(" ")
+            if name == RESULT:
+                self.results.append(json.loads(rest))
+            elif name.isidentifier() and _numbers(rest):
+                at, *cpu = map(float, rest.split())
+                self.marks[name] = Mark(at, cpu[0] if cpu else self._cpu)
+
+    def _tail(self) -> str:
+        return self._log.read_text(errors="replace")[-_LOG_CHARACTERS:].strip() or "it said nothing"
+
+
+def python(module: str, profile: Path | None = None) -> list[str]:
+    """The command for a module of ours, if wanted with the profiler, which writes to that file."""
+    profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
+    return [sys.executable, *profiler, "-m", module]
+
+
+def _numbers(text: str) -> bool:
+    words = text.split()
+    return 1 <= len(words) <= 2 and all(word.replace(".", "", 1).isdigit() for word in words)

@@ -1,0 +1,30 @@
+from pathlib import Path
+
+import pytest
+from bench.measure import RowFailed
+from bench.peers.rows import HERE, SCHEMA, Peer, build, missing, peers, steps
+
+
+def peer(*command: str, needs: tuple[str, ...] = ()) -> Peer:
+    return Peer("name", needs, [(Path.cwd(), command)], [], "{group}-table", int, 1.0)
+
+
+def test_a_peer_lacks_the_tools_that_are_not_on_this_machine() -> None:
+    assert missing(peer(needs=("sh", "no-such-compiler"))) == ["no-such-compiler"]
+
+
+def test_a_build_that_fails_says_what_the_tool_said() -> None:
+    with pytest.raises(RowFailed, match="sh failed: no such module"):
+        build(peer("sh", "-c", "echo no such module; exit 1"))
+
+
+def test_every_peer_has_its_program_and_reads_the_schema_of_the_contracts() -> None:
+    assert SCHEMA.exists()
+    for each in peers():
+        assert (HERE / each.name).is_dir(), each.name
+
+
+def test_peers_come_after_the_rows_that_they_are_compared_with() -> None:
+    rows = [row for step in steps(peers()) for row in step.rows]
+    assert rows[:3] == ["ceiling", "plain_loop", "count_exactly_once_1s"]
+    assert rows[3:] == [f"peer_{each.name}" for each in peers()]

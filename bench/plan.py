@@ -1,0 +1,204 @@
+"""The rows: in which order they are measured, and with which other row each is compared."""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from bench.clicks import Clicks
+from bench.figures import Figure
+from bench.programs.calls import CLICK_COUNT, USER_STATUS
+from bench.site import Site
+
+from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams
+
+ZIPF = 1.1
+KEYS = (10_000, 1_000_000, 5_000_000)
+PARTITIONS = (16, 64)
+PROCESSES = (2, 4)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is measured at a time.
+
+    Attributes:
+        rows: what comes out.
+        measure: how.
+        quick: also in the quick form.
+    """
+
+    rows: tuple[str, ...]
+    measure: Callable[[Site], list[Figure]]
+    quick: bool = False
+
+
+BASELINES = {
+    "plain_loop": "ceiling",
+    "count_exactly_once": "ceiling",
+    "count_exactly_once_1s": "ceiling",
+    "count_at_least_once": "ceiling",
+    "count_once": "count_of_ids",
+    "handler_exactly_once": "plain_loop",
+    "handler_at_least_once": "plain_loop",
+    "handler_join_output": "handler_exactly_once",
+    "handler_lookup": "handler_exactly_once",
+    "handler_failing_1": "handler_exactly_once",
+    "handler_failing_5": "handler_exactly_once",
+    "handler_failing_100": "handler_exactly_once",
+    "plain_loop_zipf": "ceiling_zipf",
+    "count_exactly_once_zipf": "ceiling_zipf",
+    "count_exactly_once_1s_zipf": "ceiling_zipf",
+    "count_at_least_once_zipf": "ceiling_zipf",
+    "handler_exactly_once_zipf": "plain_loop_zipf",
+    "handler_at_least_once_zipf": "plain_loop_zipf",
+    "restore": "ceiling",
+    "grpc_get": "grpc_empty",
+    "grpc_multi_get": "grpc_empty_multi",
+    "rest_get": "rest_empty",
+    "microbatch_join": "redis_loop",
+    "user_status_grpc_get": "grpc_get",
+    "user_status_rest_get": "rest_get",
+    **{f"count_keys_{keys}": "count_keys_100000" for keys in KEYS},
+    **{f"count_partitions_{partitions}": "count_partitions_4" for partitions in PARTITIONS},
+    **{f"count_processes_{number}": "count_processes_1" for number in PROCESSES},
+}
+"""Of a row: the row that it is compared with."""
+
+
+def steps() -> Sequence[Step]:
+    """All, each after those that it is compared with."""
+    return (
+        Step(("ceiling",), lambda site: streams.ceiling(site, "ceiling", streams.uniform(site)), quick=True),
+        *_streams("", streams.uniform, quick=True),
+        Step(
+            ("count_of_ids", "count_once"),
+            lambda site: streams.once(
+                site, "count_of_ids", "count_once", Clicks(site.sizes.handler, ids=True)
+            ),
+        ),
+        Step(
+            ("handler_join_output",),
+            lambda site: streams.joined(site, "handler_join_output", streams.uniform(site, handler=True)),
+        ),
+        *(
+            Step((f"handler_failing_{percent}",), partial(_failing, percent=percent))
+            for percent in (1, 5, 100)
+        ),
+        Step(
+            ("slow_link_first_commit",), lambda site: slow_link.first_commit(site, "slow_link_first_commit")
+        ),
+        Step(
+            ("handler_lookup",),
+            lambda site: streams.looked_up(site, "handler_lookup", streams.uniform(site, handler=True)),
+        ),
+        Step(("restore", "restart_ready"), starts.restore, quick=True),
+        Step(("ceiling_zipf",), lambda site: streams.ceiling(site, "ceiling_zipf", _zipf(site))),
+        *_streams("_zipf", _zipf, quick=False),
+        Step(("view_get_p50", "view_get_p99"), reading.view_get),
+        Step(CLICK_COUNT, reading.click_count),
+        Step(USER_STATUS, reading.user_status),
+        Step(("memory_10k",), live.memory),
+        Step(("latency_p50", "latency_p99"), live.latency),
+        Step(("own_write_p50", "own_write_p99"), live.own_write),
+        Step(("first_record",), starts.first_record),
+        Step(("failover_warm", "failover_cold"), failover.failover),
+        Step(("redis_loop",), microbatch.redis_loop),
+        Step(("microbatch_join",), microbatch.join),
+        Step(("microbatch_latency_p50", "microbatch_latency_p99", "microbatch_memory"), microbatch.steady),
+        Step(("microbatch_restart",), microbatch.restart),
+        Step(("reach",), reach.reach),
+        Step(("reach_redis",), reach.reach_redis),
+        Step(("reach_memory",), reach.reach_memory),
+        Step(
+            ("count_keys_100000", "count_partitions_4"),
+            lambda site: streams.also_called(
+                "count_partitions_4", streams.processor(site, "count_keys_100000", streams.uniform(site))
+            ),
+        ),
+        *(Step((f"count_keys_{keys}",), partial(_keys, keys=keys)) for keys in KEYS),
+        *(
+            Step((f"count_partitions_{partitions}",), partial(_partitions, partitions=partitions))
+            for partitions in PARTITIONS
+        ),
+        Step(("count_processes_1", "kafka_cpu"), processes.one),
+        *(
+            Step((f"count_processes_{number}",), partial(processes.several, number=number))
+            for number in PROCESSES
+        ),
+    )
+
+
+def chosen(all_steps: Sequence[Step], *, quick: bool, rows: Collection[str] = ()) -> list[Step]:
+    """Those of the quick form only, or those of some rows and what these are compared with.
+
+    Raises:
+        ValueError: there is no such row; the message names all.
+    """
+    known = {row for step in all_steps for row in step.rows}
+    if unknown := sorted(set(rows) - known):
+        raise ValueError(f"there is no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+    wanted = set(rows)
+    while added := {BASELINES[row] for row in wanted if row in BASELINES} - wanted:
+        wanted |= added
+    if rows:
+        return [step for step in all_steps if wanted.intersection(step.rows)]
+    return [step for step in all_steps if step.quick or not quick]
+
+
+def _streams(suffix: str, clicks: Callable[..., Clicks], *, quick: bool) -> list[Step]:
+    """The loop by hand and the processors, over one kind of clicks."""
+
+    def step(name: str, measure: Callable[[Site, str], list[Figure]], *more: str) -> Step:
+        return Step((name + suffix, *more), lambda site: measure(site, name + suffix), quick)
+
+    def once_200(site: Site, name: str) -> list[Figure]:
+        if suffix:
+            return streams.processor(site, name, clicks(site))
+        # A goal is about it, and single tries differ by a third.
+        figures = streams.tried(site, lambda: streams.processor(site, name, clicks(site)))
+        return streams.with_memory("memory_full", figures)
+
+    def handler(guarantee: str) -> Callable[[Site, str], list[Figure]]:
+        return lambda site, name: streams.processor(
+            site, name, clicks(site, handler=True), handler="record", guarantee=guarantee
+        )
+
+    return [
+        step("plain_loop", lambda site, name: streams.plain_loop(site, name, clicks(site))),
+        step("count_exactly_once", once_200, *(() if suffix else ("memory_full",))),
+        step(
+            "count_exactly_once_1s",
+            lambda site, name: streams.processor(site, name, clicks(site), commit_ms=1000),
+        ),
+        step(
+            "count_at_least_once",
+            lambda site, name: streams.processor(site, name, clicks(site), guarantee="at_least_once"),
+        ),
+        step("handler_exactly_once", handler("exactly_once")),
+        step("handler_at_least_once", handler("at_least_once")),
+    ]
+
+
+def _failing(site: Site, percent: int) -> list[Figure]:
+    # Where all are set aside, a tenth of the records is enough.
+    clicks = streams.uniform(site, handler=True) if percent < 100 else Clicks(site.sizes.handler // 10)
+    return streams.failing(site, f"handler_failing_{percent}", clicks, percent)
+
+
+def _zipf(site: Site, *, handler: bool = False) -> Clicks:
+    # One topic for both, of a quarter of the uniform one: they show where the time goes, no goal is about them.
+    return Clicks(site.sizes.handler // 2, skew=ZIPF)
+
+
+def _keys(site: Site, keys: int) -> list[Figure]:
+    return _counted(site, f"count_keys_{keys}", Clicks(site.sizes.stream, keys))
+
+
+def _partitions(site: Site, partitions: int) -> list[Figure]:
+    return _counted(site, f"count_partitions_{partitions}", Clicks(site.sizes.stream, partitions=partitions))
+
+
+def _counted(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    figures = streams.processor(site, name, clicks)
+    site.delete(clicks.topic)
+    return figures

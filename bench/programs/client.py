@@ -1,0 +1,23 @@
+"""The Kafka consumer of the two programs that use none of the library: the same for both."""
+
+from bench.job import Job
+from confluent_kafka import Consumer
+
+BATCH = 10_000
+WAIT_SECONDS = 0.1
+
+
+def consumer(job: Job) -> Consumer:
+    """One that reads the topic from its beginning, and commits only when told to."""
+    return Consumer(
+        {
+            "bootstrap.servers": job.broker,
+            "group.id": job.group,
+            "group.protocol": "consumer",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "earliest",
+            # The default, a second's pause of a partition whose queue was full, starves a fast reader.
+            "fetch.queue.backoff.ms": 5,
+        }
+    )

@@ -1,0 +1,34 @@
+"""Clicks at a steady rate, by the library's emitter."""
+
+import os
+import time
+from random import Random
+
+from bench.clicks import click
+from bench.job import Job
+from bench.programs.marks import mark
+from bench.programs.processor import clicks
+
+from streamtable import Emitter, Kafka
+
+_TICK_SECONDS = 0.01
+
+
+def main() -> None:
+    job = Job.from_environment(os.environ)
+    random = Random(1)
+    with Emitter(clicks(job.topic), Kafka(job.broker)) as emitter:
+        began, sent = time.monotonic(), 0
+        mark("first")
+        while sent < job.records:
+            wanted = min(int((time.monotonic() - began) * job.rate), job.records)
+            for _ in range(sent, wanted):
+                user = f"user-{random.randrange(job.keys)}"
+                emitter.emit(user, click(user))
+            sent = wanted
+            time.sleep(_TICK_SECONDS)
+    mark("last")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,199 @@
+"""Counting with the library: a `Processor` as anybody would start it."""
+
+import os
+import sys
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+
+from bench.job import Job
+from bench.programs.marks import mark
+from bench.programs.watched import Watched
+
+from contracts.records import USER_CLICK, UserClick
+from streamtable import (
+    Avro,
+    Bytes,
+    Context,
+    Count,
+    Group,
+    Guarantee,
+    Input,
+    Join,
+    Kafka,
+    Lookup,
+    Once,
+    OnError,
+    Output,
+    Persist,
+    Processor,
+    Stream,
+    String,
+    Table,
+)
+from streamtable.observe import configure_logging
+
+_LOOK_SECONDS = 0.005
+_AMPLIFIED = 4_000  # bytes
+
+
+def clicks(topic: str) -> Stream[str, UserClick]:
+    return Stream(topic, key=String(), value=Avro(USER_CLICK))
+
+
+def add_one(ctx: Context[str, int], click: UserClick) -> None:
+    ctx.set((ctx.value or 0) + 1)
+
+
+def by_count(name: str, topic: str) -> Group[str, int]:
+    """Counts with the built-in aggregate."""
+    return Group(name, Input(clicks(topic), aggregate=Count()), Persist(Avro("long")))
+
+
+def by_count_once(name: str, topic: str) -> Group[str, int]:
+    """The same, leaving out clicks that were sent before."""
+    once: Once[UserClick] = Once(by="id", within=timedelta(hours=24))
+    return Group(name, Input(clicks(topic), aggregate=Count(), once=once), Persist(Avro("long")))
+
+
+def by_record(name: str, topic: str) -> Group[str, int]:
+    """Counts with a function that is called for each record."""
+    return Group(name, Input(clicks(topic), add_one), Persist(Avro("long")))
+
+
+def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
+    """As `by_record`, but so many of a hundred records fail after they were counted."""
+
+    def add_or_fail(ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if ctx.offset % 100 < percent:
+            raise ValueError("this one fails")
+
+    return Group(name, Input(clicks(topic), add_or_fail, on_error=OnError.DEAD_LETTER), Persist(Avro("long")))
+
+
+def by_amplifying(name: str, topic: str) -> Group[str, int]:
+    """As `by_record`, with an output of four kilobytes for each record."""
+    out = Stream(f"{name}-out", String(), Bytes())
+
+    def amplify(ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        ctx.emit(out, ctx.key, bytes(_AMPLIFIED))
+
+    return Group(name, Input(clicks(topic), amplify), Output(out), Persist(Avro("long")))
+
+
+def counts(topic: str) -> Table[str, int]:
+    """Another group's table, in which each user has a count of one."""
+    return Table(topic, String(), Avro("long"))
+
+
+def by_join(name: str, topic: str, table: str) -> Group[str, int]:
+    """Adds up what a joined table has for the user, and emits each sum: right only if each row was found."""
+    ones, sums = counts(table), Stream(f"{name}-out", String(), Avro("long"))
+
+    def add(ctx: Context[str, int], click: UserClick) -> None:
+        total = (ctx.value or 0) + (ctx.join(ones) or 0)
+        ctx.set(total)
+        ctx.emit(sums, ctx.key, total)
+
+    return Group(name, Input(clicks(topic), add), Join(ones), Output(sums), Persist(Avro("long")))
+
+
+def by_lookup(name: str, topic: str, table: str) -> Group[str, int]:
+    """Adds up what a table has for the user, of which the process holds a whole copy."""
+    ones = counts(table)
+
+    def add(ctx: Context[str, int], click: UserClick) -> None:
+        ctx.set((ctx.value or 0) + (ctx.lookup(ones, ctx.key) or 0))
+
+    return Group(name, Input(clicks(topic), add), Lookup(ones), Persist(Avro("long")))
+
+
+class Run:
+    """One processor, from start to the end that its job names."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._ended = False
+        self._told_of: set[int] = set()
+        self.processor = Processor(
+            self._group(),
+            Watched(Kafka(job.broker), (job.topic,), job.records, self._last),
+            state_dir=Path(job.state_dir),
+            instance_id=job.instance,
+            standby=bool(job.standby),
+            guarantee=Guarantee(job.guarantee),
+            commit_interval=job.commit_ms / 1000,
+        )
+
+    def run(self) -> None:
+        if self._job.until == "ready":
+            threading.Thread(target=self._wait_ready, daemon=True).start()
+        if self._job.until in ("killed", "shared"):
+            threading.Thread(target=self._wait_shared, daemon=True).start()
+        self.processor.run()
+
+    def _group(self) -> Group[str, int]:
+        name, topic = self._job.group, self._job.topic
+        if self._job.until == "killed":
+            return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
+        if self._job.until == "handled":
+            return Group(name, Input(clicks(topic), self._handled), Persist(Avro("long")))
+        return _graph(name, topic, self._job)
+
+    def _handled(self, ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if not self._ended:
+            self._ended = True
+            mark("handled")
+            self.processor.stop()
+
+    def _told(self, ctx: Context[str, int], click: UserClick) -> None:
+        add_one(ctx, click)
+        if ctx.partition not in self._told_of:
+            self._told_of.add(ctx.partition)
+            mark(f"handled_{ctx.partition}")
+
+    def _last(self) -> None:
+        # It still handles and commits what it was just handed; only waiting for the next commit is left out.
+        if self._job.until == "last":
+            self.processor.stop()
+
+    def _wait_ready(self) -> None:
+        while not self.processor.ready:
+            time.sleep(_LOOK_SECONDS)
+        mark("ready")
+        self.processor.stop()
+
+    def _wait_shared(self) -> None:
+        """Until all processes have the same number of partitions, and what is copied is current."""
+        while not self._shared():
+            time.sleep(_LOOK_SECONDS)
+        mark("shared")
+
+    def _shared(self) -> bool:
+        member = self.processor.member
+        if member is None or self._job.clients * len(member.assignment.tasks) != self._job.partitions:
+            return False
+        return member.ready and member.restorer.standby.settled
+
+
+def _graph(name: str, topic: str, job: Job) -> Group[str, int]:
+    graphs = {
+        "count": lambda: by_count(name, topic),
+        "count_once": lambda: by_count_once(name, topic),
+        "record": lambda: by_record(name, topic),
+        "join": lambda: by_join(name, topic, job.table),
+        "lookup": lambda: by_lookup(name, topic, job.table),
+        "amplify": lambda: by_amplifying(name, topic),
+    }
+    if job.handler.startswith("failing_"):
+        return by_failing(name, topic, int(job.handler.removeprefix("failing_")))
+    return graphs[job.handler]()
+
+
+if __name__ == "__main__":
+    configure_logging("json", "warning", sys.stderr)
+    Run(Job.from_environment(os.environ)).run()

@@ -1,0 +1,94 @@
+"""Followers and tweets at a steady rate, twenty to one, and the reach of all URLs together that has to come out."""
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from random import Random
+from typing import cast
+
+from bench.clicks import filler, put
+from bench.job import Job
+from bench.programs.marks import mark, tell
+
+from contracts.records import Follow, Tweet
+from servicekit.load import key_choice
+from tweet_reach.topics import FOLLOWS, TWEETS
+
+FOLLOWERS_A_TWEET = 20
+_AUTHORS = 10_000
+_URLS = 1_000
+_LEAVES_SHARE = 0.05
+_BEGAN_MS = 1_700_000_000_000
+_TICK_SECONDS = 0.01
+
+
+def events(records: int, keys: int) -> Iterator[Tweet | Follow]:
+    """Each a millisecond after the one before. A few authors have many followers, a few URLs are tweeted often.
+
+    Args:
+        records: how many.
+        keys: who follows is one of so many.
+    """
+    random = Random(1)
+    followed, tweeting = key_choice(_AUTHORS, 1.0, 2), key_choice(_AUTHORS, 0, 3)
+    follower, url = key_choice(keys, 0, 4), key_choice(_URLS, 1.0, 5)
+    last: tuple[str, str] | None = None
+    for number in range(records):
+        at, name = _BEGAN_MS + number, str(number)
+        if not number % (FOLLOWERS_A_TWEET + 1):
+            place = f"https://example.org/{url()}"
+            yield Tweet(id=name, author=tweeting(), url=place, text="read this", at=at)
+        elif last is not None and random.random() < _LEAVES_SHARE:
+            yield Follow(id=name, author=last[0], follower=last[1], follows=False, at=at)
+        else:
+            last = followed(), follower()
+            yield Follow(id=name, author=last[0], follower=last[1], follows=True, at=at)
+
+
+def reach_of_all(made: list[Tweet | Follow]) -> int:
+    """The reaches of all URLs, added up."""
+    followers: dict[str, set[str]] = defaultdict(set)
+    authors: dict[str, set[str]] = defaultdict(set)
+    for event in made:
+        author = event["author"]
+        if "follower" not in event:
+            authors[str(event["url"])].add(author)
+            continue
+        follow = cast("Follow", event)
+        if follow["follows"]:
+            followers[author].add(follow["follower"])
+        else:
+            followers[author].discard(follow["follower"])
+    return sum(len(set().union(*(followers[author] for author in those))) for those in authors.values())
+
+
+def _encoded(event: Tweet | Follow) -> tuple[str, bytes, bytes]:
+    key = event["author"].encode()
+    if "follower" in event:
+        return FOLLOWS.name, key, FOLLOWS.value.encode(cast("Follow", event))
+    return TWEETS.name, key, TWEETS.value.encode(event)
+
+
+def main() -> None:
+    job = Job.from_environment(os.environ)
+    made = list(events(job.records, job.keys))
+    # Encoded before, so that the load takes little of a machine on which the stages run too.
+    encoded = [_encoded(event) for event in made]
+    producer = filler(job.broker)
+    began, sent = time.monotonic(), 0
+    mark("first")
+    while sent < job.records:
+        wanted = min(int((time.monotonic() - began) * job.rate), job.records)
+        for topic, key, value in encoded[sent:wanted]:
+            put(producer, topic, key, value)
+        sent = wanted
+        producer.poll(0)
+        time.sleep(_TICK_SECONDS)
+    producer.flush()
+    mark("last")
+    tell({"reach": reach_of_all(made)})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""What the programs that are asked have in common: they say where they listen, and serve until they are told to stop."""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+
+from bench.job import Job
+from bench.programs.marks import tell
+
+from streamtable.observe import configure_logging
+
+READY_SECONDS = 60.0
+
+
+def serve(start: Callable[[Job, ExitStack], Mapping[str, str]]) -> None:
+    """Start servers, tell their addresses, and wait for SIGTERM.
+
+    Args:
+        start: opens what the job names and returns the addresses.
+    """
+    configure_logging("json", "warning", sys.stderr)
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    with ExitStack() as opened:
+        tell(start(Job.from_environment(os.environ), opened))
+        while not stop.wait(0.2):
+            pass

@@ -1,0 +1,59 @@
+"""The view and query services of user-status: one asks a view, the other two."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from bench.job import Job
+from bench.programs.serving import READY_SECONDS, serve
+from prometheus_client import CollectorRegistry
+
+from contracts.records import USER_STATUS, UserStatus
+from servicekit.events import EventStreams
+from servicekit.grpc_server import GrpcServer
+from servicekit.own_writes import OwnWrites
+from servicekit.pages import Cursors
+from servicekit.server import HttpServer
+from servicekit.streams import Streams
+from streamtable import Avro, Kafka, String, Table, View, Views
+from streamtable.observe import metrics_page
+from user_status.query import Tables, build_query
+from user_status.view import UserStatusesService
+
+_WRITE_SECONDS = 2.0
+
+
+def serve_grpc(statuses: View[str, UserStatus], opened: ExitStack) -> str:
+    streams = Streams()
+    service = UserStatusesService(statuses, streams)
+    server = GrpcServer("127.0.0.1", 0, service.register, ready=lambda: statuses.ready, streams=streams)
+    opened.callback(server.stop)
+    return server.start()
+
+
+def serve_rest(statuses: View[str, UserStatus], clicks: View[str, int], opened: ExitStack) -> str:
+    events, registry = EventStreams(Streams()), CollectorRegistry()
+    writes = OwnWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
+    opened.callback(writes.close)
+    app = build_query(
+        Tables(statuses, clicks),
+        Cursors(b"0" * 32),
+        events,
+        writes,
+        metrics=lambda: metrics_page(registry),
+    )
+    server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
+    opened.callback(server.stop)
+    return server.start()
+
+
+def start(job: Job, opened: ExitStack) -> dict[str, str]:
+    """Both services, from views of both tables in this process."""
+    views = opened.enter_context(Views(Kafka(job.broker), state_dir=Path(job.state_dir)))
+    statuses = views.view(Table(job.topic, String(), Avro(USER_STATUS)))
+    clicks = views.view(Table(job.table, String(), Avro("long")))
+    views.wait_ready(READY_SECONDS)
+    return {"grpc": serve_grpc(statuses, opened), "rest": serve_rest(statuses, clicks, opened)}
+
+
+if __name__ == "__main__":
+    serve(start)

@@ -1,0 +1,105 @@
+"""Kafka as the library sees it, with marks when the first and the last record are handed to it.
+
+Two calls more for each poll, so nothing that could be measured.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, cast
+
+from bench.programs.marks import mark
+
+from streamtable import Kafka
+from streamtable.partitioner import Partitioner
+from streamtable.ports import Cluster, GroupConsumer, Log, Outbox, Producer, RebalanceListener, TableReader
+from streamtable.types import RecordBatch, TopicPartition
+
+
+class _Listening:
+    """A listener whose first assignment is told."""
+
+    def __init__(self, listener: RebalanceListener) -> None:
+        self._listener = listener
+        self._told = False
+
+    def assigned(self, places: Sequence[TopicPartition]) -> None:
+        if places and not self._told:
+            self._told = True
+            mark("assigned")
+        self._listener.assigned(places)
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        self._listener.revoked(places)
+
+    def lost(self, places: Sequence[TopicPartition]) -> None:
+        self._listener.lost(places)
+
+
+class _Polled:
+    """A consumer whose records are counted as they are handed over; all else is its own."""
+
+    def __init__(self, client: Any, seen: Callable[[list[RecordBatch]], None]) -> None:
+        self._client = client
+        self._seen = seen
+
+    def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        batches: list[RecordBatch] = self._client.poll(max_records, timeout)
+        if batches:
+            self._seen(batches)
+        return batches
+
+    def subscribe(self, topics: Sequence[str], listener: RebalanceListener) -> None:
+        self._client.subscribe(topics, _Listening(listener))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
+class Watched(Log):
+    """Marks `assigned` for the first partitions, `first` and `last` for the input, `restoring` for the first record of a
+    changelog.
+
+    Args:
+        kafka: the cluster.
+        topics: the inputs; what comes of joined tables does not count.
+        records: of the inputs.
+        done: called when the last one is handed over.
+    """
+
+    def __init__(self, kafka: Kafka, topics: Collection[str], records: int, done: Callable[[], None]) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._records = records
+        self._done = done
+        self._seen = 0
+        self._restoring = False
+
+    def cluster(self) -> Cluster:
+        return self._kafka.cluster()
+
+    def group_consumer(self, group: str, instance_id: str) -> GroupConsumer:
+        return cast("GroupConsumer", _Polled(self._kafka.group_consumer(group, instance_id), self._read))
+
+    def outbox(
+        self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
+    ) -> Outbox:
+        return self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
+
+    def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
+        return self._kafka.producer(partitioner, delivery_timeout)
+
+    def table_reader(self, name: str) -> TableReader:
+        return cast("TableReader", _Polled(self._kafka.table_reader(name), self._restored))
+
+    def _read(self, batches: list[RecordBatch]) -> None:
+        count = sum(len(batch) for batch in batches if batch.topic in self._topics)
+        if count and not self._seen:
+            mark("first")
+        self._seen += count
+        if self._seen - count < self._records <= self._seen:
+            mark("last")
+            self._done()
+
+    def _restored(self, _: list[RecordBatch]) -> None:
+        if not self._restoring:
+            self._restoring = True
+            mark("restoring")

@@ -1,0 +1,198 @@
+"""The published figures, and the tables that are made of them."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.figures import by_name
+from bench.goals import Goal, read_goals
+from bench.machine import ROOT
+from bench.results import Line
+from bench.tables import FIGURES_HEAD, GOALS_HEAD, Rows, figure_rows, goal_rows, markdown, number
+
+from bench import costs, results, scaling
+from streamtable_cli import capacity
+from streamtable_cli.estimate import Load, Measured, estimate
+
+README = ROOT / "README.md"
+PAGE = ROOT / "docs" / "reference" / "benchmark.md"
+CAPACITY = ROOT / "docs" / "operate" / "capacity.md"
+MEASURED = ROOT / "libs" / "streamtable_cli" / "src" / "streamtable_cli" / "measured.json"
+LOADS = {
+    "capacity-demo": Load(1_000, 100_000, replicas=1),
+    "capacity-100k": Load(100_000, 10_000_000, partitions=24),
+    "capacity-100k-changed": Load(100_000, 10_000_000, partitions=24, standby=True),
+    "capacity-10m": Load(10_000_000, 1_000_000_000, partitions=480),
+    "capacity-10m-changed": Load(
+        10_000_000, 1_000_000_000, partitions=480, views=0, retention_h=24, lag_s=300, recovery_s=600
+    ),
+}
+"""The loads that the page about capacity works through; each is a command there."""
+SPARK = ROOT / "docs" / "explanation" / "spark.md"
+KINDS = ("full", "peers", "spark")
+README_GOALS = (
+    "count_exactly_once",
+    "handler_exactly_once",
+    "restore",
+    "view_get_p99",
+    "memory_10k",
+    "latency_p99",
+    "first_record",
+)
+WAYS = ROOT / "docs" / "explanation" / "three-ways.md"
+WAYS_HEAD = ("", "handler per record", "whole batches", "micro-batch")
+WAYS_ROWS: Sequence[tuple[str, str, Sequence[str]]] = (
+    (
+        "records/s of one process, exactly once",
+        "value",
+        ("handler_exactly_once", "count_exactly_once_1s", "microbatch_join"),
+    ),
+    (
+        "CPU a record: µs",
+        "cpu_us",
+        ("handler_exactly_once", "count_exactly_once_1s", "microbatch_join"),
+    ),
+    (
+        "resident memory at full speed: MB",
+        "rss_mb",
+        ("handler_exactly_once", "count_exactly_once_1s", "microbatch_join"),
+    ),
+    ("resident memory at 10,000 records/s: MB", "value", ("", "memory_10k", "microbatch_memory")),
+    (
+        "from an event to what comes of it, 99th percentile: ms",
+        "value",
+        ("", "latency_p99", "microbatch_latency_p99"),
+    ),
+    ("a successor at work, its rows not at hand: s", "value", ("failover_cold", "", "microbatch_restart")),
+    ("the same with a warm copy: s", "value", ("failover_warm", "", "")),
+)
+"""What is said of the three ways, the attribute of a figure, and the rows."""
+Published = Mapping[str, Sequence[Line]]
+
+
+def publish(kinds: Sequence[str] = KINDS) -> None:
+    """Take over the last run of each of these kinds, and write the tables anew."""
+    published = dict(results.read_published())
+    for kind in kinds:
+        if lines := results.last_run(results.LINES, kind):
+            published[kind] = lines
+    results.write_published(published)
+    MEASURED.write_text(measured(published))
+    for page, sections in pages(published).items():
+        page.write_text(with_sections(page.read_text(), sections))
+
+
+def pages(published: Published) -> dict[Path, dict[str, str]]:
+    """What stands in each page, by the name of its section."""
+    return {
+        README: {"summary": summary(published)},
+        PAGE: {
+            "where": where(published),
+            "goals": goals(published),
+            "figures": table(published.get("full", ())),
+            "peers": table(published.get("peers", ())),
+            "spark": table(published.get("spark", ())),
+        },
+        CAPACITY: capacities(published),
+        SPARK: {"scaling": scaling.table(by_name(results.figures_of(published.get("spark", ()))))},
+        WAYS: {"ways": ways(published)},
+    }
+
+
+def with_sections(text: str, sections: Mapping[str, str]) -> str:
+    """The text with what stands between `<!-- bench: name -->` and `<!-- end -->` replaced.
+
+    Raises:
+        ValueError: the text has no such section.
+    """
+    for name, content in sections.items():
+        pattern = re.compile(rf"(<!-- bench: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        if not pattern.search(text):
+            raise ValueError(f"there is no section {name!r}: write <!-- bench: {name} --> and <!-- end -->")
+        text = pattern.sub(lambda found, new=content: f"{found[1]}{new}\n{found[2]}", text)  # type: ignore[misc] # mypy cannot infer a lambda with a default
+    return text
+
+
+def summary(published: Published) -> str:
+    """The goals that a reader of the README asks about."""
+    chosen = [goal for row in README_GOALS for goal in read_goals() if goal.row == row]
+    rows = [row[:4] for row in _judged(chosen, published) if row[1]]
+    return (
+        markdown(GOALS_HEAD[:4], rows) if rows else "No figures are published yet: `make bench` makes some."
+    )
+
+
+def goals(published: Published) -> str:
+    """All goals."""
+    return markdown(GOALS_HEAD, _judged(read_goals(), published))
+
+
+def table(lines: Sequence[Line]) -> str:
+    """All rows of a run."""
+    rows = figure_rows(results.figures_of(lines))
+    return markdown(FIGURES_HEAD, rows) if rows else "None are published yet."
+
+
+def ways(published: Published) -> str:
+    """The three ways to write a processor beside each other, as far as they were measured."""
+    figures = by_name(results.figures_of(published.get("full", ())))
+    rows: Rows = [
+        (label, *(number(getattr(figures.get(row), attribute, None)) for row in names))
+        for label, attribute, names in WAYS_ROWS
+    ]
+    return markdown(WAYS_HEAD, rows)
+
+
+def measured(published: Published) -> str:
+    """What `streamtable capacity` computes with."""
+    return json.dumps(asdict(_measured(published)), indent=1) + "\n"
+
+
+def capacities(published: Published) -> dict[str, str]:
+    """The loads that are worked through, and how near the model comes to what was measured."""
+    known = _measured(published)
+    sections = {}
+    for name, load in LOADS.items():
+        found = estimate(load, known)
+        tables = (
+            (capacity.HEAD, capacity.figures(load, found)),
+            (capacity.LIMITS_HEAD, capacity.limits(found)),
+        )
+        sections[name] = "\n\n".join(markdown(head, rows) for head, rows in tables)
+    figures = by_name(results.figures_of(published["full"]))
+    cores = published["full"][0]["machine"]["cores"]
+    sections["capacity-points"] = costs.table(list(costs.checked(figures, known, cores)))
+    return sections
+
+
+def _measured(published: Published) -> Measured:
+    first = published["full"][0]
+    at = f"{first['machine']['cores']} cores ({first['machine']['cpu']}), commit {first['commit']}, {first['time']}"
+    return costs.measured(by_name(results.figures_of(published["full"])), at)
+
+
+def where(published: Published) -> str:
+    """The machine, and when."""
+    said = []
+    for kind in KINDS:
+        for line in published.get(kind, ())[:1]:
+            machine = line["machine"]
+            said.append(
+                f"- {kind}: {line['time']}, commit {line['commit']}, Python {line['python']}, {machine['cores']} cores "
+                f"({machine['cpu']}), {machine['memory_gb']} GB, {machine['system']}, load before {machine['load']}"
+            )
+    return "\n".join(said) or "Nothing is published yet."
+
+
+def _judged(chosen: Sequence[Goal], published: Published) -> Rows:
+    """Each goal with the figures of one run: those about other libraries and Spark with the run that measured them."""
+    runs = {kind: by_name(results.figures_of(published.get(kind, ()))) for kind in KINDS}
+    return [row for goal in chosen for row in goal_rows([goal], runs[_kind(goal)])]
+
+
+def _kind(goal: Goal) -> str:
+    if goal.row.startswith("spark_"):
+        return "spark"
+    return "peers" if (goal.of or "").startswith("peer_") else "full"

@@ -1,0 +1,290 @@
+"""Where it is measured: a broker, topics full of clicks, a folder, and the programs that are started there."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.clicks import ONE, Clicks, fill, fill_table
+from bench.job import Job
+from bench.measure import Mark, Program, RowFailed, python
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+_ANSWER_SECONDS = 30.0
+GROUP_TOPICS = ("table", "dead-letters", "retry")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much is measured.
+
+    Attributes:
+        stream: records that a program works off.
+        handler: the same, where a function is called for each.
+        keys: of the table that is restored.
+        gets: questions to a view.
+        seconds: of callers.
+        live_seconds: of a steady load.
+        tries: of what is over in a moment.
+        batch: records that a job on Spark is about.
+    """
+
+    stream: int = 1_500_000
+    handler: int = 750_000
+    keys: int = 1_000_000
+    gets: int = 200_000
+    seconds: float = 3.0
+    live_seconds: float = 10.0
+    tries: int = 3
+    batch: int = 5_000_000
+
+
+FULL = Sizes()
+QUICK = Sizes(stream=600_000, handler=300_000, keys=200_000, batch=250_000)
+
+
+class Site:
+    """A broker with nothing on it but what is measured.
+
+    Args:
+        broker: its address.
+        folder: for state and logs; it exists.
+        sizes: how much is measured.
+        profiles: folder for what the profiler finds in each program; None: nothing is profiled.
+        broker_pid: of the broker's process; None: it is not here.
+    """
+
+    def __init__(
+        self,
+        broker: str,
+        folder: Path,
+        sizes: Sizes,
+        profiles: Path | None = None,
+        broker_pid: int | None = None,
+    ) -> None:
+        self.broker = broker
+        self.broker_pid = broker_pid
+        self.sizes = sizes
+        self._folder = folder
+        self._profiles = profiles
+        self._admin = AdminClient({"bootstrap.servers": broker, "log_level": 0})
+        self._filled: set[str] = set()
+        self._groups = 0
+
+    # ---- topics --------------------------------------------------------------------------------------------------------
+
+    def clicks(self, clicks: Clicks) -> str:
+        """The topic that holds them; it is filled when first asked for."""
+        if clicks.topic not in self._filled:
+            self.create([clicks.topic], clicks.partitions)
+            fill(self.broker, clicks)
+            self._check_filled(clicks.topic, clicks.records, clicks.partitions)
+        return clicks.topic
+
+    def table(self, keys: int, name: str = "rows", row: bytes = ONE) -> str:
+        """A table's topic with the same row for each of so many users: a count of one unless told otherwise."""
+        topic, partitions = f"{name}-{keys}", 4
+        if topic not in self._filled:
+            self.create([topic], partitions, {"cleanup.policy": "compact"})
+            fill_table(self.broker, topic, keys, row)
+            self._check_filled(topic, keys, partitions)
+        return topic
+
+    def create(self, topics: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
+        """Create topics and wait until the broker leads all their partitions."""
+        wanted = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
+        for created in self._admin.create_topics(wanted).values():
+            created.result(_ANSWER_SECONDS)
+        names = {topic.topic for topic in wanted}
+
+        def led() -> bool:
+            known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
+            return names <= known.keys() and all(
+                each.leader >= 0 for name in names for each in known[name].partitions.values()
+            )
+
+        until(led, f"{sorted(names)} are created")
+
+    def delete(self, *beginnings: str) -> None:
+        """Delete the topics whose names begin so."""
+        known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
+        names = [name for name in known if name.startswith(beginnings)]
+        for deleted in (self._admin.delete_topics(names) if names else {}).values():
+            error = deleted.exception(_ANSWER_SECONDS)
+            gone = (
+                isinstance(error, KafkaException) and error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART
+            )
+            if error is not None and not gone:  # the list may name what a row has just deleted itself
+                raise error
+        self._filled.difference_update(names)
+
+    def _check_filled(self, topic: str, records: int, partitions: int) -> None:
+        held = sum(self._ends(topic, partitions).values())
+        if held != records:
+            raise RowFailed(f"{topic} holds {held} records, not {records}")
+        self._filled.add(topic)
+
+    # ---- programs ------------------------------------------------------------------------------------------------------
+
+    def name(self, name: str) -> str:
+        """A name for a group that nobody has had."""
+        self._groups += 1
+        return f"g{self._groups}-{name.replace('_', '-')}"
+
+    def group(self, name: str, partitions: int = 4) -> str:
+        """A name for a group, with the topics of a processor and of a loop by hand."""
+        group = self.name(name)
+        table = {"cleanup.policy": "compact"}
+        self.create([f"{group}-{GROUP_TOPICS[0]}", f"{group}-changelog"], partitions, table)
+        self.create([f"{group}-{rest}" for rest in GROUP_TOPICS[1:]], partitions)
+        return group
+
+    def state(self, group: str) -> Path:
+        """A folder for a group's state."""
+        folder = self._folder / group
+        folder.mkdir(exist_ok=True)
+        return folder
+
+    def wipe(self, group: str) -> None:
+        """Delete the state of a group."""
+        shutil.rmtree(self._folder / group, ignore_errors=True)
+
+    def forget(self, group: str) -> None:
+        """Delete the state and the topics of a group."""
+        self.wipe(group)
+        self.delete(f"{group}-")
+
+    def start(self, module: str, job: Job, name: str) -> Program:
+        """Start one of `programs`; `name` is for its log."""
+        profile = self._profiles / f"profile-{name}.pstats" if self._profiles else None
+        command = python(f"bench.programs.{module}", profile)
+        return Program(command, job.environment(), self.log(name))
+
+    def log(self, name: str) -> Path:
+        """Where a program's output goes."""
+        return self._folder / f"{name}.log"
+
+    # ---- what has become of it -----------------------------------------------------------------------------------------
+
+    def wait_committed(self, program: Program, job: Job) -> Mark:
+        """Wait until the group has committed all records of the job. They are asked for every few milliseconds."""
+        places = _places(job)
+        # Not stable offsets: that would wait for the end of a transaction, and this asks again anyway.
+        client = self._consumer(job.group, {"isolation.level": "read_uncommitted"})
+        found = 0
+
+        def committed() -> bool:
+            nonlocal found
+            found = sum(max(each.offset, 0) for each in client.committed(places, timeout=_ANSWER_SECONDS))
+            return found >= job.records
+
+        try:
+            program.wait(committed, f"has not committed all {job.records} records")
+            return program.now()
+        except RowFailed as error:
+            raise RowFailed(f"{found} of {job.records} records are committed; {error}") from error
+        finally:
+            client.close()
+
+    def behind(self, group: str, topics: Iterable[str], markers: int = 0, partitions: int = 4) -> int:
+        """How many records of these topics the group has not committed.
+
+        Args:
+            group: of consumers.
+            topics: that it reads.
+            markers: 1 if they are written in transactions: the last one of each partition ends with a marker.
+            partitions: of each topic.
+        """
+        places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
+        client = self._consumer(group, {"isolation.level": "read_uncommitted"})
+        try:
+            found = client.committed(places, timeout=_ANSWER_SECONDS)
+            ends = [client.get_watermark_offsets(each, timeout=_ANSWER_SECONDS)[1] for each in found]
+        finally:
+            client.close()
+        return sum(max(0, end - max(each.offset, 0) - markers) for each, end in zip(found, ends, strict=True))
+
+    def committed(self, job: Job) -> int:
+        """How many records the job's group has committed."""
+        client = self._consumer(job.group, {"isolation.level": "read_uncommitted"})
+        try:
+            found = client.committed(_places(job), timeout=_ANSWER_SECONDS)
+            return sum(max(each.offset, 0) for each in found)
+        finally:
+            client.close()
+
+    def check_counts(self, changelog: str, job: Job, decode: Callable[[bytes], int]) -> None:
+        """Raise `RowFailed` unless the last counts in the changelog add up to the job's records."""
+        total = sum(map(decode, self.last_values(changelog, job.partitions).values()))
+        if total != job.records:
+            raise RowFailed(f"wrong: the counts in {changelog} add up to {total}, not to {job.records}")
+
+    def check_counted_or_set_aside(self, job: Job, decode: Callable[[bytes], int]) -> None:
+        """The same of a handler some of whose records are in the dead letters."""
+        counted = sum(map(decode, self.last_values(f"{job.group}-table", job.partitions).values()))
+        letters = self._readable(f"{job.group}-dead-letters", job.partitions)
+        if counted + letters != job.records:
+            raise RowFailed(
+                f"wrong: {counted} counted and {letters} dead letters are not {job.records} records"
+            )
+
+    def last_values(self, topic: str, partitions: int = 4) -> dict[bytes, bytes]:
+        """The last value of each key; empty for one that is deleted."""
+        values: dict[bytes, bytes] = {}
+        for message in self._committed_records(topic, partitions):
+            values[bytes(message.key() or b"")] = bytes(message.value() or b"")
+        return values
+
+    def _readable(self, topic: str, partitions: int) -> int:
+        """How many committed records a topic holds."""
+        return sum(1 for _ in self._committed_records(topic, partitions))
+
+    def _committed_records(self, topic: str, partitions: int) -> Iterator[Message]:
+        client = self._consumer(
+            f"check-{topic}", {"isolation.level": "read_committed", "enable.partition.eof": True}
+        )
+        client.assign([TopicPartition(topic, each, 0) for each in range(partitions)])
+        left = partitions
+        deadline = time.monotonic() + 4 * _ANSWER_SECONDS
+        while left:
+            if time.monotonic() > deadline:
+                raise RowFailed(f"{topic} cannot be read to its end")
+            for message in client.consume(10_000, 0.2):
+                error = message.error()
+                if error is None:
+                    yield message
+                elif error.code() == KafkaError._PARTITION_EOF:
+                    left -= 1
+                else:
+                    raise RowFailed(f"{topic} cannot be read: {error}")
+        client.close()
+
+    def _ends(self, topic: str, partitions: int) -> dict[int, int]:
+        client = self._consumer(f"ends-{topic}", {})
+        try:
+            return {
+                each: client.get_watermark_offsets(TopicPartition(topic, each), timeout=_ANSWER_SECONDS)[1]
+                for each in range(partitions)
+            }
+        finally:
+            client.close()
+
+    def _consumer(self, group: str, more: Mapping[str, object]) -> Consumer:
+        settings = {"bootstrap.servers": self.broker, "group.id": group, "log_level": 0}
+        return Consumer({**settings, "enable.auto.commit": False, "fetch.queue.backoff.ms": 5, **more})
+
+
+def _places(job: Job) -> list[TopicPartition]:
+    topics = [topic for topic in (job.topic, job.second) if topic]
+    return [TopicPartition(topic, each) for topic in topics for each in range(job.partitions)]
+
+
+def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for something that takes a moment."""
+    deadline = time.monotonic() + _ANSWER_SECONDS
+    while not true():
+        if time.monotonic() > deadline:
+            raise RowFailed(f"after {_ANSWER_SECONDS:g} s still not: {what}")
+        time.sleep(0.02)

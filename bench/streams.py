@@ -1,0 +1,162 @@
+"""Rows about working off a topic: the bare consumer, the loop by hand, processors."""
+
+import struct
+from collections.abc import Callable
+from dataclasses import replace
+
+from bench.clicks import Clicks
+from bench.figures import Figure, middle
+from bench.job import Job
+from bench.measure import Mark, Program
+from bench.site import Site
+
+from streamtable import Avro
+
+RATE = "records/s"
+_NUMBER = struct.Struct(">q")
+
+
+def number(value: bytes) -> int:
+    """A count of the loop by hand."""
+    return int(_NUMBER.unpack(value)[0])
+
+
+def uniform(site: Site, *, handler: bool = False) -> Clicks:
+    """The clicks that most rows are about."""
+    return Clicks(site.sizes.handler if handler else site.sizes.stream)
+
+
+def ceiling(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    """From the first batch at hand to the last; the one in the middle of some tries."""
+    tries = []
+    for _ in range(site.sizes.tries):
+        group = site.group(name, clicks.partitions)
+        job = Job(site.broker, site.clicks(clicks), group, clicks.records, partitions=clicks.partitions)
+        with site.start("ceiling", job, name) as program:
+            first, last = program.mark("first"), program.mark("last")
+            program.end()
+        tries.append(rate(name, clicks.records, first, last, program))
+        site.forget(group)
+    return [middle(tries)]
+
+
+def plain_loop(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    """From the first batch at hand to all committed."""
+    job = _job(site, name, clicks, commit_ms=1000, guarantee="at_least_once")
+    return [worked_off(site, name, "plain_loop", job, f"{job.group}-changelog", number)]
+
+
+def processor(
+    site: Site,
+    name: str,
+    clicks: Clicks,
+    *,
+    handler: str = "count",
+    guarantee: str = "exactly_once",
+    commit_ms: int = 200,
+) -> list[Figure]:
+    """From the first batch at hand to all committed."""
+    job = _job(site, name, clicks, commit_ms=commit_ms, guarantee=guarantee)
+    job = replace(job, handler=handler)
+    return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
+
+
+def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
+    """Clicks with an id each, counted without and with a look at whether they were sent before, by turns."""
+
+    def count_once() -> list[Figure]:
+        job = _job(site, name, clicks, commit_ms=1000, guarantee="exactly_once")
+        job = replace(job, handler="count_once")
+        site.create([f"{job.group}-ids"], job.partitions, {"cleanup.policy": "compact"})
+        return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
+
+    pairs = [(processor(site, plain, clicks, commit_ms=1000), count_once()) for _ in range(site.sizes.tries)]
+    return [
+        middle([figure for figures, _ in pairs for figure in figures]),
+        middle([figure for _, figures in pairs for figure in figures]),
+    ]
+
+
+def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    """As `processor`, with a row of another group's table and an output for each record."""
+    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = replace(job, handler="join", table=site.table(clicks.keys))
+    outputs = f"{job.group}-out"
+    site.create([outputs], job.partitions)
+    return [worked_off(site, name, "processor", job, outputs, Avro("long").decode)]
+
+
+def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    """As `processor`, with a row of a whole copy of a table for each record."""
+    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = replace(job, handler="lookup", table=site.table(clicks.keys))
+    return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
+
+
+def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]:
+    """As `processor`, with a handler that fails for so many percent of the records: they become dead letters."""
+    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = replace(job, handler=f"failing_{percent}", until="signal")
+    with site.start("processor", job, name) as program:
+        first = program.mark("first")
+        committed = site.wait_committed(program, job)
+        program.stop()
+    site.check_counted_or_set_aside(job, Avro("long").decode)
+    site.forget(job.group)
+    return [rate(name, job.records, first, committed, program)]
+
+
+def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
+    """Of a row that is measured several times the try in the middle."""
+    return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]
+
+
+def with_memory(name: str, figures: list[Figure]) -> list[Figure]:
+    """The peak of resident memory as a row of its own."""
+    return [*figures, *(Figure(name, each.rss_mb, "MB") for each in figures)]
+
+
+def also_called(name: str, figures: list[Figure]) -> list[Figure]:
+    """One measurement that is the baseline of two comparisons."""
+    return [*figures, *(replace(each, name=name) for each in figures)]
+
+
+def worked_off(
+    site: Site, name: str, module: str, job: Job, changelog: str, decode: Callable[[bytes], int]
+) -> Figure:
+    """Run a program over the job's records, check its counts, and delete all it wrote."""
+    with site.start(module, job, name) as program:
+        first = program.mark("first")
+        program.mark("last")
+        committed = site.wait_committed(program, job)
+        program.end()
+    site.check_counts(changelog, job, decode)
+    site.forget(job.group)
+    return rate(name, job.records, first, committed, program)
+
+
+def rate(name: str, records: int, first: Mark, last: Mark, program: Program) -> Figure:
+    """Records a second between two moments."""
+    return Figure(
+        name,
+        records / (last.time - first.time),
+        RATE,
+        cpu_seconds=last.cpu - first.cpu,
+        rss_mb=program.rss_mb,
+        records=records,
+    )
+
+
+def _job(site: Site, name: str, clicks: Clicks, *, commit_ms: int, guarantee: str) -> Job:
+    topic = site.clicks(clicks)
+    group = site.group(name, clicks.partitions)
+    return Job(
+        site.broker,
+        topic,
+        group,
+        clicks.records,
+        str(site.state(group)),
+        partitions=clicks.partitions,
+        guarantee=guarantee,
+        commit_ms=commit_ms,
+    )

@@ -1,0 +1,27 @@
+from dataclasses import replace
+from pathlib import Path
+
+from bench.clicks import Clicks
+from bench.figures import Figure
+from bench.site import QUICK, Site
+
+from bench import streams
+from localkafka.broker import Broker
+
+TINY = replace(QUICK, stream=2_000, keys=1_000, tries=3)
+
+
+def test_of_a_noisy_row_the_try_in_the_middle_counts(tmp_path: Path) -> None:
+    values = iter([0.27, 0.19, 0.22])
+    site = Site("127.0.0.1:9", tmp_path, TINY)
+    found = streams.tried(site, lambda: [Figure("count", next(values), "records/s")])
+    assert [figure.value for figure in found] == [0.22]
+
+
+def test_a_processor_can_be_tried_again_on_the_same_records(broker: Broker, tmp_path: Path) -> None:
+    site = Site(broker.bootstrap_servers, tmp_path, TINY)
+    clicks = Clicks(2_000, 100)
+    found = streams.tried(site, lambda: streams.processor(site, "count", clicks))
+    assert [(figure.name, figure.error) for figure in found] == [("count", None)]
+    assert found[0].value
+    site.delete(clicks.topic, "rows-")
