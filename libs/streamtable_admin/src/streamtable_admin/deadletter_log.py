@@ -34,7 +34,7 @@ from streamtable_admin.records import TopicRecord, collect, records_of
 from streamtable_admin.text import count
 
 REPLAY_TRANSACTIONAL_ID = "{group}.streamtable-admin-replay"
-"""The transactional id of all replays of a group: whoever replays, a second one fences the first."""
+"""The transactional id of all replays of a group: a second replay fences the first, whichever program runs it."""
 BATCH_LETTERS = 500
 BATCH_BYTES = 4_000_000
 _DIGITS_MAX = 18
@@ -173,7 +173,7 @@ class DeadLetterLog:
         """Return the selected dead letters, in the order of partition and offset.
 
         Args:
-            selected: Tells whether a letter is returned.
+            selected: Whether a letter is returned.
             partitions: The partitions to read; all if there are none.
             complete: Wait for open transactions, in which a marker may stand.
 
@@ -197,15 +197,15 @@ class DeadLetterLog:
             NoSuchDeadLetter: A letter does not exist.
             RetryLater: The broker has stopped answering, or a transaction stays open.
         """
-        wanted = {parse_name(name) for name in names}
-        places = self.cluster.partitions(self.topic, {number for number, _ in wanted})
+        ids = {parse_name(name) for name in names}
+        places = self.cluster.partitions(self.topic, {number for number, _ in ids})
         marks = self.cluster.admin.watermarks(places)
         starts = {
-            place: max(mark.low, min(offset for number, offset in wanted if number == place.partition))
+            place: max(mark.low, min(offset for number, offset in ids if number == place.partition))
             for place, mark in marks.items()
         }
-        letters = self._read(starts, marks, lambda letter: letter.id in wanted, complete=complete)
-        if missing := sorted(wanted - {letter.id for letter in letters}):
+        letters = self._read(starts, marks, lambda letter: letter.id in ids, complete=complete)
+        if missing := sorted(ids - {letter.id for letter in letters}):
             partition, offset = missing[0]
             raise NoSuchDeadLetter(f"group {self.group!r} has no dead letter {partition}:{offset}")
         return letters

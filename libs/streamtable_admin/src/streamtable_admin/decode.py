@@ -130,7 +130,7 @@ class Decoder:
         return self._decoded(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
 
     def names_schema(self, data: bytes) -> bool:
-        """Tell whether bytes are in Avro's single-object encoding, with a known schema that can decode them."""
+        """Return whether bytes are in Avro's single-object encoding, with a known schema that can decode them."""
         codec = self.schemas.get(data[2:_FINGERPRINT_END]) if data.startswith(_SINGLE_OBJECT) else None
         if codec is None:
             return False

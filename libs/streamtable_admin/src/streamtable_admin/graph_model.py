@@ -104,7 +104,9 @@ def model_of(groups: Iterable[Group[Any, Any]], *, aside: bool = False) -> Graph
 
     for group in groups:
         if f"group {group.name}" in model.nodes:
-            raise Refused(f"two groups are named {group.name!r}: one graph cannot tell them apart")
+            raise Refused(
+                f"two groups are named {group.name!r}: they could not be distinguished in one graph"
+            )
         own = model.actor(NodeKind.GROUP, group.name)
         loop = group.loop.stream if group.loop else None
         for edge in group.inputs:

@@ -57,7 +57,7 @@ def read_to(
         reached: Filled with the offset that the read has reached in each partition.
         advance: Called with the number of offsets done, in place of the cluster's observer.
         limits: How long the read may take.
-        enough: Tells of a partition that no more of its records are needed.
+        enough: Whether no more records of a partition are needed.
 
     Raises:
         RetryLater: The broker has stopped answering; or, if the read has to be complete, a transaction stays open.
@@ -130,7 +130,7 @@ def _held_back(
     pending: set[TopicPartition],
     ends: Mapping[TopicPartition, int],
 ) -> bool:
-    """Tell whether all that is missing belongs to open transactions, and report it if so."""
+    """Return whether all that is missing belongs to open transactions, and report it if so."""
     stable = cluster.admin.stable_ends(pending)
     if any(positions[place] < min(stable.get(place, 0), ends[place]) for place in pending):
         return False

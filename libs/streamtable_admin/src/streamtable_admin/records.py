@@ -67,7 +67,7 @@ def collect(
         first: Keep the first ones instead, and read no further.
         complete: Fail rather than leave a record out.
         limits: How long the read may take, and how much is kept.
-        selected: Tells of each record whether it is kept.
+        selected: Whether a record is kept.
 
     Raises:
         RetryLater: The broker has stopped answering, or the read is incomplete although it has to be complete.
@@ -150,7 +150,7 @@ class Kept:
         self._bytes = 0
 
     def enough(self, place: TopicPartition) -> bool:
-        """Tell whether no more records of this partition are needed."""
+        """Return whether no more records of this partition are needed."""
         return self._first and (self._bytes > self._bytes_max or len(self.records[place]) >= self._keep)
 
     def add(self, place: TopicPartition, records: Iterable[TopicRecord]) -> None:

@@ -1,4 +1,4 @@
-"""What `streamtable doctor` looks at, once brokers answer. Each check yields findings; it changes nothing."""
+"""Checks of `streamtable doctor` on a cluster that answers. Each yields findings and changes nothing."""
 
 import os
 import shutil
@@ -43,7 +43,7 @@ def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Fi
             yield warning(subject, str(error), "see whether the listener wants TLS or SASL")
             continue
         features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
-        yield ok(subject, f"features: {features or 'none told'}")
+        yield ok(subject, f"features: {features or 'none'}")
         if found.consumer_groups:
             yield ok(subject, "groups can use the consumer protocol (KIP-848)")
         elif cluster.kafka.group_protocol == "consumer":
@@ -104,7 +104,7 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
 
 
 def dead_letters(cluster: Cluster, group: str) -> Iterator[Finding]:
-    """How many there are that nobody has replayed."""
+    """Yield how many dead letters were never replayed."""
     topic = f"{group}-dead-letters"
     places = [
         TopicPartition(topic, number) for number in range(cluster.admin.topic_partitions().get(topic, 0))
@@ -156,7 +156,7 @@ def clock(cluster: Cluster) -> Iterator[Finding]:
 
     Kafka answers no question with its time. But each committed offset is a record that a broker has stamped by its own
     clock, so none of them can be later than now. That shows a clock of ours that is behind, and not one that is ahead:
-    it cannot be told from brokers that nobody has committed to for a while.
+    that looks like brokers to which no group has committed for a while.
     """
     newest = cluster.admin.newest_timestamp(OFFSETS_TOPIC)
     now = int(time.time() * 1000)
@@ -182,9 +182,9 @@ def settings(cluster: Cluster, brokers: list[BrokerAddress]) -> Iterator[Finding
         yield from _at_least(found, 2, IN_SYNC)
     yield from _at_least(found, 7 * DAY_MINUTES, LONG_ENOUGH)
     yield from _at_least(found, 10_000, TRANSACTIONS)
-    for name, (wanted, why) in SWITCHES.items():
-        if (value := found.get(name)) not in (None, wanted):
-            yield warning("brokers", f"{name} is {value}", f"set it to {wanted}: {why}")
+    for name, (good, why) in SWITCHES.items():
+        if (value := found.get(name)) not in (None, good):
+            yield warning("brokers", f"{name} is {value}", f"set it to {good}: {why}")
     yield ok("brokers", f"{len(brokers)}; settings read from broker {brokers[0].number}")
 
 

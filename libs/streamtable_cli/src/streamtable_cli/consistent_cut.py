@@ -105,12 +105,12 @@ def _look(cluster: Cluster, old: Offsets, new: Offsets, shared: list[str], numbe
     return cuts
 
 
-def _of(lag: Mapping[TopicPartition, int], number: int, wanted: Callable[[str], bool] = bool) -> int:
-    return sum(each for place, each in lag.items() if place.partition == number and wanted(place.topic))
+def _of(lag: Mapping[TopicPartition, int], number: int, selected: Callable[[str], bool] = bool) -> int:
+    return sum(each for place, each in lag.items() if place.partition == number and selected(place.topic))
 
 
 def _same(cluster: Cluster, old: Offsets, new: Offsets, places: list[TopicPartition]) -> set[TopicPartition]:
-    """Those between whose two offsets no record is."""
+    """Return the places without a record between their two offsets."""
     low = {place: min(old[place].next_offset, new[place].next_offset) for place in places}
     high = {place: max(old[place].next_offset, new[place].next_offset) for place in places}
     between = unread(cluster, low, high)

@@ -1,4 +1,4 @@
-"""`streamtable doctor`: whether a deployment is well, and what to do where it is not."""
+"""`streamtable doctor`: what is wrong with a deployment, and what to do."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -36,34 +36,32 @@ def doctor(
     *,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Where the topics are declared; {DECLARED} if that is there."),
+        typer.Option(metavar="FILE", help=f"The file that declares the topics; {DECLARED} if it exists."),
     ] = None,
     graph: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE:NAME", help="A group to look at; may be repeated.")
+        list[str] | None, typer.Option(metavar="MODULE:NAME", help="A group to check; may be repeated.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP", help="A group to look at, by name; may be repeated.")
+        list[str] | None, typer.Option(metavar="GROUP", help="A group to check, by name; may be repeated.")
     ] = None,
     status_topic: Annotated[
         str,
         typer.Option(
             metavar="TOPIC",
             envvar="SERVICEKIT_STATUS_TOPIC",
-            help="Where processes tell of themselves.",
+            help="The topic to which processes report their status.",
         ),
     ] = "streamtable-status",
     schemas: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help=f"With the schemas of what they tell and of rows; {SCHEMAS} if that is there.",
+            help=f"A folder with the schemas of statuses and rows; {SCHEMAS} if it exists.",
         ),
     ] = None,
     over: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Where records wait: how long to watch them; 0: not at all."
-        ),
+        typer.Option(metavar="SECONDS", min=0, help="How long to watch groups with lag; 0: not at all."),
     ] = OVER_S,
     rows: Annotated[
         int,
@@ -76,10 +74,10 @@ def doctor(
     ] = unreadable.NEWEST,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a deployment from here: brokers, topics, groups, processes, disk and clocks. It changes nothing.
+    """Check a deployment from this machine: brokers, topics, groups, processes, disk and clocks. Nothing is changed.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
-    dead-letter topic. What is found is explained: whose the partition is that falls behind, which process was killed.
+    dead-letter topic. Findings name the member of a partition that falls behind, and the process that was killed.
 
     The newest rows of tables are decoded: those of --graph (kept, joined, looked up) with the group's codecs, those of
     other groups by the schemas that they name.

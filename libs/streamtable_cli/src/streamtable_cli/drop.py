@@ -76,7 +76,7 @@ def drop(
     """Remove a group: its offsets, its table, and its topics for loop, visits, retries and dead letters.
 
     What would go is shown first, and asked about. It is refused while members of it are alive, and while another group
-    reads or joins its topics, as far as FILE, --graph and live members tell; views of its table elsewhere are not known
+    reads or joins its topics, as far as FILE, --graph and live members show; views of its table elsewhere are not known
     to Kafka. Inputs and outputs stay. Local copies of tables belong to the processes and stay too: it says where.
     """
     session = session_of(ctx)
@@ -108,7 +108,7 @@ def drop(
         )
     if file is not None and group in load(file).groups:
         note(
-            f"it is still declared in {file}: take it out, or `streamtable topics apply` makes its topics anew"
+            f"it is still declared in {file}: take it out, or `streamtable topics apply` creates its topics again"
         )
 
 

@@ -15,7 +15,7 @@ from streamtable_admin.offsets import (
 from streamtable_cli.output import AsJson, show_json, show_table
 from streamtable_cli.session import session_of
 
-app = typer.Typer(no_args_is_help=True, help="Groups: members, offsets and lag; and setting offsets anew.")
+app = typer.Typer(no_args_is_help=True, help="Groups: members, committed offsets, lag, and resets.")
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="Its name.")]
 

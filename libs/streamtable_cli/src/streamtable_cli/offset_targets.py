@@ -1,4 +1,4 @@
-"""Where a group is to go on reading: what `streamtable group reset --to` says, as an offset for each partition."""
+"""The offsets that `streamtable group reset --to` sets, for each partition."""
 
 import json
 import time
@@ -17,15 +17,15 @@ JSON_BYTES_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """What becomes of one partition. `before` is None if nothing was committed."""
+    """The committed offset of a partition before and after. `before` is None if nothing was committed."""
 
     place: TopicPartition
     before: int | None
     after: int
 
 
-def wanted_of(to: str, topics: list[str]) -> Mapping[str, Any] | None:
-    """The JSON form of WHERE; None for the others. Raises `Refused`."""
+def parse_targets(to: str, topics: list[str]) -> Mapping[str, Any] | None:
+    """Return the JSON form of WHERE; None for the other forms. Raises `Refused`."""
     if to.startswith("@"):
         try:
             with Path(to[1:]).open(encoding="utf-8") as file:
@@ -55,23 +55,23 @@ def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def places_to_set(
+def places_to_reset(
     cluster: Cluster,
     group: str,
     committed: Iterable[TopicPartition],
-    wanted: Mapping[str, Any] | None,
+    targets: Mapping[str, Any] | None,
     topics: list[str],
 ) -> list[TopicPartition]:
-    """All partitions that are to be set. Raises `NotFound`, `Refused`."""
+    """Return all partitions to reset. Raises `NotFound`, `Refused`."""
     known = cluster.admin.topic_partitions()
-    names = sorted(wanted if wanted is not None else topics or {place.topic for place in committed})
+    names = sorted(targets if targets is not None else topics or {place.topic for place in committed})
     if not names:
         raise NotFound(f"group {group!r} has no committed offsets: name its topics with --topic")
     if missing := [name for name in names if name not in known]:
         raise NotFound(f"there is no topic {missing[0]!r}")
     places = []
     for name in names:
-        given = wanted[name] if wanted is not None else None
+        given = targets[name] if targets is not None else None
         if not isinstance(given, dict):
             places += [TopicPartition(name, number) for number in range(known[name])]
             continue
@@ -82,16 +82,16 @@ def places_to_set(
     return sorted(set(places))
 
 
-def moves_to(
+def target_moves(
     cluster: Cluster,
     to: str,
-    wanted: Mapping[str, Any] | None,
+    targets: Mapping[str, Any] | None,
     committed: Mapping[TopicPartition, Committed],
     marks: Mapping[TopicPartition, Watermarks],
 ) -> list[Move]:
-    """Raises `Refused` for an offset that the partition does not hold, or a WHERE that is none of the forms."""
-    if wanted is not None:
-        after = {place: _offset(place, _given(wanted[place.topic], place), marks[place]) for place in marks}
+    """Return the moves. Raises `Refused` for an offset outside of its partition, or a malformed WHERE."""
+    if targets is not None:
+        after = {place: _offset(place, _given(targets[place.topic], place), marks[place]) for place in marks}
     elif to in ("earliest", "latest"):
         after = {place: _offset(place, to, mark) for place, mark in marks.items()}
     else:

@@ -1,4 +1,4 @@
-"""Whether the brokers can be reached: where we were told they are, and where they say they are."""
+"""Whether the brokers can be reached: at the bootstrap addresses, and at the addresses that they advertise."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -8,7 +8,7 @@ from streamtable_admin.cluster import BrokerAddress
 from streamtable_admin.findings import Finding, ok, problem, warning
 
 TRAP = (
-    "a client is told this address by the broker and uses no other. Brokers in containers often advertise a name that "
+    "clients use the advertised address and no other. Brokers in containers often advertise a name that "
     "only other containers know: give the broker a listener for clients outside, and in advertised.listeners the "
     "address that those clients use"
 )
@@ -39,7 +39,7 @@ def refusal(host: str, port: int, timeout: float) -> str:
 
 
 def bootstrap(servers: str, timeout: float, answer: str = "") -> Iterator[Finding]:
-    """The addresses that we were told, when no broker has answered; `answer` is what the client says of that."""
+    """Check the bootstrap addresses when no broker has answered; `answer` is the error of the client."""
     for host, port in split(servers):
         why = refusal(host, port, timeout)
         if why:
@@ -53,7 +53,7 @@ def bootstrap(servers: str, timeout: float, answer: str = "") -> Iterator[Findin
 
 
 def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -> Iterator[Finding]:
-    """The addresses that the brokers tell their clients."""
+    """Check the addresses that the brokers advertise."""
     from_outside = not all(loopback(host) for host, _ in split(servers))
     for broker in brokers:
         name = f"broker {broker.number}"
@@ -62,7 +62,11 @@ def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -
         if why:
             yield problem(name, f"{address}: {why}", TRAP)
         elif from_outside and loopback(broker.host):
-            yield warning(name, f"{address}, which is this very machine, though we were told {servers}", TRAP)
+            yield warning(
+                name,
+                f"{address}, which is this very machine, although the bootstrap address is {servers}",
+                TRAP,
+            )
         else:
             yield ok(name, f"{address}, which is reached from here")
 

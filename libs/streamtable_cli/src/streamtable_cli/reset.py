@@ -1,4 +1,4 @@
-"""`streamtable group reset`: set the offsets of a group anew, and with them empty its table if it has one.
+"""`streamtable group reset`: reset the committed offsets of a group, and empty its table if it has one.
 
 A table and the offsets that lead to it belong together: offsets that go back over a table that stays count twice,
 offsets that go forward leave a gap. So a group with a table is refused, unless the table is emptied too. Its topic is
@@ -9,7 +9,7 @@ The steps are in the order in which a crash between them does no harm. After the
 table position that is no more, so a processor that is started refuses (`StateLost`), until the reset is run again.
 
 The group's own loop and visits go to their ends: what is under way there belongs to input from before the reset, and
-reading the inputs again makes loop events anew. A joined table is set like an input, which matters only where its
+reading the inputs again produces the loop events again. A joined table is set like an input, which matters only where its
 changes are handled: the copy of any other is loaded to the table's end, whatever is committed (`recovery.plan_join`).
 """
 
@@ -31,7 +31,7 @@ from streamtable_admin.declared import TABLE_CONFIG
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition
 from streamtable_cli.groups import GroupName
-from streamtable_cli.offset_targets import Move, moves_to, places_to_set, wanted_of
+from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
 from streamtable_cli.session import Session, session_of
 
@@ -75,24 +75,24 @@ def reset(
     """
     session = session_of(ctx)
     legal_name(group, "group")
-    wanted = wanted_of(to, topic or [])
+    targets = parse_targets(to, topic or [])
     with session.cluster() as cluster:
         refuse_members(cluster, group)
         committed = cluster.committed(group)
         tables = _tables(cluster, group, committed)
-        named = {*(wanted or ()), *(topic or ())}
+        named = {*(targets or ()), *(topic or ())}
         ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
         places = [
             place
-            for place in places_to_set(cluster, group, committed, wanted, topic or [])
+            for place in places_to_reset(cluster, group, committed, targets, topic or [])
             if place.topic not in ended
         ]
         marks = dict(cluster.admin.watermarks(places))
-        moves = moves_to(cluster, to, wanted, committed, marks)
+        moves = target_moves(cluster, to, targets, committed, marks)
         if empty_table or not named:
             ends = cluster.admin.watermarks(place for place in committed if place.topic in ended)
             moves = sorted(
-                [*moves, *moves_to(cluster, "latest", None, committed, ends)], key=lambda move: move.place
+                [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
             )
             marks |= ends
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
@@ -221,9 +221,9 @@ def empty(cluster: Cluster, table: str, *, partitions: int) -> None:
         if end == 0:
             return
         if end is not None:
-            raise RetryLater(f"{table!r} was there after all, or somebody writes to it; run it again")
+            raise RetryLater(f"{table!r} was not missing, or a producer writes to it; run it again")
         if time.monotonic() > deadline:
-            raise RetryLater(f"the broker has not made {table!r} anew in {CHANGE_S:.0f} s; run it again")
+            raise RetryLater(f"the broker has not recreated {table!r} within {CHANGE_S:.0f} s; run it again")
         time.sleep(0.2)
 
 

@@ -39,13 +39,13 @@ Prefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only keys that
 
 @dataclass(frozen=True)
 class Keys:
-    """Which keys are wanted: by prefix, and from `start` up to, not including, `end`, in the order of bytes."""
+    """A range of keys: by prefix, and from `start` up to, not including, `end`, in the order of bytes."""
 
     prefix: bytes = b""
     start: bytes = b""
     end: bytes | None = None
 
-    def wanted(self, key: bytes) -> bool:
+    def contains(self, key: bytes) -> bool:
         return key.startswith(self.prefix) and self.start <= key and (self.end is None or key < self.end)
 
 
@@ -81,9 +81,9 @@ class Reading:
         return printable(f"{key}: {'deleted' if record.value is None else value}")
 
     def rows(
-        self, cluster: Cluster, places: list[TopicPartition], wanted: Callable[[bytes], bool]
+        self, cluster: Cluster, places: list[TopicPartition], selected: Callable[[bytes], bool]
     ) -> tuple[dict[bytes, TopicRecord], dict[TopicPartition, int]]:
-        """The last record of each wanted key, deletions too, and how far each partition was read."""
+        """Return the last record of each selected key, tombstones too, and how far each partition was read."""
         marks = cluster.admin.watermarks(places)
         ends = {place: mark.high for place, mark in marks.items()}
         rows: dict[bytes, TopicRecord] = {}
@@ -91,7 +91,7 @@ class Reading:
         starts = {place: mark.low for place, mark in marks.items()}
         for batch in read_to(cluster, starts, ends, reached=reached):
             for index, key in enumerate(batch.keys):
-                if key is not None and wanted(key):
+                if key is not None and selected(key):
                     rows[key] = record_at(batch, index)
         return rows, reached
 
@@ -116,14 +116,14 @@ def get(
 ) -> None:
     """Show one row. Only the key's partition is read. Exit code 1 if there is no such row, or no more."""
     reading = _reading(ctx, table, schemas, graph, key_type)
-    wanted = reading.key(key)
+    encoded = reading.key(key)
     with reading.session.cluster() as cluster:
         partitions = len(cluster.partitions(table))
         asked_at = time.monotonic()
-        place = reading.place(wanted, partitions)
-        rows, ends = reading.rows(cluster, [place], lambda each: each == wanted)
+        place = reading.place(encoded, partitions)
+        rows, ends = reading.rows(cluster, [place], lambda each: each == encoded)
     age = time.monotonic() - asked_at
-    record = rows.get(wanted)
+    record = rows.get(encoded)
     if record is None:
         doubt = "" if graph else "; keys that are not partitioned by murmur2 are found with --graph"
         raise NotFound(f"table {table!r} has no row {key!r} in {place}, read up to {ends[place]}{doubt}")
@@ -167,7 +167,7 @@ def scan(
     with reading.session.cluster() as cluster:
         places = cluster.partitions(table)
         asked_at = time.monotonic()
-        rows, _ = reading.rows(cluster, places, keys.wanted)
+        rows, _ = reading.rows(cluster, places, keys.contains)
     age = time.monotonic() - asked_at
     live = sorted(key for key, record in rows.items() if record.value is not None)
     for key in live[:limit]:
@@ -214,14 +214,14 @@ def watch(
         only = reading.key(key) if key is not None else None
         keys = Keys(prefix=reading.key(prefix) if prefix else b"")
 
-        def wanted(each: bytes) -> bool:
-            return keys.wanted(each) if only is None else each == only
+        def selected(each: bytes) -> bool:
+            return keys.contains(each) if only is None else each == only
 
         if only is None:
             ends = {place: mark.high for place, mark in readable(cluster.admin, places).items()}
         else:
             place = reading.place(only, partitions)
-            rows, ends = reading.rows(cluster, [place], wanted)
+            rows, ends = reading.rows(cluster, [place], selected)
             if only in rows:
                 show(rows[only])
             else:
@@ -229,5 +229,5 @@ def watch(
         note("watching; Ctrl-C ends it")
         for batch in follow(cluster, ends):
             for record in records_of(batch) if batch else ():
-                if record.key is not None and wanted(record.key):
+                if record.key is not None and selected(record.key):
                     show(record)

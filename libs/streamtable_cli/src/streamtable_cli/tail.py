@@ -1,4 +1,4 @@
-"""`streamtable topics tail`: the records of a topic, decoded as far as anybody knows how."""
+"""`streamtable topics tail`: the records of a topic, decoded."""
 
 import time
 from typing import Annotated, Any
@@ -19,7 +19,7 @@ OFFSET_MAX = 2**63 - 1
 
 Partitions = Annotated[
     list[int] | None,
-    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this one; may be repeated."),
+    typer.Option("--partition", "-p", metavar="N", min=0, help="Only this partition; may be repeated."),
 ]
 
 
@@ -45,16 +45,16 @@ def tail(
     ] = None,
     partition: Partitions = None,
     follow_on: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what comes, until Ctrl-C.")
+        bool, typer.Option("--follow", "-f", help="Then show new records, until Ctrl-C.")
     ] = False,
     schemas: Schemas = None,
     graph: Graph = None,
     as_json: AsJsonLines = False,
 ) -> None:
-    """Show records that are committed, without joining any group.
+    """Show committed records, without joining a consumer group.
 
-    Bytes that cannot be decoded are shown in hex, with the reason. With --last, records are in the order of time over
-    all partitions; else in that of each partition.
+    Bytes that cannot be decoded are shown in hex, with the reason. With --last, records are ordered by time over all
+    partitions; else by offset within each partition.
     """
     given = [
         name

@@ -1,4 +1,4 @@
-"""Points in time as people give them."""
+"""Points in time, as given on the command line."""
 
 import re
 from datetime import datetime
@@ -20,7 +20,7 @@ def milliseconds(text: str, now: float) -> int:
         now: seconds since 1970.
 
     Raises:
-        Refused: it is neither; without a zone nobody knows which hour is meant.
+        Refused: It is neither. A time without a zone is ambiguous.
     """
     if match := _AGO.fullmatch(text):
         return int((now - int(match[1]) * _SECONDS[match[2]]) * 1000)

@@ -27,7 +27,7 @@ class GivenUp(StreamtableError):
 
 
 LOOK_S = 2.0
-"""Without progress for so long, it is looked whether somebody is there to make some."""
+"""Seconds without progress after which the members of the group are checked."""
 RUN_CHARS_MAX = 100
 
 
@@ -79,8 +79,8 @@ def visit(
         try:
             watching.until_done()
         except (KeyboardInterrupt, RetryLater):
-            if watching.nobody:
-                note(watching.nobody)
+            if watching.blocked:
+                note(watching.blocked)
             note("the visit goes on without this command; look again:")
             note(f"  streamtable visit {group} {name} --run {found.run}{_argument(argument)}")
             raise
@@ -115,13 +115,13 @@ class Watching:
     """A run being watched.
 
     Attributes:
-        nobody: why nothing can happen at the moment; "" if something can, as far as is known.
+        blocked: Why the visit cannot make progress at the moment; "" if it can, as far as is known.
     """
 
     cluster: Cluster
     group: str
     run: Run
-    nobody: str = ""
+    blocked: str = ""
     _passed: dict[int, int] = field(default_factory=dict)
 
     def until_done(self) -> None:
@@ -137,7 +137,7 @@ class Watching:
             task = progress.add_task("", total=max(most, 1))
             for moved in follow_run(self.run, follow(self.cluster, self.run.reached)):
                 if moved:
-                    self.nobody = ""
+                    self.blocked = ""
                     looked_at = time.monotonic()
                     progress.update(task, completed=self.run.visited, description=self._said(most))
                 elif time.monotonic() - looked_at > LOOK_S:
@@ -150,7 +150,7 @@ class Watching:
         return f"{self.run.visited} of at most {most} rows, {done}"
 
     def _look(self) -> None:
-        """Whether somebody is there to do the work; says so when that changes."""
+        """Check whether a member can do the work, and report when that changes."""
         topic = f"{self.group}-visits"
         found = self.cluster.describe_groups([self.group]).get(self.group)
         why = ""
@@ -159,7 +159,7 @@ class Watching:
         elif not any(place.topic == topic for each in found.members for place in each.partitions):
             why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
         # Stored before it is printed: Ctrl-C may come as soon as the line can be read, and then it is said once more.
-        news, self.nobody = why != self.nobody, why
+        news, self.blocked = why != self.blocked, why
         if why and news:
             note(why)
         self._refuse_given_up(topic)

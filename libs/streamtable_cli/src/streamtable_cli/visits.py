@@ -1,7 +1,7 @@
-"""Runs of a visit, as `<group>-visits` tells them: started once, followed to their end.
+"""Runs of a visit, as records of `<group>-visits`: started once, followed to their end.
 
-All records that start a run are one transaction. All starts of a group share a transactional id: when one begins, what
-another has left open is aborted, and only then it is looked whether the run has been started before.
+All records that start a run are one transaction. All starts of a group share a transactional id: a start that begins
+fences and aborts an earlier one, and only then reads whether the run was started before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -86,7 +86,7 @@ def start(
 
     Args:
         cluster: The cluster.
-        group: whose visit.
+        group: The group that the visit belongs to.
         run: nothing read of it yet.
         places: all partitions of the visits topic.
         made_up: the run's id is new, so no record of it need be looked for.

@@ -5,7 +5,7 @@ from typing import Final
 import structlog
 
 from console.clusters import LIMITS, Clusters
-from console.history import Told
+from console.history import StatusReport
 from contracts.records import PROCESS_STATUS
 from streamtable import Avro
 from streamtable.errors import PoisonRecord, RetryLater
@@ -17,7 +17,7 @@ RECORDS_MAX: Final = 20_000
 _STATUS: Final = Avro(PROCESS_STATUS)
 
 
-def backlog(clusters: Clusters, topic: str) -> list[Told]:
+def backlog(clusters: Clusters, topic: str) -> list[StatusReport]:
     """Return the last 20,000 records of the topic, fewer where it was compacted; those of a process in their order.
 
     It is empty when Kafka does not answer: the console works without.
@@ -32,13 +32,13 @@ def backlog(clusters: Clusters, topic: str) -> list[Told]:
     except (RetryLater, NotFound) as error:
         log.warning("the history before this start is not known", reason=str(error))
         return []
-    return [told for part in found.values() for record in part if (told := _told(record)) is not None]
+    return [report for part in found.values() for record in part if (report := _report(record)) is not None]
 
 
-def _told(record: TopicRecord) -> Told | None:
+def _report(record: TopicRecord) -> StatusReport | None:
     """Return None for a record that cannot be decoded: any producer may write to the topic."""
     try:
         status = None if record.value is None else _STATUS.decode(record.value)
     except PoisonRecord:
         return None  # the collector logs it while it is the latest of its key
-    return Told((record.key or b"").decode(errors="replace"), status, record.timestamp)
+    return StatusReport((record.key or b"").decode(errors="replace"), status, record.timestamp)

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import structlog
 
 from console.fleet import Topic, graph_of, instances_of
-from console.history import History, Told
+from console.history import History, StatusReport
 from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.events import ServerEvent
@@ -30,9 +30,9 @@ class Collector:
     Args:
         view: of the status topic.
         cluster: for topics; used by this collector's thread only.
-        settings: what the page is told about the console, such as whether actions are on.
+        settings: Settings of the console that the page shows, such as whether actions are on.
         lags: counts what is left to read.
-        past: gives what processes had told before; asked once, by this collector's thread.
+        past: Returns earlier reports of processes; called once, by this collector's thread.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Collector:
         cluster: Cluster,
         settings: Mapping[str, Any],
         lags: Lags,
-        past: Callable[[], Iterable[Told]],
+        past: Callable[[], Iterable[StatusReport]],
     ) -> None:
         self._view = view
         self._admin = cluster.admin
@@ -130,7 +130,7 @@ class Collector:
                 log.warning("processes are not known", reason=str(error))
 
     def _statuses(self) -> Iterator[tuple[str, ProcessStatus]]:
-        """What can be read; anybody may write to the topic, and one bad record must not hide the others."""
+        """Yield the statuses that can be decoded: any producer may write to the topic, and a bad record must not hide others."""
         for key, value in self._view.iterate():
             try:
                 yield key.decode(errors="replace"), STATUS.decode(value)

@@ -36,11 +36,11 @@ def serve(runtime: ConsoleRuntime) -> int:
     """Show all processes until stopped.
 
     Raises:
-        ConfigurationError: actions are on, and anybody could call them; or there is no status topic.
+        ConfigurationError: Actions are on without authentication; or there is no status topic.
     """
     if runtime.service.actions and not (runtime.edge.api_keys or runtime.edge.jwt_algorithm):
         raise ConfigurationError(
-            "CONSOLE_ACTIONS=true: callers have to say who they are: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
+            "CONSOLE_ACTIONS=true: callers have to authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
     topic = runtime.edge.status_topic or STATUS_TOPIC
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC

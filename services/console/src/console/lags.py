@@ -1,4 +1,4 @@
-"""What processes tell of their lag, with the ends of transactions taken out, as `streamtable group lag` does it."""
+"""The lag that processes report, without transaction markers, as `streamtable group lag` counts it."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -21,7 +21,7 @@ Place = tuple[str, TopicPartition]
 class Lags:
     """Counts the records of partitions that stand still a few offsets before their end. One thread.
 
-    A processor tells offsets: of a topic that is written in transactions there is always at least one left, the marker.
+    A processor reports offsets: in a topic that is written in transactions at least one is always left, the marker.
 
     Args:
         cluster: The cluster to count in.
@@ -31,21 +31,21 @@ class Lags:
         self._cluster = cluster
         # By place: the offsets it has still to read, and how many of them are records.
         self._counted: dict[Place, tuple[int, int]] = {}
-        self._told: dict[Place, int] = {}
+        self._reported: dict[Place, int] = {}
 
     def look(self, statuses: Mapping[str, ProcessStatus]) -> None:
         """Count where the lag is what it was at the last look: while records come it changes, and is near enough."""
-        told = {
+        reported = {
             (status["group"], TopicPartition(each["topic"], each["partition"])): each["lag"]
             for status in statuses.values()
             if status["group"]
             for each in status["inputs"]
             if 0 < each["lag"] <= COUNTED_MAX
         }
-        still = {place for place, lag in told.items() if self._told.get(place) == lag}
-        self._told = told
-        self._counted = {place: known for place, known in self._counted.items() if place in told}
-        due = [place for place in still if self._counted.get(place, (0, 0))[0] != told[place]]
+        still = {place for place, lag in reported.items() if self._reported.get(place) == lag}
+        self._reported = reported
+        self._counted = {place: known for place, known in self._counted.items() if place in reported}
+        due = [place for place in still if self._counted.get(place, (0, 0))[0] != reported[place]]
         for group in {group for group, _ in due}:
             try:
                 self._count(group, [place for of, place in due if of == group])

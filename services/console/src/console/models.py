@@ -66,7 +66,7 @@ class Instance(BaseModel):
     pid: int
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it told this")]
+    at: Annotated[int, Field(description="when it reported this")]
     state: Annotated[str, Field(description="starting, recovering, ready, failed or silent")]
     error: Annotated[str, Field(description="kind and place of the error that ended it")]
     partitions: list[Partition]
@@ -113,7 +113,7 @@ class Arrow(BaseModel):
     source: str
     target: str
     how: Annotated[str, Field(description="stream, join, lookup, table, emit, view and so on")]
-    rate: Annotated[float | None, Field(description="records a second; null: nobody knows")]
+    rate: Annotated[float | None, Field(description="records a second; null: not known")]
 
 
 class Box(BaseModel):
@@ -176,13 +176,13 @@ class Fleet(BaseModel):
     """All processes, as they are now."""
 
     now: int
-    ready: Annotated[bool, Field(description="false: what processes tell is still being loaded")]
+    ready: Annotated[bool, Field(description="false: the statuses of the processes are still being loaded")]
     instances: list[Instance]
     graph: Graph
     topics: list[Topic]
     events: Annotated[int, Field(description="grows when there is something new in the history")]
     actions: Annotated[bool, Field(description="dead letters can be sent again from here")]
-    runs_topic: Annotated[str, Field(description="where runs of jobs tell of themselves")]
+    runs_topic: Annotated[str, Field(description="the topic to which runs of jobs report")]
 
 
 class Event(BaseModel):
@@ -324,7 +324,7 @@ class Run(BaseModel):
     host: str
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it told this")]
+    at: Annotated[int, Field(description="when it reported this")]
     finished_at: Annotated[int, Field(description="0: it has not ended")]
     state: Annotated[str, Field(description="running, done, different, failed, interrupted or killed")]
     error: str

@@ -1,4 +1,4 @@
-"""Tables to be browsed: a whole copy of each that somebody has looked at, opened when it is first asked for."""
+"""Tables to browse: a view of each, opened when it is first requested."""
 
 import time
 from collections import OrderedDict
@@ -147,8 +147,8 @@ class RowChanges:
                 raise StopIteration
             return None
         newest = list(rows.items())[-BATCH_ROWS:]
-        told = [self._tables.row(key, value) for key, value in newest]
-        return ServerEvent("rows", {"rows": told, "changed": len(rows)})
+        changed = [self._tables.row(key, value) for key, value in newest]
+        return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
 
     def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
         change = self._watch.next(timeout)

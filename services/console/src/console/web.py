@@ -1,4 +1,4 @@
-"""The console over HTTP: a page, what it asks for, and what it is told as things change."""
+"""The console over HTTP: a page, its requests, and the events that it follows."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -242,7 +242,7 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
 
     changes = _streamed(
         '`rows`: `{"rows": [...], "changed": 3}` with the newest of those that have changed, and how many these were; a '
-        "row without value was deleted. `missed` comes last when changes were left out: ask for the rows anew."
+        "row without value was deleted. `missed` comes last when changes were left out: request the rows again."
     )
     changes["responses"] |= _NOT_FOUND
 
@@ -310,7 +310,7 @@ def _add_runs(app: FastAPI, runs: Runs) -> None:
         tags=["runs"],
     )
     def get_run(run: Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,249}$")]) -> Any:
-        """All that a run has told of itself."""
+        """All that a run has reported."""
         with _found():
             return _answer(runs.one(run, _now_ms()))
 

@@ -154,7 +154,7 @@ export const page = {
     drawn = "";
     place.replaceChildren(h("div", { id: "summary" }), h("div", { id: "graph", class: "card wide" }), h("div", { id: "graph-list" }));
   },
-  told(fleet) {
+  onFleet(fleet) {
     show(element("summary"), summary(fleet));
     const { graph } = fleet;
     const layout = graph.layouts?.[narrow() ? "narrow" : "wide"];
@@ -162,8 +162,8 @@ export const page = {
     if (!graph.nodes.length) {
       drawn = "";
       show(element("graph"), h("p", { class: "empty" }, fleet.ready
-        ? "No process tells anything yet. Start them with SERVICEKIT_STATUS_TOPIC=streamtable-status."
-        : "What the processes tell is being loaded."));
+        ? "No process has reported yet. Start them with SERVICEKIT_STATUS_TOPIC=streamtable-status."
+        : "The statuses of the processes are being loaded."));
       return;
     }
     if (!layout) {
