@@ -36,8 +36,8 @@ def test_an_edge_back_is_the_last_and_goes_against_the_direction() -> None:
     layouts = layouts_of(shop())
     assert layouts is not None
     *onward, back = layouts["wide"]["routes"]
-    assert all(route["points"][0]["x"] < route["points"][-1]["x"] for route in onward)
-    assert back["points"][0]["x"] > back["points"][-1]["x"]
+    assert all(route["points"][0][0] < route["points"][-1][0] for route in onward)
+    assert back["points"][0][0] > back["points"][-1][0]
 
 
 def test_two_nodes_that_are_joined_both_ways_have_one_edge_beside_them() -> None:

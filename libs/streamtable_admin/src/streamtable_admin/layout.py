@@ -9,7 +9,6 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import fmean
 
 from streamtable_admin.graph_model import Edge, GraphModel, Node
 
@@ -126,10 +125,7 @@ def lay_out(
 
 def _parts(model: GraphModel) -> list[dict[str, None]]:
     """Return the nodes of each connected part, the largest part first; in the order of the model."""
-    near: dict[str, list[str]] = {name: [] for name in model.nodes}
-    for edge in model.edges:
-        near[edge.source].append(edge.target)
-        near[edge.target].append(edge.source)
+    after, before = _neighbours(model.nodes, [(edge.source, edge.target) for edge in model.edges])
     parts: list[dict[str, None]] = []
     seen: set[str] = set()
     for name in model.nodes:
@@ -138,7 +134,7 @@ def _parts(model: GraphModel) -> list[dict[str, None]]:
             each = pending.pop()
             if each not in part:
                 part.add(each)
-                pending += near[each]
+                pending += after[each] + before[each]
         seen |= part
         if part:
             parts.append({each: None for each in model.nodes if each in part})
@@ -268,15 +264,29 @@ def _back_edges(names: Collection[str], edges: Sequence[Edge], against: Collecti
 def _layers(names: Collection[str], ways: Sequence[Way]) -> dict[str, int]:
     """Return the layer of each node; one that no edge leads to stands right before its first target."""
     layer = dict.fromkeys(names, 0)
-    for _ in names:
+    for _ in names:  # one round for each layer, and never more if there is a cycle
+        before = dict(layer)
         for source, target in ways:
             layer[target] = max(layer[target], layer[source] + 1)
-    reached = {target for _, target in ways}
+        if layer == before:
+            break
+    after, leading = _neighbours(names, ways)
     for name in names:
-        targets = [layer[target] for source, target in ways if source == name]
-        if name not in reached and targets:
-            layer[name] = min(targets) - 1
+        if after[name] and not leading[name]:
+            layer[name] = min(layer[target] for target in after[name]) - 1
     return layer
+
+
+def _neighbours(
+    names: Iterable[str], ways: Iterable[Way]
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Return the nodes after and before each node."""
+    after: dict[str, list[str]] = {name: [] for name in names}
+    before: dict[str, list[str]] = {name: [] for name in after}
+    for source, target in ways:
+        after[source].append(target)
+        before[target].append(source)
+    return after, before
 
 
 def _ordered(layer: Mapping[str, int], links: Sequence[Way]) -> Columns:
@@ -284,19 +294,19 @@ def _ordered(layer: Mapping[str, int], links: Sequence[Way]) -> Columns:
     columns: Columns = [[] for _ in range(max(layer.values(), default=-1) + 1)]
     for name, level in layer.items():
         columns[level].append(name)
+    after, before = _neighbours(layer, links)
     best, fewest = [list(column) for column in columns], _crossings(columns, links)
+    place = {name: number for column in columns for number, name in enumerate(column)}
     for sweep in range(SWEEPS):
         forward = sweep % 2 == 0
+        near = before if forward else after
         for column in columns if forward else reversed(columns):
-            place = {name: number for each in columns for number, name in enumerate(each)}
-            near: dict[str, list[int]] = {name: [] for name in column}
-            for source, target in links:
-                if forward and target in near:
-                    near[target].append(place[source])
-                if not forward and source in near:
-                    near[source].append(place[target])
-            middle = {name: fmean(near[name]) if near[name] else float(place[name]) for name in column}
+            middle = {
+                name: _mean([place[each] for each in near[name]]) if near[name] else float(place[name])
+                for name in column
+            }
             column.sort(key=middle.__getitem__)
+            place |= {name: number for number, name in enumerate(column)}
         if (crossings := _crossings(columns, links)) < fewest:
             best, fewest = [list(column) for column in columns], crossings
     return best
@@ -324,17 +334,15 @@ def _place_across(
     columns: Columns, links: Sequence[Way], breadth: Callable[[str], float], gap: float
 ) -> dict[str, float]:
     """Place each node towards the middle of its neighbours, as far as the other nodes of its layer leave room."""
-    near: dict[str, list[str]] = {name: [] for column in columns for name in column}
-    for source, target in links:
-        near[source].append(target)
-        near[target].append(source)
+    after, before = _neighbours((name for column in columns for name in column), links)
+    near = {name: after[name] + before[name] for name in after}
     at: dict[str, float] = {}
     for column in columns:
         at |= _spread(column, breadth, gap, dict.fromkeys(column, 0.0))
     for sweep in range(2 * SWEEPS):
         for column in columns if sweep % 2 == 0 else reversed(columns):
             goals = {
-                name: fmean(at[each] for each in near[name]) if near[name] else at[name] for name in column
+                name: _mean([at[each] for each in near[name]]) if near[name] else at[name] for name in column
             }
             at |= _spread(column, breadth, gap, goals)
     return at
@@ -349,5 +357,9 @@ def _spread(
     for name in column:
         found[name] = max(goals[name], free + breadth(name) / 2)
         free = found[name] + breadth(name) / 2 + gap
-    shift = fmean(goals[name] - found[name] for name in column) if column else 0.0
+    shift = _mean([goals[name] - found[name] for name in column]) if column else 0.0
     return {name: at + shift for name, at in found.items()}
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

@@ -8,30 +8,16 @@ from streamtable_admin.graph_model import GraphModel, Node, NodeKind
 from streamtable_admin.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
 
 FONT = "ui-sans-serif, system-ui, 'Helvetica Neue', Arial, sans-serif"
-FILL = {
-    NodeKind.STREAM: "#e8f1fb",
-    NodeKind.GROUP: "#1f4e79",
-    NodeKind.TABLE: "#fdf3dc",
-    NodeKind.LOOP: "#e9f5ea",
-    NodeKind.VISITS: "#f2ecf9",
-    NodeKind.ASIDE: "#f3f3f3",
+COLOURS = {
+    NodeKind.STREAM: ("#e8f1fb", "#5b8fc7", "#12304d"),
+    NodeKind.GROUP: ("#1f4e79", "#1f4e79", "#ffffff"),
+    NodeKind.SERVICE: ("#ffffff", "#1f4e79", "#12304d"),
+    NodeKind.TABLE: ("#fdf3dc", "#c9962c", "#4d3a0d"),
+    NodeKind.LOOP: ("#e9f5ea", "#5a9e62", "#1c4222"),
+    NodeKind.VISITS: ("#f2ecf9", "#8b6bb8", "#38225a"),
+    NodeKind.ASIDE: ("#f3f3f3", "#9a9a9a", "#444444"),
 }
-STROKE = {
-    NodeKind.STREAM: "#5b8fc7",
-    NodeKind.GROUP: "#1f4e79",
-    NodeKind.TABLE: "#c9962c",
-    NodeKind.LOOP: "#5a9e62",
-    NodeKind.VISITS: "#8b6bb8",
-    NodeKind.ASIDE: "#9a9a9a",
-}
-TEXT = {
-    NodeKind.STREAM: "#12304d",
-    NodeKind.GROUP: "#ffffff",
-    NodeKind.TABLE: "#4d3a0d",
-    NodeKind.LOOP: "#1c4222",
-    NodeKind.VISITS: "#38225a",
-    NodeKind.ASIDE: "#444444",
-}
+"""Fill, stroke and text of the kinds of nodes."""
 LINE_COLOUR = "#6b7785"
 _LID = 7.0
 
@@ -66,7 +52,8 @@ def svg_of(picture: GraphModel, layout: Layout) -> str:
 
 def _node(node: Node, box: Box) -> Iterator[str]:
     left, top = box.x - box.width / 2, box.y - box.height / 2
-    paint = f'fill="{FILL[node.kind]}" stroke="{STROKE[node.kind]}" stroke-width="1.5"'
+    fill, stroke, text = COLOURS[node.kind]
+    paint = f'fill="{fill}" stroke="{stroke}" stroke-width="1.5"'
     if node.kind is NodeKind.TABLE:
         bottom, half = top + box.height, box.width / 2
         yield (
@@ -75,7 +62,7 @@ def _node(node: Node, box: Box) -> Iterator[str]:
         )
         yield (
             f'<path d="M{left:.1f} {top:.1f}a{half:.1f} {_LID} 0 0 0 {box.width:.1f} 0" fill="none" '
-            f'stroke="{STROKE[node.kind]}" stroke-width="1.5"/>'
+            f'stroke="{stroke}" stroke-width="1.5"/>'
         )
     else:
         radius = 6 if node.kind is NodeKind.GROUP else box.height / 2
@@ -87,15 +74,14 @@ def _node(node: Node, box: Box) -> Iterator[str]:
     down = LINE / 2 if node.detail else 0.0
     y = box.y + (_LID / 2 if node.kind is NodeKind.TABLE else 0.0)
     weight = ' font-weight="600"' if node.kind is NodeKind.GROUP else ""
-    fill = TEXT[node.kind]
     yield (
-        f'<text x="{box.x:.1f}" y="{y - down + 4.5:.1f}" font-size="13" text-anchor="middle" fill="{fill}"{weight}>'
+        f'<text x="{box.x:.1f}" y="{y - down + 4.5:.1f}" font-size="13" text-anchor="middle" fill="{text}"{weight}>'
         f"{escape(node.label)}</text>"
     )
     if node.detail:
         yield (
             f'<text x="{box.x:.1f}" y="{y + down + 3.5:.1f}" font-size="11" text-anchor="middle" '
-            f'fill="{fill}" opacity="0.75">{escape(node.detail)}</text>'
+            f'fill="{text}" opacity="0.75">{escape(node.detail)}</text>'
         )
 
 

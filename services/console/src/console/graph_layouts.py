@@ -56,15 +56,15 @@ def _layout(model: GraphModel, style: LayoutStyle, letters: int, against: set[Ed
     found = lay_out(model, sizes, style, against)
     boxes = [found.boxes[name] for name in model.nodes]
     return {
-        "width": round(found.width, 1),
-        "height": round(found.height, 1),
+        "width": round(found.width),
+        "height": round(found.height),
         "boxes": [
-            {"x": round(box.x, 1), "y": round(box.y, 1), "width": box.width, "height": box.height}
+            {"x": round(box.x), "y": round(box.y), "width": round(box.width), "height": round(box.height)}
             for box in boxes
         ],
         "routes": [
             {
-                "points": [{"x": round(x, 1), "y": round(y, 1)} for x, y in route.points],
+                "points": [(round(x), round(y)) for x, y in route.points],
                 # Two nodes that are joined both ways: the way back goes around them.
                 "beside": route.back and len(route.points) == 2,  # noqa: PLR2004 - no bends
             }

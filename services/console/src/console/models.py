@@ -119,31 +119,24 @@ class Arrow(BaseModel):
 class Box(BaseModel):
     """Where a node is drawn: its middle and its size."""
 
-    x: float
-    y: float
-    width: float
-    height: float
-
-
-class Point(BaseModel):
-    """A point of a route; y grows downwards."""
-
-    x: float
-    y: float
+    x: int
+    y: int
+    width: int
+    height: int
 
 
 class Route(BaseModel):
     """The way of an edge."""
 
-    points: list[Point]
+    points: Annotated[list[tuple[int, int]], Field(description="pairs of x and y, which grows downwards")]
     beside: Annotated[bool, Field(description="back around two nodes that are joined both ways")]
 
 
 class GraphLayout(BaseModel):
     """Where to draw the graph."""
 
-    width: float
-    height: float
+    width: int
+    height: int
     boxes: Annotated[list[Box], Field(description="of the nodes, in their order")]
     routes: Annotated[list[Route], Field(description="of the edges, in their order")]
 

@@ -90,7 +90,7 @@ function draw(place, graph, layout, down) {
   parts = new Map();
   const { width, height } = layout;
   const boxes = new Map(graph.nodes.map((node, index) => [node.id, layout.boxes[index]]));
-  const routes = layout.routes.map((route, index) => ({ edge: graph.edges[index], ...route }));
+  const routes = layout.routes.map((route, index) => ({ ...route, edge: graph.edges[index], points: route.points.map(([x, y]) => ({ x, y })) }));
   const [broad, high] = [width + 2 * MARGIN, height + 2 * MARGIN + 14];
   const picture = s("svg", {
     class: "graph", viewBox: `${-MARGIN} ${-MARGIN} ${broad} ${high}`, width: broad, height: high, role: "group",
