@@ -80,7 +80,8 @@ def test_a_replay_that_begins_ends_another_so_that_each_letter_goes_out_once(
     def overtaken(step: str) -> None:
         if step == "flushed" and not second:
             with connect(Kafka(broker.bootstrap_servers), timeout=20, client_name="other") as other:
-                theirs = DeadLetterLog(other, group)
+                # It would read for ten seconds, until the broker aborts the first transaction, if it did not do that itself.
+                theirs = DeadLetterLog(other, group, limits=ReadLimits(total=8.0))
                 done = theirs.replay(
                     lambda: theirs.read(complete=True), again=False, now=time.time, timeouts=TIMEOUTS
                 )
