@@ -17,6 +17,8 @@ TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
 FAST := not broker and not server and not slow and not faults and not faults_long
+# The files that have fault tests: to look through all others takes ten seconds.
+FAULTS = $(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench)
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
 # Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.
@@ -27,7 +29,7 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -43,15 +45,19 @@ setup-spark:
 demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHECK=1: verify and stop
 	@$(PY) infra/demo.py $(if $(filter-out 0,$(CHECK)),--check)
 
+# The checks take one processor, and tests with servers wait: side by side both take less.
+test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
+	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
+
 # Three at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
 # long ones first. Fault tests need the machine to themselves.
-test: lint ## all checks and tests, with a real broker and the short faults
+tests: setup-spark
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
-		--hold -m "not faults and not faults_long" $(PYTEST_ARGS)
-	$(BIN)/pytest -p no:schemathesis -m "faults and not faults_long" $(PYTEST_ARGS)
+		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -p no:schemathesis --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no server, in less than a minute
-	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold -m "$(FAST)" $(PYTEST_ARGS)
+	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold 60 -m "$(FAST)" $(PYTEST_ARGS)
 
 lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff check .
@@ -63,8 +69,8 @@ fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-faults: setup-spark ## the long fault rounds; SECONDS=120 ROUNDS=20
-	FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 -m "faults or faults_long" $(PYTEST_ARGS)
+faults: setup-spark ## the long fault rounds, from another seed each time; SECONDS=120 ROUNDS=20 SEED=
+	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"

@@ -16,6 +16,7 @@ import pytest
 from localkafka.waiting import stalled_seconds
 
 LONG_SECONDS: Final = 20.0
+"""A test that takes longer is named, and fails the run from twice as long on: another machine may be half as fast."""
 BUDGETS: Final = Path(__file__).with_name("budgets.toml")
 _PROCESSES: Final = Path("/proc")
 _EXEMPT: Final = ("slow", "faults", "faults_long", "stack")
@@ -61,11 +62,13 @@ class Costs:
     Attributes:
         spent: processor seconds by folder.
         long: tests that took longer than `LONG_SECONDS` and do not say why.
+        too_long: those among them that took twice as long.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.spent: dict[str, float] = {}
         self.long: list[str] = []
+        self.too_long: list[str] = []
         self._config = config
         self._budgets: Mapping[str, float] = tomllib.loads(BUDGETS.read_text())["processor-seconds"]
         self._folder = ""
@@ -81,6 +84,7 @@ class Costs:
             own = time.monotonic() - began - (stalled_seconds() - stalled)
             if own > LONG_SECONDS and not any(map(item.get_closest_marker, _EXEMPT)):
                 self.long.append(f"{item.nodeid}: {own:.0f} s")
+                self.too_long += [item.nodeid] if own > 2 * LONG_SECONDS else []
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         if not hasattr(self._config, "workerinput") and self._config.getoption("numprocesses", default=None):
@@ -102,19 +106,21 @@ class Costs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        told = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": []})
+        told = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": [], "too_long": []})
         self._add(told["spent"])
         self.long += told["long"]
+        self.too_long += told["too_long"]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._count()
         if hasattr(self._config, "workeroutput"):
-            self._config.workeroutput["costs"] = {"spent": dict(self.spent), "long": self.long}
+            told = {"spent": dict(self.spent), "long": self.long, "too_long": self.too_long}
+            self._config.workeroutput["costs"] = told
             return
         if self._config.getoption("--write-budgets"):
             self._write()
-        over = over_budget(self.spent, self._budgets)
+        over = [*over_budget(self.spent, self._budgets), *self.too_long]
         if self._config.getoption("--hold") and over and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
@@ -132,15 +138,20 @@ class Costs:
             budget = self._budgets.get(folder)
             of = f" of {budget:.0f}" if budget else ""
             terminalreporter.write_line(f"{seconds:8.1f}{of:8} {folder}")
-        elapsed = time.monotonic() - self._began
+        elapsed, budget = time.monotonic() - self._began, self._config.getoption("--hold")
+        over = elapsed > budget
         terminalreporter.write_line(
-            f"{sum(self.spent.values()):8.1f}         all, in {elapsed:.0f} s of the clock"
+            f"{sum(self.spent.values()):8.1f}         all, in {elapsed:.0f} of {budget:.0f} s of the clock"
+            f"{' OVER BUDGET' if over else ''}",
+            yellow=over,
         )
         for line in over_budget(self.spent, self._budgets):
             terminalreporter.write_line(f"over budget: {line}", red=True)
         for line in self.long:
-            # Said only: how long a test takes by the clock differs too much between machines.
-            terminalreporter.write_line(f"long, and without @pytest.mark.slow('why'): {line}", yellow=True)
+            red = line.partition(": ")[0] in self.too_long
+            terminalreporter.write_line(
+                f"long, and without @pytest.mark.slow('why'): {line}", red=red, yellow=not red
+            )
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -150,7 +161,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="write half as much again as was used to tests/budgets.toml",
     )
     parser.addoption(
-        "--hold", action="store_true", help="print what folders and tests cost; fail above tests/budgets.toml"
+        "--hold",
+        type=float,
+        metavar="SECONDS",
+        help="print what folders and tests cost, and whether all took longer; fail above tests/budgets.toml, and for a test "
+        "that takes long and does not say why",
     )
 
 

@@ -19,7 +19,7 @@ costs.stalled_seconds = lambda: 0.0
 def pytest_configure(config):
     config.addinivalue_line("markers", "slow(why): takes long")
 """
-SLEEPS = "import time, pytest\n\n{mark}\ndef test_long():\n    time.sleep(0.3)\n"
+SLEEPS = "import time, pytest\n\n{mark}\ndef test_long():\n    time.sleep(0.5)\n"
 ROOT = Path(__file__).parent.parent
 
 
@@ -34,13 +34,19 @@ def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
-def test_a_long_test_without_a_reason_is_named(tmp_path: Path) -> None:
+def test_a_long_test_without_a_reason_is_named_and_fails_the_run_from_twice_as_long_on(
+    tmp_path: Path,
+) -> None:
     line = "long, and without @pytest.mark.slow('why'): test_long.py::test_long"
     for more in ((), ("-n", "2")):
-        named = run(tmp_path, "", "--hold", *more)
-        assert named.returncode == 0
+        named = run(tmp_path, "", "--hold", "60", *more)
+        assert named.returncode == 1
         assert line in named.stdout
-    assert line not in run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold").stdout
+    assert "of 60 s of the clock" in named.stdout
+    with_reason = run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold", "60")
+    assert line not in with_reason.stdout
+    assert with_reason.returncode == 0
+    assert run(tmp_path, "").returncode == 0, "nothing is held without --hold"
 
 
 def test_a_reason_is_a_must(tmp_path: Path) -> None:

@@ -31,7 +31,8 @@ def test_each_place_of_a_module_gets_its_mistakes() -> None:
 
 def test_the_tests_see_the_mistake_and_not_the_module_beside_it() -> None:
     pages = Target(
-        "libs/servicekit/src/servicekit/ratelimit.py", ("libs/servicekit/tests/test_ratelimit.py",)
+        "libs/servicekit/src/servicekit/auth/rate_limit.py",
+        ("libs/servicekit/tests/auth/test_rate_limit.py",),
     )
     source = (ROOT / pages.module).read_text()
     assert passes(pages, source, 120)

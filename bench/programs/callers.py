@@ -15,10 +15,10 @@ from bench.job import Job
 from bench.programs.click_counts import EMPTY
 from bench.programs.marks import mark, tell
 
-from click_count.view import SERVICE_NAME
+from click_count.view import CONTRACT as CLICKS
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.user_status.v1 import user_status_pb2 as status_pb
-from user_status.view import SERVICE_NAME as STATUS_SERVICE
+from user_status.view import CONTRACT as STATUSES
 
 KEYS_IN_MULTI_GET = 100
 _TIMEOUT_SECONDS = 3.0
@@ -56,7 +56,7 @@ def grpc_caller(address: str, service: str, method: str) -> Iterator[Ask]:
 def status_caller(address: str) -> Iterator[Ask]:
     with grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)]) as channel:
         get = channel.unary_unary(
-            f"/{STATUS_SERVICE}/Get",
+            f"/{STATUSES.service.full_name}/Get",
             request_serializer=status_pb.GetRequest.SerializeToString,
             response_deserializer=status_pb.GetResponse.FromString,
         )
@@ -94,9 +94,9 @@ def rest_caller(address: str, path: str, member: bytes = b'"count":1') -> Iterat
 
 def caller(call: str, job: Job) -> AbstractContextManager[Ask]:
     makers: dict[str, Callable[[], AbstractContextManager[Ask]]] = {
-        "grpc_get": lambda: grpc_caller(job.grpc, SERVICE_NAME, "Get"),
+        "grpc_get": lambda: grpc_caller(job.grpc, CLICKS.service.full_name, "Get"),
         "grpc_empty": lambda: grpc_caller(job.grpc, EMPTY, "Get"),
-        "grpc_multi_get": lambda: grpc_caller(job.grpc, SERVICE_NAME, "MultiGet"),
+        "grpc_multi_get": lambda: grpc_caller(job.grpc, CLICKS.service.full_name, "MultiGet"),
         "grpc_empty_multi": lambda: grpc_caller(job.grpc, EMPTY, "MultiGet"),
         "rest_get": lambda: rest_caller(job.rest, "/clicks"),
         "rest_empty": lambda: rest_caller(job.rest, "/empty"),

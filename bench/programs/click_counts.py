@@ -13,12 +13,12 @@ from starlette.responses import Response
 from click_count.query import build_query
 from click_count.view import ClickCountsService
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
-from servicekit.events import EventStreams
-from servicekit.grpc_server import GrpcServer
-from servicekit.pages import Cursors
-from servicekit.server import HttpServer
+from servicekit.grpc.server import GrpcServer
+from servicekit.http.cursors import Cursors
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.top import TopList
+from servicekit.tables.top_list import TopList
 from streamtable import Avro, Kafka, String, Table, View
 from streamtable.observe import metrics_page
 

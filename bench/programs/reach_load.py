@@ -12,7 +12,7 @@ from bench.job import Job
 from bench.programs.marks import mark, tell
 
 from contracts.records import Follow, Tweet
-from servicekit.load import key_choice
+from servicekit.process.load import key_choice
 from tweet_reach.topics import FOLLOWS, TWEETS
 
 FOLLOWERS_A_TWEET = 20

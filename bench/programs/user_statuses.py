@@ -8,11 +8,11 @@ from bench.programs.serving import READY_SECONDS, serve
 from prometheus_client import CollectorRegistry
 
 from contracts.records import USER_STATUS, UserStatus
-from servicekit.events import EventStreams
-from servicekit.grpc_server import GrpcServer
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.server import HttpServer
+from servicekit.grpc.server import GrpcServer
+from servicekit.http.cursors import Cursors
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from streamtable import Avro, Kafka, String, Table, View, Views
 from streamtable.observe import metrics_page

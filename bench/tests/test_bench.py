@@ -24,6 +24,7 @@ def site(broker: Broker, tmp_path: Path) -> Site:
     return Site(broker.bootstrap_servers, tmp_path, TINY)
 
 
+@pytest.mark.slow("each row of the benchmark, with its processes")
 def test_every_row_of_the_quick_form_is_measured_and_written_down(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "bench.jsonl"
     steps = plan.chosen(plan.steps(), quick=True)
@@ -66,6 +67,7 @@ def test_handlers_that_join_emit_and_look_up_have_every_row_that_they_ask_for(si
     site.delete(clicks.topic, "rows-")
 
 
+@pytest.mark.faults_long  # half a minute: a session has to end, twice; tests of replicas show that the work goes on
 def test_a_process_goes_on_for_one_that_is_killed_with_warm_copies_and_without(site: Site) -> None:
     figures = failover.failover(site)
     assert [figure.name for figure in figures if figure.value] == ["failover_warm", "failover_cold"]

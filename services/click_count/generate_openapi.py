@@ -4,7 +4,7 @@
     python services/click_count/generate_openapi.py --check     are they current, and can released clients go on?
     python services/click_count/generate_openapi.py --release   keep the documents as those of their versions
 
-What it compares, and with what, is in `servicekit.openapi_documents`.
+What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """
 
 import sys
@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from click_count.emitter import build_emitter
 from click_count.query import build_query
-from servicekit.openapi_documents import main
+from servicekit_testing.openapi_documents import main
 
 TARGET = Path(__file__).resolve().parents[2] / "proto" / "openapi"
 

@@ -4,7 +4,7 @@
     python services/console/generate_openapi.py --check     is it current, and can released clients go on?
     python services/console/generate_openapi.py --release   keep the document as that of its version
 
-What it compares, and with what, is in `servicekit.openapi_documents`.
+What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """
 
 import sys
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from console.web import Parts, build_web
-from servicekit.openapi_documents import main
+from servicekit_testing.openapi_documents import main
 
 TARGET = Path(__file__).resolve().parents[2] / "proto" / "openapi"
 

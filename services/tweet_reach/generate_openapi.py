@@ -4,14 +4,14 @@
     python services/tweet_reach/generate_openapi.py --check     are they current, and can released clients go on?
     python services/tweet_reach/generate_openapi.py --release   keep the documents as those of their versions
 
-What it compares, and with what, is in `servicekit.openapi_documents`.
+What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """
 
 import sys
 from pathlib import Path
 from typing import Any, cast
 
-from servicekit.openapi_documents import main
+from servicekit_testing.openapi_documents import main
 from tweet_reach.emitter import build_emitter
 from tweet_reach.query import build_query
 

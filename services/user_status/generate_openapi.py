@@ -4,15 +4,15 @@
     python services/user_status/generate_openapi.py --check     are they current, and can released clients go on?
     python services/user_status/generate_openapi.py --release   keep the documents as those of their versions
 
-What it compares, and with what, is in `servicekit.openapi_documents`.
+What it compares, and with what, is in `servicekit_testing.openapi_documents`.
 """
 
 import sys
 from pathlib import Path
 from typing import Any, cast
 
-from servicekit.openapi_documents import main
-from servicekit.own_writes import OwnWrites
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit_testing.openapi_documents import main
 from user_status.emitter import build_emitter
 from user_status.query import Tables, build_query
 

@@ -19,7 +19,7 @@ from streamtable.app import View as RocksView
 from streamtable.errors import StreamtableError
 from streamtable.ports import Codec
 from streamtable.types import Headers, Message, TopicPartition, Watermarks
-from streamtable.view import View
+from streamtable.views.view import View
 from streamtable_testing import DeadLetter, Emitted, Tester
 from streamtable_testing.tester import rows_of
 

@@ -10,15 +10,15 @@ import pytest
 
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
-from servicekit.grpc_errors import invalid
-from servicekit.grpc_guard import GrpcLimits
-from servicekit.grpc_server import GrpcServer
+from servicekit.grpc.errors import invalid
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/reference/grpc.md").read_text("utf-8")
 SOURCES = [
-    *ROOT.glob("libs/servicekit/src/servicekit/grpc_*.py"),
+    *ROOT.glob("libs/servicekit/src/servicekit/grpc/*.py"),
     *ROOT.glob("services/*/src/*/view.py"),
 ]
 
@@ -47,9 +47,7 @@ def test_every_reason_in_the_code_is_on_the_page_and_the_other_way_round() -> No
         name for path in SOURCES for name in re.findall(r'reason="([A-Z_]+)"', path.read_text("utf-8"))
     }
     in_code |= set(
-        re.findall(
-            r'^ +"([A-Z_]+)",$', SOURCES[0].with_name("grpc_errors.py").read_text("utf-8"), re.MULTILINE
-        )
+        re.findall(r'^ +"([A-Z_]+)",$', SOURCES[0].with_name("errors.py").read_text("utf-8"), re.MULTILINE)
     )
     rows = [line.split("|") for line in PAGE.splitlines() if line.startswith("| ") and "`" in line]
     on_page = {name for row in rows for name in re.findall(r"`([A-Z_]+)`", row[2])}

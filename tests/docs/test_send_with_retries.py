@@ -14,8 +14,8 @@ import pytest
 
 from click_count.emitter import build_emitter
 from contracts.records import UserClick
-from servicekit.sending import SendTimeouts
-from servicekit.server import HttpServer
+from servicekit.http.produce import SendTimeouts
+from servicekit.http.server import HttpServer
 from streamtable.errors import QueueFull, RetryLater, Unencodable
 from streamtable.types import Ack
 

@@ -26,9 +26,9 @@ from localkafka.fixtures import Topics
 from localkafka.process import Child
 from streamtable import Kafka, View
 from streamtable.emitter import Emitter
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 
 # A member counts as dead after 3 s without a sign: half of what is usual in tests, which are mostly waiting for it.
@@ -214,6 +214,9 @@ class Arena:
         commit_interval: seconds.
         standby: each process keeps copies of what the others work on.
         delete_topics: at the end; not with a broker that is thrown away.
+        workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
+        protocol: of the group.
+        static: the processes are static members.
     """
 
     def __init__(
@@ -230,6 +233,9 @@ class Arena:
         commit_interval: float = 0.1,
         standby: bool = False,
         delete_topics: bool = True,
+        workers_at: str | None = None,
+        protocol: str = "consumer",
+        static: bool = False,
     ) -> None:
         self.kafka = Kafka(bootstrap_servers)
         self.folder = folder
@@ -250,13 +256,14 @@ class Arena:
         self.table = self.group.table.name
         self._arguments = [
             "--bootstrap",
-            bootstrap_servers,
+            workers_at or bootstrap_servers,
             "--group",
             self.group.name,
             "--topic",
             self.input,
         ]
-        self._arguments += ["--kind", kind, "--guarantee", guarantee]
+        self._arguments += ["--kind", kind, "--guarantee", guarantee, "--protocol", protocol]
+        self._arguments += ["--static"] if static else []
         self._arguments += ["--commit-interval", str(commit_interval), *(["--standby"] if standby else [])]
         self.cluster = self.kafka.cluster()
         self._emitter = Emitter(worker.stream(self.input), self.kafka)
@@ -342,7 +349,7 @@ class Arena:
 
     def wait_handled(self, timeout: float = HANDLED_SECONDS) -> None:
         """Wait until the group has committed all input."""
-        deadline = time.monotonic() + timeout
+        deadline = waiting.Deadline(timeout)
         while True:
             for process in self.processes.values():
                 if not process.running and process.returncode not in {0, -signal.SIGKILL}:
@@ -356,7 +363,7 @@ class Arena:
                 if not any(left.values()):
                     return
                 state = {place.partition: count for place, count in left.items()}
-            assert time.monotonic() < deadline, f"after {timeout:g} s not all input is handled: {state}"
+            assert not deadline.passed(), f"after {timeout:g} s not all input is handled: {state}"
             time.sleep(0.05)
 
     def wait_at_work(self, timeout: float = HANDLED_SECONDS) -> None:

@@ -35,9 +35,12 @@ class BatchArena:
         bootstrap_servers: of the broker.
         folder: for logs, and for Redis.
         seed: not used: the schedule is that of the processes.
+        workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
     """
 
-    def __init__(self, bootstrap_servers: str, folder: Path, *, seed: int) -> None:
+    def __init__(
+        self, bootstrap_servers: str, folder: Path, *, seed: int, workers_at: str | None = None
+    ) -> None:
         del seed
         self.folder = folder
         self.kafka = Kafka(bootstrap_servers)
@@ -46,6 +49,7 @@ class BatchArena:
         self.processes: dict[str, Process] = {}
         self.sent: list[int] = []
         self._bootstrap = bootstrap_servers
+        self._workers_at = workers_at or bootstrap_servers
         self._stack = ExitStack()
         self._stack.callback(self.topics.delete_all)
         self._cluster = self.kafka.cluster()
@@ -72,7 +76,7 @@ class BatchArena:
 
     def start(self, name: str, failpoint: str | None = None) -> Process:
         if name not in self.processes:
-            arguments = ["--bootstrap", self._bootstrap, "--group", self.group, "--store", self.store]
+            arguments = ["--bootstrap", self._workers_at, "--group", self.group, "--store", self.store]
             program = batch_worker.__file__
             log_file = self.folder / f"{name}.log"
             self.processes[name] = Process(arguments, name, self.folder / name, log_file, program)

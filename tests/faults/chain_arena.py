@@ -15,9 +15,9 @@ from tests.faults.oracle import digest, expected_total, replayed
 from tests.faults.worker import EXIT_GAVE_UP
 
 from streamtable import Group, Json, Long
-from streamtable.engine.position import LocalPosition
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
+from streamtable.tables.position import LocalPosition
 
 GROUPS = {"a": "first", "b": "second"}
 STANDBY = "b2"  # keeps copies of what the others of its group work on

@@ -3,12 +3,17 @@
 import random
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from tests.faults.arena import BROKER_SETTINGS, Arena, wait_until
+from tests.faults.arena import BROKER_SETTINGS, Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.full_disk import BALLAST, fill, small_disk
+from tests.faults.oracle import parts
 from tests.faults.patience import patiently
+from tests.faults.reader import Reader
 
 from localkafka.broker import Broker
 
@@ -60,17 +65,90 @@ def attacked(arena: Arena, broker: Broker, rng: random.Random) -> str:
     )
 
 
+@contextmanager
+def own_broker(data: Path | None = None) -> Iterator[Broker]:
+    """A broker that may be hurt; its data is in a folder of its own unless given."""
+    with ExitStack() as stack:
+        folder = data or Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamtable-faults-")))
+        broker = Broker(folder, overrides=BROKER_SETTINGS, brief=True)
+        stack.callback(broker.close)
+        stack.callback(broker.kill)
+        broker.start()
+        yield broker
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(240)
 @aside
 def test_a_broker_killed_three_times_and_then_frozen_costs_nothing(make: ArenaMaker) -> str:
-    with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as data:
-        broker = Broker(Path(data), overrides=BROKER_SETTINGS, brief=True)
-        try:
-            broker.start()
-            address = broker.bootstrap_servers
-            arena = make(bootstrap_servers=address, delete_topics=False, kind="handler", events=12_000)
-            return attacked(arena, broker, random.Random(arena.seed))
-        finally:
-            broker.kill()
-            broker.close()
+    with own_broker() as broker:
+        address = broker.bootstrap_servers
+        arena = make(bootstrap_servers=address, delete_topics=False, kind="order", events=12_000)
+        with Reader.of(arena, address) as reader:
+            line = attacked(arena, broker, random.Random(arena.seed))
+            wait_until(reader.shows_all, "the view shows all counts")
+        return f"{line}; {reader}"
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("seconds", [60, 300])
+@aside
+def test_a_broker_that_is_away_for_minutes_costs_nothing_and_nothing_piles_up(
+    make: ArenaMaker, seconds: int
+) -> str:
+    with own_broker() as broker:
+        arena = make(bootstrap_servers=broker.bootstrap_servers, delete_topics=False, kind="order")
+        first, second = parts(arena.events, 2)
+        processes = [arena.start(name) for name in ("a", "b")]
+        arena.wait_at_work()
+        load = arena.load(3, first)
+        arena.wait_begun()
+        load.finish()
+        before = [held(process) for process in processes]
+        broker.kill()
+        time.sleep(seconds)  # how long the broker is away is what is tried here, not a wait
+        assert all(process.running for process in processes)
+        after = [held(process) for process in processes]
+        broker.start()
+        back = time.monotonic()
+        arena.feed(second)
+        arena.wait_handled(60)
+        back = time.monotonic() - back
+        arena.finish()
+        arena.verify()
+        for (files, threads), (files_then, threads_then) in zip(before, after, strict=True):
+            assert files_then <= files + 10, f"{files} files before, {files_then} after"
+            assert threads_then <= threads + 5, f"{threads} threads before, {threads_then} after"
+        return f"all handled {back:.1f} s after the broker was back; files and threads {before}, then {after}"
+
+
+def held(process: Process) -> tuple[int, int]:
+    """How many files and threads a process has."""
+    proc = Path(f"/proc/{process.child.pid}")
+    return len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir()))
+
+
+@pytest.mark.faults
+@pytest.mark.needs_mount
+@pytest.mark.timeout(300)
+@aside
+def test_a_broker_whose_disk_is_full_goes_on_with_more_room_and_nothing_is_lost(make: ArenaMaker) -> str:
+    with small_disk(96) as disk, own_broker(disk / "kafka") as broker:
+        arena = make(bootstrap_servers=broker.bootstrap_servers, delete_topics=False, kind="order")
+        first, second = parts(arena.events, 2)
+        processes = [arena.start(name) for name in ("a", "b")]
+        arena.feed(first)
+        arena.wait_handled()
+        fill(disk)
+        load = arena.load(2, second)
+        wait_until(lambda: not broker.running, "the broker ends for want of room", 60)
+        (disk / BALLAST).unlink()
+        broker.kill()  # it is dead: this only collects it
+        broker.start()
+        load.finish()
+        arena.wait_handled(90)
+        assert all(process.running for process in processes)
+        arena.finish()
+        arena.verify()
+        return f"{len(arena.events)} events"

@@ -1,16 +1,11 @@
 """Disks that are full, damaged or taken."""
 
-import os
 import random
-import subprocess
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from tests.faults.arena import Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.full_disk import BALLAST, fill, small_disk
 from tests.faults.oracle import parts
 from tests.faults.worker import EXIT_GAVE_UP
 
@@ -20,17 +15,6 @@ from streamtable.store.rocksdb import RocksStores
 pytestmark = pytest.mark.faults
 
 BIG_SST_BYTES = 1_000
-
-
-@contextmanager
-def small_disk(megabytes: int) -> Iterator[Path]:
-    """A file system of its own, in memory. Only root can mount one: see `pytest_collection_modifyitems`."""
-    with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
-        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "tmpfs", folder], check=True)
-        try:
-            yield Path(folder)
-        finally:
-            subprocess.run(["umount", "--lazy", folder], check=True)
 
 
 @pytest.mark.needs_mount
@@ -43,16 +27,13 @@ def test_a_full_disk_stops_the_process_and_more_room_lets_it_go_on(make: ArenaMa
         process = arena.start("a", state=disk / "state")
         arena.feed(first)
         arena.wait_handled()
-        with (disk / "ballast").open("wb", buffering=0) as ballast:
-            block = bytes(64 << 10)
-            while os.statvfs(disk).f_bavail:
-                ballast.write(block[: os.statvfs(disk).f_bavail * os.statvfs(disk).f_frsize])
+        fill(disk)
         arena.feed(second)
         assert process.wait_end() == EXIT_GAVE_UP
         said = process.log.strip().splitlines()[-1]
         assert said.startswith("StoreBroken: ")
         assert "No space left" in process.log
-        (disk / "ballast").unlink()
+        (disk / BALLAST).unlink()
         process.start()
         arena.feed(third)
         arena.wait_handled()

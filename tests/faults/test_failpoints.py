@@ -9,7 +9,7 @@ from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
 from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS, COMMIT_STEPS
-from streamtable.engine.position import TablePosition
+from streamtable.tables.position import TablePosition
 from streamtable.types import TopicPartition
 
 pytestmark = pytest.mark.faults

@@ -2,6 +2,8 @@
 
 import os
 import random
+import shutil
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +13,8 @@ from itertools import pairwise
 
 import pytest
 from tests.faults.arena import LOST, Arena, Change, Process
-from tests.faults.aside import ArenaMaker
+from tests.faults.aside import ArenaMaker, aside
+from tests.faults.oracle import parts
 
 SHORT_SECONDS = 25.0
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
@@ -110,6 +113,64 @@ def test_members_that_come_and_go_lose_double_and_reorder_nothing(
     made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
     _, line = storm(made, SHORT_SECONDS, (0.5, 2.5), seed)
     tell(line)
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize(
+    ("protocol", "static"), [("classic", False), ("classic", True), ("consumer", True)], ids=str
+)
+def test_members_of_the_classic_protocol_and_static_ones_come_and_go_and_nothing_is_lost(
+    quiet: None, arena: ArenaMaker, seed: int, tell: Callable[[str], None], protocol: str, *, static: bool
+) -> None:
+    events = int(SHORT_SECONDS * EVENTS_PER_SECOND)
+    made = arena(
+        kind="order",
+        partitions=PARTITIONS,
+        events=events,
+        keys_per_partition=10,
+        protocol=protocol,
+        static=static,
+    )
+    _, line = storm(made, SHORT_SECONDS, (0.5, 2.5), seed)
+    tell(line)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(240)
+@aside
+def test_members_that_come_and_go_while_a_large_table_is_loading_lose_nothing(make: ArenaMaker) -> str:
+    made = make(partitions=6, keys_per_partition=3_000, events=54_000)
+    first, second = parts(made.events, 2)
+    names = ("a", "b", "c")
+    made.start("a")
+    made.feed(first)
+    made.wait_handled()
+    made.finish()
+    shutil.rmtree(made.processes["a"].state)
+    load = made.load(5, second)
+    # Frozen in the middle of loading, until its session is over; its heir dies in the middle of loading.
+    frozen = made.start("a", "stop@copy-loading")
+    frozen.wait_stopped()
+    heir = made.start("b", "copy-loading:3")
+    assert heir.wait_end(60) == -signal.SIGKILL
+    made.start("c").wait_log("table is loading")
+    frozen.child.resume()
+    rng = random.Random(made.seed)
+    for _ in range(6):
+        process = made.processes[rng.choice(names)]
+        if process.running and rng.random() < 0.5:
+            assert process.stop() == 0, process.log[-2000:]
+        process.kill()
+        shutil.rmtree(process.state, ignore_errors=True)
+        process.start()
+        process.wait_joined()
+    load.finish()
+    made.wait_handled()
+    made.finish()
+    made.verify()
+    logs = [event["event"] for name in names for event in made.processes[name].events()]
+    return f"{logs.count('table is loading')} tables loaded, {logs.count('partitions revoked')} revocations"
 
 
 @pytest.mark.faults_long

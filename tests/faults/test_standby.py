@@ -5,9 +5,9 @@ from tests.faults.arena import Arena, Process, wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
-from streamtable.engine.position import LocalPosition
 from streamtable.errors import StoreInUse
 from streamtable.store.rocksdb import RocksStores
+from streamtable.tables.position import LocalPosition
 
 PARTITIONS = 6
 LOAD_SECONDS = 4.0

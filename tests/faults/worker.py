@@ -6,7 +6,7 @@ Exit code 3 and a last line `<kind of error>: <message>` if the processor gives 
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tests.faults.oracle import OrderRow, follow
 
@@ -55,6 +55,12 @@ def group(kind: str, name: str, topic: str) -> Group[str, Any]:
     return Group(name, Input(stream(topic), check_order), Persist(Json()))
 
 
+def kafka(bootstrap_servers: str, protocol: Literal["consumer", "classic"], *, static: bool) -> Kafka:
+    """The cluster. In the classic protocol the member, not the broker, says after how long it counts as dead."""
+    options = {"session.timeout.ms": "3000", "heartbeat.interval.ms": "500"} if protocol == "classic" else {}
+    return Kafka(bootstrap_servers, options, group_protocol=protocol, static_membership=static)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     for name in ("bootstrap", "group", "topic", "state", "instance"):
@@ -63,12 +69,14 @@ def main() -> int:
     parser.add_argument("--guarantee", default="exactly_once")
     parser.add_argument("--commit-interval", type=float, default=0.1)
     parser.add_argument("--standby", action="store_true")
+    parser.add_argument("--protocol", choices=["consumer", "classic"], default="consumer")
+    parser.add_argument("--static", action="store_true")
     parser.add_argument("--failpoint")
     args = parser.parse_args()
     configure_logging("json", "info", sys.stderr)
     processor = Processor(
         group(args.kind, args.group, args.topic),
-        Kafka(args.bootstrap),
+        kafka(args.bootstrap, args.protocol, static=args.static),
         state_dir=Path(args.state),
         instance_id=args.instance,
         guarantee=Guarantee(args.guarantee),

@@ -21,7 +21,7 @@ from contracts.schema import RecordSchema
 from exactavro import Schema
 from localkafka.broker import Broker
 from messaging.groups import GROUPS
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Avro, Group, Kafka
 from streamtable.deadletter import ATTEMPT, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.errors import RetryLater

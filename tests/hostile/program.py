@@ -2,8 +2,6 @@
 
 import os
 import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -15,6 +13,7 @@ from typing import Final
 
 from localkafka.broker import Broker
 from localkafka.waiting import Deadline
+from servicekit_testing.prefork import Forked, prefork_of
 
 OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "TWEET_REACH_", "CONSOLE_", "SERVICEKIT_")
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
@@ -31,7 +30,7 @@ def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
 class Program:
     """A process that runs, and what it has written so far."""
 
-    process: "subprocess.Popen[str]"
+    process: Forked
     lines: list[str]
 
     def memory_mb(self) -> float:
@@ -73,15 +72,11 @@ def program(
             "STREAMTABLE_STATE_DIR": stack.enter_context(TemporaryDirectory(prefix="streamtable-hostile-")),
         }
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
-        process = subprocess.Popen(
-            [sys.executable, "-m", module, *command.split()],
-            env={**clean, **own, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
+        read, write = os.pipe()
+        process = prefork_of(module).start(command.split(), {**clean, **own, **environment}, write)
+        os.close(write)
         started = Program(process, [])
-        reader = Thread(target=_read, args=(started,))
+        reader = Thread(target=_read, args=(started, read))
         reader.start()
         stack.callback(reader.join)
         stack.callback(process.wait, 30)
@@ -98,7 +93,6 @@ def program(
         yield started, addresses[0]
 
 
-def _read(started: Program) -> None:
-    assert started.process.stdout is not None
-    started.lines.extend(started.process.stdout)
-    started.process.stdout.close()
+def _read(started: Program, output: int) -> None:
+    with open(output, encoding="utf-8") as lines:
+        started.lines.extend(lines)

@@ -14,7 +14,7 @@ from localkafka.fixtures import OwnBroker
 from streamtable import Avro
 from user_status.topics import UPDATES
 
-SEEDS = range(10)
+SEEDS = range(5)
 EACH = 3  # hostile records a topic and seed
 HONEST_USERS = 20
 COUNT = Avro("long")
@@ -55,7 +55,7 @@ def expected_dead_letters(attacks: list[tuple[Hostile, Place]]) -> dict[str, set
     return expected
 
 
-@pytest.mark.slow("nine processes, and ten seeds of hostile records for each of their topics")
+@pytest.mark.slow("nine processes, and five seeds of hostile records for each of their topics")
 @pytest.mark.timeout(600)
 def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_one_is_a_dead_letter_once(
     stack: Stack,

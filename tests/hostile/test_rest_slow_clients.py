@@ -15,7 +15,7 @@ import pytest
 from tests.hostile.program import wait_until
 from tests.hostile.rest_world import Service
 
-from servicekit.connections import HEAD_TOO_SLOW, TOO_MANY
+from servicekit.http.connections import HEAD_TOO_SLOW, TOO_MANY
 
 SLOW = 1000
 SECONDS = 12

@@ -18,7 +18,7 @@ from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from servicekit.settings import EdgeSettings
+from servicekit.process.edge_settings import EdgeSettings
 from streamtable import Count, Group, Input, Kafka, Long, Persist, Processor, Settings, Stream, String
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, Fenced, GraphError, StoreBroken, StoreInUse

@@ -17,15 +17,15 @@ from streamtable.engine.handling import Handling
 from streamtable.engine.ids import IdTable, _Accepted
 from streamtable.engine.member import Member
 from streamtable.engine.outgoing import Outgoing
-from streamtable.engine.position import TablePosition
-from streamtable.engine.recovery import plan_join
 from streamtable.engine.restore import Restorer
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
 from streamtable.graph import IDS
-from streamtable.joined import JoinedTable
-from streamtable.table import PartitionTable
+from streamtable.tables.joined import JoinedTable
+from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import plan_join
+from streamtable.tables.working_table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import VirtualMembership

@@ -96,13 +96,13 @@ def _compare(world: World) -> None:
             with task.stores[life.job.group.table.name].scan() as rows:
                 if dict(rows) != books.tables[partition]:
                     raise world.broken(f"I4: {life.name}: table {partition} is not its changelog, replayed")
-        for place, copy in life.processor.member.restorer.standby._copies.items():
+        for place, copy in life.processor.member.restorer.standby._replicas.items():
             with copy.store.scan() as rows:
                 own = place.topic == life.job.group.table.name
                 if own and dict(rows) != books.tables[place.partition]:
                     raise world.broken(f"I4: {life.name}: the copy of {place} is not its changelog, replayed")
     if world.view is not None:
-        for copy in world.view.view._copies.all():
+        for copy in world.view.view._replicas.all():
             with copy.store.scan() as rows:
                 if dict(rows) != world.books[0].tables[copy.partition]:
                     raise world.broken(

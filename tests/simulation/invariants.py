@@ -20,9 +20,9 @@ from tests.simulation.trace import Trace
 
 from streamtable.codec.plain import Json, Long
 from streamtable.deadletter import Origin
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.graph import IDS
 from streamtable.once import Chunk
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable.visiting import VisitProgress
 from streamtable_testing.log import VirtualKafka

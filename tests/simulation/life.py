@@ -11,10 +11,10 @@ from tests.simulation.jobs import Job
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
-from streamtable.localcopy import Copy
 from streamtable.observe import SilentProgress
+from streamtable.tables.replica import PartitionReplica, ReplicaState
 from streamtable.types import RecordBatch, TopicPartition
-from streamtable.view import View
+from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.log import VirtualProcess
@@ -138,7 +138,7 @@ class Life:
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
         """Partition, position and rows of each table at work, and of each copy that has caught up."""
         if self.processor.member is not None:
-            for place, copy in self.processor.member.restorer.standby._copies.items():
+            for place, copy in self.processor.member.restorer.standby._replicas.items():
                 own = place.topic == self.job.group.table.name
                 if own and self._good(copy) and isinstance(copy.store, DiskStore):
                     yield place.partition, copy.position, copy.store
@@ -152,7 +152,7 @@ class Life:
         """The same of the tables that are joined."""
         name = self.job.joined
         if self.processor.member is not None and name is not None:
-            for place, copy in self.processor.member.restorer.standby._copies.items():
+            for place, copy in self.processor.member.restorer.standby._replicas.items():
                 if place.topic == name and self._good(copy) and isinstance(copy.store, DiskStore):
                     yield place.partition, copy.position, copy.store
             for partition, task in self.processor.member.assignment.tasks.items():
@@ -171,11 +171,11 @@ class Life:
                     if task.failure is None:
                         yield name, partition, position, store
 
-    def _good(self, copy: Copy) -> bool:
+    def _good(self, copy: PartitionReplica) -> bool:
         """It has caught up, and has not slept so long since that the next look must throw it away."""
         world = self.machine.world
-        age = world.clock.now() - copy.replica.current_at if copy.replica else 0.0
-        return copy.caught_up and age < world.shape.delete_retention
+        age = world.clock.now() - copy.current_at
+        return copy.current and age < world.shape.delete_retention
 
     def _start(self) -> None:
         try:
@@ -324,7 +324,7 @@ class ViewLife:
             if self._turns is None:
                 self._turns = self.view.turns()
             if next(self._turns, None) is None and not self.dead:
-                failure = self.view._copies._failure
+                failure = self.view._replicas._failure
                 if self.disk.refused and isinstance(failure, StoreBroken):
                     self.world.crash(self)
                 else:
@@ -338,8 +338,8 @@ class ViewLife:
 
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
         """Partition, position and rows of each part that is said to be whole."""
-        for copy in self.view._copies.all():
-            if copy.whole and copy.replica is not None and isinstance(copy.store, DiskStore):
+        for copy in self.view._replicas.all():
+            if copy.complete and copy.state is not ReplicaState.OPENING and isinstance(copy.store, DiskStore):
                 yield copy.partition, copy.position, copy.store
 
     def end(self) -> None:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random
 
-from streamtable.engine.position import Guarantee
 from streamtable.graph import OnError
+from streamtable.tables.position import Guarantee
 
 FOREVER = 1e6
 

@@ -1,22 +1,17 @@
 import os
 import subprocess
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable
 from itertools import count
 
 import pytest
 from prometheus_client import CollectorRegistry
+from tests.simulation import seeds
 from tests.simulation.run import Totals, first_broken, run_seed
-from tests.simulation.trace import CALL
 
-from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS
 from streamtable.observe import Metrics
-from streamtable_testing.faults import CALLS, Fault
 
 Tell = Callable[[Totals, int], None]
-# In these all that can go wrong does. When schedules have changed, the others are looked through too.
-TELLING = (36, 81, 7, 100, 2, 5, 106)
 
 
 @pytest.fixture(scope="module")
@@ -82,49 +77,9 @@ def test_a_schedule_is_the_same_in_every_process() -> None:
 
 def test_what_can_go_wrong_does_go_wrong(metrics: Metrics) -> None:
     """A hazard that never strikes proves nothing: within some schedules each of them must."""
-    seen: Counter[str] = Counter()
-    wanted = {
-        *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
-        *(f"CRASH {call}" for call in CALLS if call != "produce"),
-        *(f"FAULT {fault.value}" for fault in Fault),
-        *(
-            "assigned",
-            "revoked",
-            "lost",
-            "freezes",
-            "late arrives",
-            "marker late",
-            "told again",
-            "handler fails",
-        ),
-        *(
-            "broker away",
-            "is cut off",
-            "is replaced",
-            "is stopped",
-            "disk damaged",
-            "disk full",
-            "sent again",
-        ),
-        *(
-            "compaction",
-            "retention",
-            "time passes",
-            "stops Fenced",
-            "stops StoreBroken",
-            "stops HandlerFailed",
-        ),
-    }
-    for seed in (*TELLING, *range(1, 400)):
-        for event in run_seed(seed, metrics).trace.events:
-            if event.what == "CRASH":
-                seen[" ".join(["CRASH", *map(str, event.facts[1:])])] += 1
-            elif event.what == "FAULT":
-                seen[f"FAULT {event.facts[1]}"] += 1
-            elif event.what == "stops":
-                seen[f"stops {event.facts[0]}"] += 1
-            elif event.what != CALL:
-                seen[event.what] += 1
-        if wanted <= seen.keys():
+    left = set(seeds.HAZARDS)
+    for seed in (*seeds.read()["telling"], *range(1, 400)):
+        left -= seeds.hazards_of(run_seed(seed, metrics))
+        if not left:
             break
-    assert wanted - seen.keys() == set()
+    assert left == set()

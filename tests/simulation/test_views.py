@@ -1,25 +1,31 @@
 """Views show what a replay of their topic gives, whatever happens to topic, disk and process."""
 
-from collections.abc import Callable
+import os
+import time
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import count, takewhile
 
 import pytest
 from prometheus_client import CollectorRegistry
 from tests.simulation.views import Broken, ViewWorld
 
-from streamtable.engine.position import TablePosition
-from streamtable.engine.replica import Replica
 from streamtable.observe import Metrics
-from streamtable.view import View
-from streamtable.waiting import Commits
+from streamtable.tables.position import TablePosition
+from streamtable.tables.recovery import why_discard
+from streamtable.tables.replica import PartitionReplica
+from streamtable.tables.replica_set import ReplicaSet
+from streamtable.types import RecordBatch
+from streamtable.views.read_your_writes import CommitWatcher
+from streamtable.views.view import View
 
 SEEDS = 150
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
-def first_broken(seeds: int) -> str | None:
+def first_broken(seeds: Iterable[int]) -> str | None:
     metrics = Metrics.register(CollectorRegistry())
-    for seed in range(seeds):
+    for seed in seeds:
         world = ViewWorld(seed, metrics)
         try:
             world.run()
@@ -29,12 +35,20 @@ def first_broken(seeds: int) -> str | None:
 
 
 def test_no_schedule_makes_a_view_show_anything_but_its_topic() -> None:
-    assert first_broken(SEEDS) is None
+    assert first_broken(range(SEEDS)) is None
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(0)
+def test_no_new_schedule_makes_a_view_show_anything_but_its_topic() -> None:
+    first = int(os.environ.get("FAULTS_SEED", "20260")) * 1_000_000
+    end = time.monotonic() + float(os.environ.get("FAULTS_SECONDS", "120")) / 4
+    assert first_broken(takewhile(lambda _: time.monotonic() < end, count(first))) is None
 
 
 def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("streamtable.copies.behind_start", lambda *_: None)
-    patch.setattr(Replica, "behind_start", lambda *_: None)
+    patch.setattr("streamtable.tables.replica_set.behind_start", lambda *_: None)
+    patch.setattr(PartitionReplica, "behind_start", lambda *_: None)
 
 
 def watches_not_ended_when_a_copy_is_loaded_again(patch: pytest.MonkeyPatch) -> None:
@@ -48,19 +62,56 @@ def waiting_ends_one_position_early(patch: pytest.MonkeyPatch) -> None:
             found = TablePosition.decode(metadata)
             return found and replace(found, changelog=max(0, found.changelog - 1))
 
-    patch.setattr("streamtable.view.TablePosition", Early)
+    patch.setattr("streamtable.views.view.TablePosition", Early)
 
 
 def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:
-    wait = Commits.wait
+    wait = CommitWatcher.wait
     patch.setattr(
-        Commits, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
+        CommitWatcher, "wait", lambda self, group, place, offset, s: wait(self, group, place, offset - 1, s)
+    )
+
+
+def age_of_a_copy_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Deleted keys come back from a replica that is older than the tombstones."""
+    patch.setattr(
+        "streamtable.tables.replica_set.why_discard", lambda log, local, now: why_discard(log, local, 0.0)
+    )
+    compare = ReplicaSet._compare
+    patch.setattr(
+        ReplicaSet,
+        "_compare",
+        lambda self, topic, *args, **more: compare(
+            self, replace(topic, delete_retention_ms=1 << 60), *args, **more
+        ),
+    )
+
+
+def deletions_lost_while_a_copy_loads(patch: pytest.MonkeyPatch) -> None:
+    apply = PartitionReplica._apply
+
+    def apply_without_deletions(self: PartitionReplica, records: RecordBatch) -> None:
+        if not self.complete:
+            self._expand = lambda _, rows: [(key, value) for key, value in rows if value is not None]
+        apply(self, records)
+        self._expand = None
+
+    patch.setattr(PartitionReplica, "_apply", apply_without_deletions)
+
+
+def whole_one_record_early(patch: pytest.MonkeyPatch) -> None:
+    observe = PartitionReplica.observe_end
+    patch.setattr(
+        PartitionReplica, "observe_end", lambda self, at, low, end: observe(self, at, low, max(0, end - 1))
     )
 
 
 @pytest.mark.parametrize(
     "plant",
     [
+        age_of_a_copy_ignored,
+        deletions_lost_while_a_copy_loads,
+        whole_one_record_early,
         position_raised_to_the_start_of_the_topic,
         watches_not_ended_when_a_copy_is_loaded_again,
         waiting_ends_one_position_early,
@@ -70,7 +121,7 @@ def waiting_ends_one_event_early(patch: pytest.MonkeyPatch) -> None:
 )
 def test_a_fault_that_is_planted_in_views_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    assert first_broken(SEEDS) is not None
+    assert first_broken(range(SEEDS)) is not None
 
 
 def test_schedules_wait_for_events_that_come_and_for_some_that_do_not() -> None:

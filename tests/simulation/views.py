@@ -8,25 +8,27 @@ topic, as it is now, comes to.
 from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from tests.simulation.disk import Disk, Mounted
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import TablePosition
 from streamtable.errors import NotReady, RetryLater
 from streamtable.observe import Metrics
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, Committed, NextOffset, TopicPartition
-from streamtable.view import View
-from streamtable.watch import ChangesMissed, Watch
+from streamtable.views.view import View
+from streamtable.views.watch import ChangesMissed, Watch
 from streamtable_testing.clock import VirtualClock
-from streamtable_testing.log import VirtualKafka
+from streamtable_testing.log import DAY_MS, VirtualKafka
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TABLE = Table("t", String(), Long(), group="g")
 STEPS = 120
+_TOMBSTONES_SOON_MS = 20_000  # shorter than some absences, so that a copy can be too old
 _QUIET_TURNS = 200
 _WEIGHTS = {
     "turn": 40.0,
@@ -91,8 +93,9 @@ class ViewWorld:
         self.kafka = VirtualKafka(self.clock)
         self.metrics = metrics
         self.partitions = self.rng.randint(1, 3)
-        for topic in ("in", "t"):
-            self.kafka.create_topic(topic, self.partitions, compacted=topic == "t")
+        self.kafka.create_topic("in", self.partitions)
+        retention = self.rng.choice((_TOMBSTONES_SOON_MS, DAY_MS))
+        self.kafka.create_topic("t", self.partitions, compacted=True, delete_retention_ms=retention)
         self.disk = Disk(self.clock.now)
         self.waiting: list[list[Event]] = [[] for _ in range(self.partitions)]
         self.events: list[Event] = []
@@ -101,15 +104,21 @@ class ViewWorld:
         self.count = self.waited = self.reloads = 0
         weights = {name: weight * self.rng.random() for name, weight in _WEIGHTS.items()}
         self.weights = {**weights, "turn": _WEIGHTS["turn"]}
+        for _ in range(self.rng.choice((0, 4, 12))):
+            self.rng.choice((self.event, self.commit))()
         self.start()
+        # The copy is empty, so nothing may be answered before all of this is in it.
+        self.first_ends: list[int] | None = [each.high for each in self.kafka.topics["t"].partitions]
 
     def run(self) -> None:
         names, weights = list(self.weights), list(self.weights.values())
-        for number in range(STEPS):
-            step = self.rng.choices(names, weights)[0]
-            getattr(self, step)()
-            if number % 40 == 39:
-                self.quiet()
+        # Two records at once, so that a copy is loaded in many turns.
+        with patch("streamtable.tables.changelog_reader._POLL_RECORDS", 2):
+            for number in range(STEPS):
+                step = self.rng.choices(names, weights)[0]
+                getattr(self, step)()
+                if number % 40 == 39:
+                    self.quiet()
 
     # ---- steps -----------------------------------------------------------------------------------------------------
 
@@ -125,7 +134,12 @@ class ViewWorld:
     def turn(self) -> None:
         self.clock.advance(self.rng.choice((0.01, 0.3, 1.1)))
         if next(self.turns, None) is None:
-            raise Broken(f"the view has stopped: {self.view._copies._failure}")
+            raise Broken(f"the view has stopped: {self.view._replicas._failure}")
+        if self.first_ends is not None and self.view.ready:
+            positions = {partition: at.offset for partition, at in self.view.position().items()}
+            if any(positions[partition] < end for partition, end in enumerate(self.first_ends)):
+                raise Broken(f"the view answers at {positions}, and its table ended at {self.first_ends}")
+            self.first_ends = None
 
     def event(self) -> None:
         self.count += 1
@@ -200,8 +214,13 @@ class ViewWorld:
             close.close()
         else:
             self.view.close()
+        self.first_ends = None
         for _ in range(self.rng.choice((0, 0, 3))):
             self.rng.choice((self.event, self.commit, self.delete_records, self.compact))()
+        if self.rng.random() < 0.3:
+            # So long that deletions can have gone, and with them all trace of the keys.
+            for step in (self.event, self.commit, self.commit, self.compact, self.look_away, self.compact):
+                step()
         self.start()
 
     # ---- what must hold --------------------------------------------------------------------------------------------

@@ -11,10 +11,10 @@ from tests.simulation.oracle import Wrong
 from tests.simulation.shape import Shape
 from tests.simulation.trace import Trace
 
-from streamtable.engine.position import LocalPosition
 from streamtable.engine.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.observe import Metrics
+from streamtable.tables.position import LocalPosition
 from streamtable.types import TopicPartition
 from streamtable.wanted import wanted_topics
 from streamtable_testing.clock import VirtualClock
@@ -255,8 +255,8 @@ class World:
         assert member is not None
         table = self.kafka.topics[life.job.group.table.name]
         for partition, restore in member.assignment.restores.items():
-            part = restore.parts.get(table.info.name)
-            if restore.stage is not Stage.ASKING or part is None:
+            load = restore.loads.get(table.info.name)
+            if restore.stage is not Stage.ASKING or load is None:
                 continue
             try:
                 checkpoint = restore.stores[table.info.name].checkpoint()
@@ -267,15 +267,15 @@ class World:
             disk, known = life.machine.known.pop(partition, (None, 0))
             local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
             place = TopicPartition(table.info.name, partition)
-            self.trace.add(life.name, "recovers", place, part.load.read_from, "to", part.load.read_to)
+            self.trace.add(life.name, "recovers", place, load.read_from, "to", load.read_to)
             kept = disk is life.disk and local is not None
             try:
                 check_plan(
                     local,
                     known if kept else 0,
-                    part.load.read_from,
+                    load.read_from,
                     table.partitions[partition].low,
-                    discarded=part.load.discard is not None,
+                    discarded=load.discard is not None,
                 )
             except Wrong as wrong:
                 raise self.broken(f"{life.name}, {place}: {wrong}") from wrong

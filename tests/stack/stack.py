@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import httpx
 
-from servicekit.load import key_choice
+from servicekit.process.load import key_choice
 
 ROOT = Path(__file__).resolve().parents[2]
 PORTS = (

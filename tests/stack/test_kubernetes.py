@@ -12,7 +12,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from servicekit.tracing import TraceSettings
+from servicekit.process.tracing import trace_settings
 from streamtable import Settings
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -134,7 +134,7 @@ def test_the_collector_of_traces_is_named_as_services_take_it_and_the_network_le
     (component,) = objects((FOLDER / "components/tracing/kustomization.yaml").read_text())
     added = {each["target"]["kind"]: yaml.safe_load(each["patch"]) for each in component["patches"]}
     told = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
-    traces = TraceSettings.from_environment(told, "click-count", "pod-0")
+    traces = trace_settings(told, "click-count", "pod-0")
     assert traces is not None
     assert (traces.sampler, traces.ratio) == ("parentbased_traceidratio", 0.01)
     things = {(each["kind"], name_of(each)): each for each in rendered("production")}

@@ -13,9 +13,9 @@ import yaml
 from prometheus_client import CollectorRegistry, Counter
 from tests.stack.programs import load
 
-from servicekit.grpc_metrics import CallMetrics
-from servicekit.measuring import HttpMetrics
-from servicekit.top import TopMetrics
+from servicekit.grpc.metrics import CallMetrics
+from servicekit.http.metrics import HttpMetrics
+from servicekit.tables.top_list import TopMetrics
 from streamtable.observe import Metrics
 from streamtable_spark.jobs.metrics import JobMetrics
 

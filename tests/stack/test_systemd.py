@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from servicekit.runtime import EXIT_CONFIGURATION
+from servicekit.process.runtime import EXIT_CONFIGURATION
 from streamtable import Settings
 
 ROOT = Path(__file__).resolve().parents[2]

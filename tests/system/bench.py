@@ -162,6 +162,7 @@ class Bench:
         state: str = "state",
         clock: Clock | None = None,
         failpoint: Failpoint = no_failpoint,
+        metrics: Metrics | None = None,
         **settings: Any,
     ) -> GroupProcessor:
         return GroupProcessor(
@@ -170,7 +171,7 @@ class Bench:
             RocksStores(self.folder / state, memory_bytes=8 << 20),
             replace(ProcessorSettings("i", commit_interval=0.05), **settings),
             clock or SystemClock(),
-            Metrics.register(CollectorRegistry()),
+            metrics or Metrics.register(CollectorRegistry()),
             SilentProgress(),
             failpoint,
             RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20) if group.lookups else None,

@@ -6,13 +6,14 @@ What it does with a record is the record's value: `hang PATH` or `retry PATH`.
 import sys
 import time
 from pathlib import Path
-from typing import ClassVar
+
+from pydantic_settings import SettingsConfigDict
 
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
-from servicekit.runtime import Program, Runtime, operations
-from servicekit.service_settings import ServiceSettings
-from servicekit.serving import serve_group
+from servicekit.process.runtime import Program, Runtime, operations
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.serving import serve_group
 from streamtable import Context, Group, Input, Long, Persist, Stream, String
 from streamtable.errors import RetryLater
 
@@ -21,7 +22,7 @@ EVENTS = Stream(TOPIC, String(), String())
 
 
 class StallingSettings(ServiceSettings):
-    PREFIX: ClassVar[str] = "STALLING_"
+    model_config = SettingsConfigDict(env_prefix="STALLING_")
 
 
 def hold(event: str) -> None:

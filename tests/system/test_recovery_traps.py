@@ -1,4 +1,4 @@
-"""Each test is a way in which a table has been lost, doubled or silently reset somewhere; see `engine.recovery`."""
+"""Each test is a way in which a table has been lost, doubled or silently reset somewhere; see `tables.recovery`."""
 
 import signal
 import subprocess
@@ -17,9 +17,9 @@ from tests.system.bench import Bench, events, until
 from localkafka.broker import Broker
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
-from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
 from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.tables.position import Guarantee, TablePosition
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]

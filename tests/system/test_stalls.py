@@ -10,7 +10,7 @@ from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Group, Input, Long, Persist, Stream, String
 
 ROOT = Path(__file__).resolve().parents[2]

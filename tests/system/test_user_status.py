@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.records import UserStatus, UserStatusUpdate
 from localkafka.broker import Broker
 from localkafka.waiting import Deadline
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Emitter, Kafka, Stream, String
 from streamtable.ports import Codec
 from user_status.domain import is_later, row_of
@@ -130,6 +130,7 @@ def latest_of(updates: list[UserStatusUpdate]) -> dict[str, tuple[str, int, str]
     return {user: (row["status"], row["at"], row["id"]) for user, row in rows.items()}
 
 
+@pytest.mark.slow("a processor is killed again and again, and loads its table each time")
 @pytest.mark.timeout(300)
 def test_statuses_and_changes_are_right_although_the_processor_was_killed(world: World) -> None:
     chance = random.Random(7)

@@ -21,7 +21,7 @@ from streamtable.errors import NotReady, TopicMismatch, UnreadableRow
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicDescription
 from streamtable.types import TopicPartition as Place
-from streamtable.watch import CopyReloaded, TooSlow
+from streamtable.views.watch import CopyReloaded, TooSlow
 
 PARTITIONS = 3
 

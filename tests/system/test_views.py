@@ -30,8 +30,8 @@ from streamtable import (
     View,
     Views,
 )
-from streamtable.engine.position import TablePosition
 from streamtable.errors import NotReady, TopicMismatch
+from streamtable.tables.position import TablePosition
 
 PARTITIONS = 4
 WRITES_PER_SECOND = 500

@@ -1,23 +1,7 @@
-"""A real Cassandra, killed and started again."""
-
-from pathlib import Path
-
-import pytest
+"""What the server is started from; that it starts, stands still and comes back, tests of microbatch's stores show."""
 
 from localkafka.jars import read_pins
-from localstores.cassandra import PINS, ROOTS, CassandraServer
-
-pytestmark = pytest.mark.broker
-
-
-def test_a_killed_server_comes_back_on_its_port(tmp_path: Path) -> None:
-    with CassandraServer(tmp_path) as server:
-        port = server.port
-        assert server.answers()
-        server.kill()
-        server.start()
-        assert server.port == port
-        assert server.answers()
+from localstores.cassandra import PINS, ROOTS
 
 
 def test_the_pins_hold_every_root() -> None:

@@ -8,6 +8,8 @@ once, each batch has read what the last committed one has left, and the rows tha
 """
 
 import asyncio
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -380,6 +382,21 @@ def simulate(seed: int, kind: Kind = "central") -> int:
 def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(block: int, kind: Kind) -> None:
     links = sum(simulate(seed, kind) for seed in range(block * 10, block * 10 + 10))
     assert links > 10 * 15  # something was committed
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(0)
+@pytest.mark.parametrize("kind", get_args(Kind))
+def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
+    end = time.monotonic() + float(os.environ.get("FAULTS_SECONDS", "120")) / 4
+    for seed in count(int(os.environ.get("FAULTS_SEED", "20260")) * 1_000_000):
+        try:
+            simulate(seed, kind)
+        except BaseException as error:
+            error.add_note(f"seed {seed}")
+            raise
+        if time.monotonic() > end:
+            break
 
 
 # ---- mistakes that somebody might make -----------------------------------------------------------------------------

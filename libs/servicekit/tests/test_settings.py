@@ -1,96 +1,58 @@
-from hashlib import sha256
-from pathlib import Path
+from typing import Annotated
 
 import pytest
+from pydantic import Field, ValidationError
+from pydantic_settings import SettingsConfigDict
 
-from servicekit.admission import TooOften
-from servicekit.callers import Unauthenticated
-from servicekit.settings import EdgeSettings
+from servicekit.settings import EnvironmentSettings, Flag, seconds
 from streamtable.errors import ConfigurationError
 
-DIGEST = sha256(b"key").hexdigest()
+
+class ShopSettings(EnvironmentSettings):
+    model_config = SettingsConfigDict(env_prefix="SHOP_")
+
+    name: str = "shop"
+    open: Flag = False
+    wait: Annotated[float, seconds(0, 8)] = 5.0
+    password: Annotated[str, Field(min_length=8)] | None = Field(default=None, repr=False)
 
 
-def read(**given: str) -> EdgeSettings:
-    environ = {f"SERVICEKIT_{name.upper()}": text for name, text in given.items()}
-    return EdgeSettings.from_environment({**environ, "OTHER": "1"})
+def refusal(environ: dict[str, str]) -> str:
+    with pytest.raises(ConfigurationError) as refused:
+        ShopSettings.from_environment(environ)
+    return str(refused.value)
 
 
-def test_nothing_is_asked_of_callers_unless_settings_say_so() -> None:
-    assert read() == EdgeSettings()
-    assert EdgeSettings().admission().admit(None, None, "write").caller is None
+def test_an_error_names_the_variable_its_value_and_what_would_be_right() -> None:
+    assert "SHOP_WAIT='soon': expected seconds, a plain decimal number from 0 to 8" in refusal(
+        {"SHOP_WAIT": "soon"}
+    )
+    assert "SHOP_OPEN='yes': expected true or false" in refusal({"SHOP_OPEN": "yes"})
 
 
-def test_callers_are_known_by_the_digests_of_their_keys() -> None:
-    settings = read(api_keys=f"alice:read+write:{DIGEST}, alice:read:{sha256(b'new').hexdigest()}")
-    admission = settings.admission()
-    for key in ("key", "new"):
-        caller = admission.admit(f"Bearer {key}", None, "read").caller
-        assert caller is not None
-        assert caller.name == "alice"
-    assert DIGEST not in repr(settings)
-    assert str(bytes.fromhex(DIGEST)) not in repr(settings)
+def test_a_misspelt_variable_is_refused_with_the_name_that_was_meant() -> None:
+    assert "SHOP_WIAT: there is no such setting; did you mean SHOP_WAIT?" in refusal({"SHOP_WIAT": "1"})
+    assert "shop_wait: there is no such setting; did you mean SHOP_WAIT?" in refusal({"shop_wait": "1"})
 
 
-def test_callers_are_known_by_signed_tokens(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_bytes(b"x" * 32 + b"\n")
-    given = {"jwt_algorithm": "HS256", "jwt_issuer": "i", "jwt_audience": "a"}
-    admission = read(jwt_key_file=str(secret), **given).admission()
-    with pytest.raises(Unauthenticated):
-        admission.admit("Bearer a.b.c", None, "read")
-    secret.write_bytes(b"short")
-    with pytest.raises(ConfigurationError, match=r"JWT_KEY_FILE=.*at least 32 bytes"):
-        read(jwt_key_file=str(secret), **given).admission()
+@pytest.mark.parametrize("text", ["hunter2", " hunter22", ""])
+def test_a_secret_is_never_shown(text: str) -> None:
+    message = refusal({"SHOP_PASSWORD": text})
+    assert "SHOP_PASSWORD: expected" in message
+    assert "hunter2" not in message
+    assert "hunter22" not in repr(ShopSettings(password="hunter22"))
 
 
-def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
-    for given, burst in (({}, 3), ({"rate_burst": "1"}, 1)):
-        admission = read(rate_limit="2.5", **given).admission()
-        for _ in range(burst):
-            admission.admit(None, None, "read")
-        with pytest.raises(TooOften):
-            admission.admit(None, None, "read")
+def test_the_constructor_reads_no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHOP_NAME", "other")
+    assert ShopSettings().name == "shop"
+    assert ShopSettings.from_environment().name == "other"
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("api_keys", "alice"),
-        ("api_keys", f"alice:admin:{DIGEST}"),
-        ("api_keys", f"alice:read:{DIGEST[:-1]}"),
-        ("api_keys", f"a b:read:{DIGEST}"),
-        ("rate_limit", "0"),
-        ("rate_limit", "-1"),
-        ("rate_limit", "nan"),
-        ("rate_limit", "1e3"),
-        ("rate_burst", "1"),
-        ("metrics_public", "yes"),
-        ("connections", "0"),
-        ("connections", "1.0"),
-        ("connections", "x"),
-        ("connections_per_peer", ""),
-        ("jwt_algorithm", "none"),
-        ("jwt_algorithm", "RS256"),
-        ("jwt_key_file", "/nowhere"),
-        ("jwt_issuer", " i"),
-        ("rate_limits", "1"),
-    ],
-)
-def test_what_is_wrong_is_told_by_name(name: str, text: str) -> None:
-    with pytest.raises(ConfigurationError, match="SERVICEKIT_") as refused:
-        read(**{name: text})
-    assert name.upper() in str(refused.value)
-    assert DIGEST[:-1] not in str(refused.value)
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        ShopSettings().name = "other"
 
 
-@pytest.mark.parametrize("seconds", ["0.4", "8.1", "nan", "-1", "1e1", "soon"])
-def test_a_delivery_timeout_out_of_bounds_is_refused_with_its_bounds(seconds: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"from 0\.5 to 8"):
-        EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": seconds})
-
-
-def test_a_request_waits_longer_than_its_records_are_delivered() -> None:
-    timeouts = EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": "2.5"}).send_timeouts
-    assert (timeouts.delivery, timeouts.wait) == (2.5, 3.5)
-    assert timeouts.request > timeouts.wait
+def test_a_long_value_is_cut() -> None:
+    assert len(refusal({"SHOP_WAIT": "9" * 1000})) < 300

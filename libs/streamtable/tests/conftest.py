@@ -10,11 +10,11 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.basetask import Work
-from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
 from streamtable.wanted import wanted_topics
@@ -231,6 +231,7 @@ class ClusterDouble:
     def __init__(self, topics: Mapping[str, TopicInfo]) -> None:
         self.infos = dict(topics)
         self.marks: dict[TopicPartition, Watermarks] = {}
+        self.stable: dict[TopicPartition, int] = {}
         self.committed: dict[TopicPartition, Committed] = {}
         self.errors: list[Exception] = []
         self.asked: list[str] = []
@@ -245,6 +246,17 @@ class ClusterDouble:
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         self.asked.append("watermarks")
         return {place: self.marks.get(place, Watermarks(0, 0)) for place in places}
+
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        self.asked.append("stable ends")
+        return {place: self.stable.get(place, mark.high) for place, mark in self.watermarks(places).items()}
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        return TopicPartition("__consumer_offsets", len(group))
+
+    @property
+    def servers(self) -> str:
+        return "kafka:9092"
 
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]

@@ -12,11 +12,11 @@ import pytest
 from streamtable import app
 from streamtable.codec import Avro
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import Guarantee
 from streamtable.errors import NotReady, RetryLater
 from streamtable.graph import Group, Input, Persist
 from streamtable.kafka import Kafka
 from streamtable.settings import Settings
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream
 
 GROUP: Group[str, int] = Group(

@@ -8,7 +8,7 @@ from streamtable.context import Batch, Context, Reach, Rejected
 from streamtable.errors import GraphError, WrongPartition
 from streamtable.own_keys import OwnKeys
 from streamtable.store.memory import MemoryStores
-from streamtable.table import PartitionTable
+from streamtable.tables.working_table import PartitionTable
 from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
 

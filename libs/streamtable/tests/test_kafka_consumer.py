@@ -9,7 +9,7 @@ import pytest
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
-from streamtable.errors import InputLost, Migrated, RetryLater
+from streamtable.errors import InputLost, Migrated, RetryLater, TransactionPending
 from streamtable.kafka import Kafka
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer, membership_of
@@ -276,8 +276,10 @@ def test_offsets_in_an_open_transaction_are_neither_old_nor_none_but_ask_again(
     outbox.begin()
     outbox.send_offsets({place: Committed(NextOffset(4))}, consumer.membership())
     cluster = Kafka(broker.bootstrap_servers).cluster()
-    with pytest.raises(RetryLater):
-        cluster.stable_offsets(topics.name("g"), [place])
+    deadline = Deadline(WITHIN_S)
+    while (error := unanswered(cluster, topics.name("g"), place)) is not TransactionPending:
+        assert error is RetryLater  # not connected yet
+        assert not deadline.passed()
     outbox.commit(WITHIN_S)
     assert stable(cluster, topics.name("g"), place) == Committed(NextOffset(4))
     outbox.close()
@@ -303,6 +305,12 @@ def test_a_member_leaves_soon_and_may_be_closed_twice(broker: Broker, topics: To
 def test_an_unknown_form_of_group_metadata_is_refused() -> None:
     with pytest.raises(AssertionError, match="unknown form"):
         membership_of(b"CGMDv3:", "me")
+
+
+def unanswered(cluster: KafkaCluster, group: str, place: TopicPartition) -> type[Exception]:
+    with pytest.raises(RetryLater) as caught:
+        cluster.stable_offsets(group, [place])
+    return caught.type
 
 
 def stable(cluster: KafkaCluster, group: str, place: TopicPartition) -> Committed | None:

@@ -8,6 +8,7 @@ from streamtable_admin.findings import Finding, Level
 from streamtable_admin.lag_trend import LagSnapshot, PartitionLag, compare_snapshots
 
 MEMBERS = ("one", "two")
+SERVERS = "kafka:9092"
 
 
 def look(at: float, places: Mapping[int, PartitionLag], members: tuple[str, ...] = MEMBERS) -> LagSnapshot:
@@ -33,7 +34,7 @@ def place(committed: int, end: int) -> PartitionLag:
 def between(
     before: Mapping[int, PartitionLag], after: Mapping[int, PartitionLag], members: tuple[str, ...] = MEMBERS
 ) -> list[Finding]:
-    return list(compare_snapshots(look(0, before, members), look(10, after, members)))
+    return list(compare_snapshots(look(0, before, members), look(10, after, members), SERVERS))
 
 
 def test_a_group_that_keeps_up_is_not_mentioned() -> None:
@@ -69,6 +70,7 @@ def test_a_partition_that_stands_and_is_nobodys_is_told_so() -> None:
         compare_snapshots(
             look(0, {0: place(5, 9)}),
             LagSnapshot(10, look(10, {1: place(5, 9)}).group, look(0, {0: place(5, 9)}).places),
+            SERVERS,
         )
     )
     assert found.fact == "in 0: 4 records to do, and nothing committed for 10 s; assigned to no member"

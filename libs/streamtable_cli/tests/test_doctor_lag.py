@@ -4,6 +4,8 @@ import threading
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Group, Input, Long, Persist, Stream, String
@@ -68,3 +70,32 @@ def test_a_transaction_that_stays_open_is_told(cli: Cli, world: World) -> None:
     (found,) = [each for each in problems(ran, f"group {group.name}") if "transaction" in each[1]]
     assert found[0] == "warning"
     assert found[1].startswith(f"{stream} 0: a transaction has been open for ")
+    assert f"abort --topic {stream} --partition 0 --start-offset 0" in found[2]
+
+
+def test_a_transaction_in_the_changelog_or_the_committed_offsets_is_found_too(cli: Cli, world: World) -> None:
+    group = world.group(partitions=1)
+    place = TopicPartition(group.inputs[0].stream.name, 0)
+    world.commit(group.name, {place: 0})
+    producer = Producer(
+        {
+            "bootstrap.servers": world.kafka.bootstrap_servers,
+            "transactional.id": f"{world.topics.prefix}-open",
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    producer.produce(group.table.name, NUMBER.encode(1), b"k")
+    producer.flush(60)
+    membership = world.kafka.admin().membership_of_nobody(group.name)
+    producer.send_offsets_to_transaction([Partition(*place, 1)], membership.metadata, 60)
+    ran = cli("doctor", "--group", group.name, "--over", "0.1", "--json")
+    producer.abort_transaction(60)
+    found = [each for each in problems(ran, f"group {group.name}") if each[1].endswith(("recover", "read"))]
+    table, offsets = sorted(found, key=lambda each: each[0], reverse=True)
+    assert (table[0], offsets[0]) == ("warning", "problem")
+    assert table[1].startswith(f"{group.table.name} 0: a transaction has been open for ")
+    assert offsets[1].startswith("a transaction with its committed offsets has been open for ")
+    assert "abort --topic __consumer_offsets --partition " in offsets[2]

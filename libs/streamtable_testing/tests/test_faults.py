@@ -264,6 +264,7 @@ def test_everything_that_is_asked_has_a_name_and_a_process(kafka: VirtualKafka, 
     cluster.topics([])
     cluster.watermarks([])
     cluster.stable_offsets("g", [])
+    cluster.stable_ends([])
     reader.assign({OUT: 0})
     reader.poll(1, 0)
     consumer.subscribe(["in"], Deaf())
@@ -283,7 +284,9 @@ def test_everything_that_is_asked_has_a_name_and_a_process(kafka: VirtualKafka, 
     assert {call for _, call in faults.asked} == set(CALLS)
 
 
-@pytest.mark.parametrize("call", ["topics", "watermarks", "stable-offsets", "open", "commit-offsets"])
+@pytest.mark.parametrize(
+    "call", ["topics", "watermarks", "stable-offsets", "stable-ends", "open", "commit-offsets"]
+)
 def test_questions_without_an_answer_are_to_be_asked_again(
     call: str, kafka: VirtualKafka, faults: Once
 ) -> None:
@@ -295,6 +298,7 @@ def test_questions_without_an_answer_are_to_be_asked_again(
         "topics": lambda: kafka.cluster().topics([]),
         "watermarks": lambda: kafka.cluster().watermarks([]),
         "stable-offsets": lambda: kafka.cluster().stable_offsets("g", []),
+        "stable-ends": lambda: kafka.cluster().stable_ends([]),
         "open": lambda: kafka.outbox("tx").open(1),
         "commit-offsets": lambda: consumer.commit(OFFSETS),
     }

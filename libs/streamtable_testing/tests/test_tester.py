@@ -12,7 +12,6 @@ from structlog.testing import capture_logs
 from streamtable.codec.plain import Long, String
 from streamtable.context import Batch, Context, RowChange
 from streamtable.engine.failpoint import COMMIT_STEPS
-from streamtable.engine.position import Guarantee
 from streamtable.errors import (
     ConfigurationError,
     GraphError,
@@ -23,6 +22,7 @@ from streamtable.errors import (
     TopicMismatch,
 )
 from streamtable.graph import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream
 from streamtable.types import Ack
 from streamtable_testing import Tester

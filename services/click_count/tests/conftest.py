@@ -2,7 +2,7 @@
 
 import pytest
 
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 
 
 @pytest.fixture

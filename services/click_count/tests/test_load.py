@@ -2,7 +2,7 @@ from itertools import islice
 
 from click_count.load import clicks
 from contracts.records import UserClick
-from servicekit.load import Load
+from servicekit.process.load import Load
 
 
 def made(load: Load) -> list[tuple[str, UserClick]]:

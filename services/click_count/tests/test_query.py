@@ -9,13 +9,13 @@ import pytest
 
 from click_count.query import build_query
 from localkafka.waiting import wait_until
-from servicekit.events import EventStreams
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.server import HttpServer
+from servicekit.http.cursors import Cursors
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
-from servicekit.top import TopList
+from servicekit.tables.top_list import TopList
+from servicekit_testing import MemoryTable
 from streamtable.types import Ack
 
 WRITE = Ack("user-clicks", 3, 41)

@@ -20,8 +20,8 @@ from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.collector import Collected, Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collected, Collector, collecting
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")
@@ -242,12 +242,12 @@ def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster:
     commit = one("commit click-count", process.span)
     assert commit.links == ((trace, process.span),)
     assert commit.facts["streamtable.outcome"] == "committed"
-    assert commit.facts["streamtable.rows"] == 1
+    assert commit.facts["streamtable.views.rows"] == 1
     applied = [
         span for span in collector.spans if span.name == "apply click-count-table" and span.trace == trace
     ]
     assert [span.parent for span in applied] == [commit.span] * 2
-    assert {span.facts["streamtable.view"] for span in applied} == {"view", "query"}
+    assert {span.facts["streamtable.views.view"] for span in applied} == {"view", "query"}
     asked = one("GET /clicks/{user}", caller)
     one("streamtable.click_count.v1.ClickCounts/Get", caller)
     assert send.began < process.began < commit.began < min(span.began for span in applied) < asked.ended

@@ -11,8 +11,8 @@ from grpc_status import rpc_status
 from click_count.view import ClickCountsService
 from contracts.grpc.click_count.v1 import click_count_pb2 as pb
 from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
-from servicekit.grpc_guard import GrpcLimits
-from servicekit.grpc_server import GrpcServer
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT

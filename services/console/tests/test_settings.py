@@ -1,8 +1,8 @@
 from pathlib import Path
 
 from console.settings import ConsoleSettings
-from servicekit.settings import EdgeSettings
-from servicekit.testing import Process
+from servicekit.process.edge_settings import EdgeSettings
+from servicekit_testing import Process
 from streamtable_spark.jobs.watching import RUNS_VARIABLE
 
 

@@ -15,8 +15,8 @@ from contracts.records import JOB_RUN, USER_CLICK, JobRun, ProcessStatus, UserCl
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
-from servicekit.status import StatusBoard, publishing, status_stream
-from servicekit.testing import Process
+from servicekit.status.publisher import StatusBoard, publishing, status_stream
+from servicekit_testing import Process
 from streamtable import (
     Avro,
     Bytes,

@@ -19,7 +19,7 @@ from messaging.groups import (
     TRANSLATOR,
 )
 from messaging.load import messages
-from servicekit.load import Load
+from servicekit.process.load import Load
 from streamtable_testing import Tester
 
 _ids = count()

@@ -3,7 +3,7 @@ from itertools import islice
 
 from contracts.records import Message
 from messaging.load import messages
-from servicekit.load import Load
+from servicekit.process.load import Load
 
 
 def made(load: Load, spammers: int = 2) -> list[tuple[str, Message]]:

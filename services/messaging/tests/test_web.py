@@ -11,11 +11,11 @@ import pytest
 
 from contracts.records import Feed, Message
 from messaging.web import Emitters, build_web
-from servicekit.events import EventStreams
-from servicekit.sending import SendTimeouts
-from servicekit.server import HttpServer
+from servicekit.http.produce import SendTimeouts
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 from streamtable.errors import RetryLater
 from streamtable.types import Ack
 

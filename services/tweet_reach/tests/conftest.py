@@ -3,7 +3,7 @@
 import pytest
 
 from contracts.records import Reach
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import httpx
 import pytest
 
 from contracts.records import Follow, Tweet
-from servicekit.sending import SendTimeouts
-from servicekit.server import HttpServer
+from servicekit.http.produce import SendTimeouts
+from servicekit.http.server import HttpServer
 from streamtable.errors import RetryLater
 from streamtable.types import Ack
 from tweet_reach.emitter import build_emitter

@@ -2,7 +2,7 @@ from collections import Counter
 from itertools import islice
 
 from contracts.records import Follow, Tweet
-from servicekit.load import Load
+from servicekit.process.load import Load
 from tweet_reach.domain.rules import fault_of_follow, fault_of_tweet
 from tweet_reach.load import events
 from tweet_reach.testing import is_follow, is_tweet

@@ -50,7 +50,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     with reserve_port() as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
     monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", address)
-    monkeypatch.setattr("servicekit.runtime._FAIL_FAST_SECONDS", 0.5)
+    monkeypatch.setattr("servicekit.process.runtime._FAIL_FAST_SECONDS", 0.5)
     monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
     monkeypatch.setenv("STREAMTABLE_HTTP_ADDRESS", "127.0.0.1:0")
     monkeypatch.setenv("STREAMTABLE_GRPC_ADDRESS", "127.0.0.1:0")

@@ -5,11 +5,11 @@ import httpx
 import pytest
 
 from contracts.records import Reach, ReachAuthor, Tweeted
-from servicekit.events import EventStreams
-from servicekit.server import HttpServer
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
-from servicekit.top import TopList
+from servicekit.tables.top_list import TopList
+from servicekit_testing import MemoryTable
 from tweet_reach.query import build_query
 
 URL = "foo.com/blog/1"

@@ -23,8 +23,8 @@ from localkafka.waiting import wait_until
 from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
-from servicekit.collector import Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collector, collecting
 from streamtable import Avro, Kafka
 from streamtable.types import TopicPartition as Place
 from tweet_reach.commands import Stage
@@ -150,6 +150,7 @@ def reached_by(stub: Any, request: pb.GetRequest) -> int | None:
     return reach
 
 
+@pytest.mark.slow("all services, and the same ones again")
 @pytest.mark.timeout(300)
 def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the_processes(
     cluster: Cluster,
@@ -223,12 +224,13 @@ def check_way_of_the_deletion(collector: Collector) -> None:
         story = {span.span: span for span in list(collector.spans) if span.trace == trace}
         steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
         applied = [span for span in story.values() if span.name.startswith("apply")]
-        return steps & WAY_OF_A_DELETION, {span.facts["streamtable.view"] for span in applied}
+        return steps & WAY_OF_A_DELETION, {span.facts["streamtable.views.view"] for span in applied}
 
     # Each process sends its spans when it has time: what happened last can arrive first.
     wait_until(lambda: told() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
 
 
+@pytest.mark.slow("three processors, one after another and at once")
 @pytest.mark.timeout(300)
 def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_what_was_taken_back_meanwhile(
     cluster: Cluster, tmp_path: Path
@@ -256,6 +258,7 @@ def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_wh
         assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
 
 
+@pytest.mark.slow("it starts an Elasticsearch and the services before it")
 def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Cluster, tmp_path: Path) -> None:
     with ElasticsearchServer(tmp_path / "store") as server:
         url = server.url.replace("http://", "elasticsearch+http://") + "/reach?replicas=0&fields=text:text"

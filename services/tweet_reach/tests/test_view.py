@@ -7,10 +7,10 @@ import pytest
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
 from contracts.records import Reach, ReachAuthor
-from servicekit.grpc_guard import GrpcLimits
-from servicekit.grpc_server import GrpcServer
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 from tweet_reach.view import TweetReachesService
 
 URL = "https://example.org/a"

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from contracts.records import UserStatusUpdate
-from servicekit.sending import SendTimeouts
-from servicekit.server import HttpServer
+from servicekit.http.produce import SendTimeouts
+from servicekit.http.server import HttpServer
 from streamtable.errors import RetryLater
 from streamtable.types import Ack
 from user_status.emitter import build_emitter

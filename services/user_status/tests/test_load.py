@@ -1,7 +1,7 @@
 from itertools import islice
 
 from contracts.records import UserStatusUpdate
-from servicekit.load import Load
+from servicekit.process.load import Load
 from user_status.load import updates
 
 

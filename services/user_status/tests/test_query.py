@@ -9,12 +9,12 @@ import httpx
 import pytest
 
 from contracts.records import UserStatus
-from servicekit.events import EventStreams
-from servicekit.own_writes import OwnWrites
-from servicekit.pages import Cursors
-from servicekit.server import HttpServer
+from servicekit.http.cursors import Cursors
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 from streamtable.types import Ack
 from user_status.query import Tables, build_query
 

@@ -18,8 +18,8 @@ from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.collector import Collector, collecting
-from servicekit.testing import Process
+from servicekit_testing import Process
+from servicekit_testing.trace_collector import Collector, collecting
 from user_status.main import app
 from user_status.topics import CHANGES, UPDATES, click_counts
 
@@ -147,7 +147,7 @@ def check_way_of_a_status(collector: Collector) -> None:
         ("process user-status", "commit user-status"),
         ("commit user-status", "apply user-status-table"),
     }
-    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
+    told = {span.facts["streamtable.views.view"] for span in story.values() if span.name.startswith("apply")}
     assert told == {"view", "query"}
 
 

@@ -7,10 +7,10 @@ import pytest
 from contracts.grpc.user_status.v1 import user_status_pb2 as pb
 from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from contracts.records import UserStatus
-from servicekit.grpc_guard import GrpcLimits
-from servicekit.grpc_server import GrpcServer
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
-from servicekit.testing import MemoryTable
+from servicekit_testing import MemoryTable
 from user_status.view import UserStatusesService
 
 LUNCH = UserStatus(status="at lunch", at=2**40, id="b", clicks=3)

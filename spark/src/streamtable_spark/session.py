@@ -96,7 +96,9 @@ def jars_folder(environ: Mapping[str, str]) -> Path:
     folder = Path(named) if named else cache / cache_name(pinned)
     missing = [name for name in jar_names(pinned) if not (folder / name).is_file()]
     if missing:
-        raise ConfigurationError(f"{folder} lacks {', '.join(missing)}: `make setup SPARK=1` fetches Spark's jars")
+        raise ConfigurationError(
+            f"{folder} lacks {', '.join(missing)}: `make setup SPARK=1` fetches Spark's jars"
+        )
     return folder
 
 

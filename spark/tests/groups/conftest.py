@@ -25,7 +25,7 @@ from spark.tests.groups.jobs import Jobs
 from contracts.records import USER_CLICK, UserClick
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Avro
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.positions import Place

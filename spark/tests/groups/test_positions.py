@@ -1,6 +1,6 @@
 import pytest
 
-from streamtable.engine.position import TablePosition as TheirPosition
+from streamtable.tables.position import TablePosition as TheirPosition
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.history import whole
 from streamtable_spark.jobs.positions import (

@@ -97,17 +97,6 @@ def test_a_run_without_new_records_changes_nothing(runs: Runs) -> None:
 
 
 @pytest.mark.broker
-@pytest.mark.slow("a run of the ETL that crashes, and another one")
-def test_the_next_run_takes_what_came_since_and_results_follow(runs: Runs) -> None:
-    runs.stage.send(240)
-    with pytest.raises(ENDS):
-        runs.run(reached=crash_at("batches read"))
-    assert_the_lake_is_what_kafka_has(runs)
-    assert runs.run().get("user-clicks", 0) == 0
-    assert_gold_is_what_kafka_says(runs)
-
-
-@pytest.mark.broker
 def test_results_that_are_computed_a_second_time_are_the_same(runs: Runs) -> None:
     name = "gold/status_history"
     tables, result = runs.tables, gold.RESULTS["status_history"]
@@ -139,7 +128,9 @@ def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(r
 
 @pytest.mark.broker
 @pytest.mark.slow("three runs of jobs over the whole lake")
-def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch(runs: Runs) -> None:
+def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
+    runs: Runs,
+) -> None:
     columns = ("partition", "offset", "key", "event", "repeat")
     runs.stage.send(80)
     with pytest.raises(ENDS):
@@ -153,8 +144,10 @@ def test_days_that_are_made_anew_from_bronze_come_out_the_same_also_amid_a_batch
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
     assert sorted(map(str, runs.rows("silver/user-clicks", *columns))) == before
-    runs.run()
+    with pytest.raises(ENDS):
+        runs.run(reached=crash_at("batches read"))
     assert_the_lake_is_what_kafka_has(runs)
+    assert runs.run().get("user-clicks", 0) == 0, "all was read, and the results follow"
     assert_gold_is_what_kafka_says(runs)
 
 

@@ -58,15 +58,13 @@ def delta(spark: SparkSession, tmp_path: Path) -> Silver:
     return Silver(spark, DeltaTables(spark, str(tmp_path), "one"))
 
 
-@pytest.fixture(params=["delta", "parquet"])
-def silver(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Silver:
-    if request.param == "parquet":
-        return Silver(spark, ParquetTables(spark, str(tmp_path)))
-    return Silver(spark, DeltaTables(spark, str(tmp_path), "one"))
+@pytest.fixture
+def parquet(spark: SparkSession, tmp_path: Path) -> Silver:
+    return Silver(spark, ParquetTables(spark, str(tmp_path)))
 
 
 def test_the_reach_of_each_url_follows_tweets_and_follows_and_goes_when_its_tweets_are_deleted(
-    silver: Silver,
+    parquet: Silver,
 ) -> None:
     tweets = [
         (f"{url}-{author}", author, url, "", 1) for url, authors in TWEETED_BY.items() for author in authors
@@ -76,16 +74,16 @@ def test_the_reach_of_each_url_follows_tweets_and_follows_and_goes_when_its_twee
         for author, followers in FOLLOWED_BY.items()
         for follower in followers
     ]
-    silver.append(TWEETS, 0, tweets)
-    assert silver.refresh(TWEETS, FOLLOWS) == [], "nobody follows anybody yet"
-    silver.append(FOLLOWS, 1, follows)
-    assert silver.refresh(TWEETS, FOLLOWS) == ["reach"]
-    assert silver.reaches() == {url: REACHES[url] for url in TWEETED_BY}
-    assert silver.refresh(TWEETS, FOLLOWS) == [], "nothing has come since"
+    parquet.append(TWEETS, 0, tweets)
+    assert parquet.refresh(TWEETS, FOLLOWS) == [], "nobody follows anybody yet"
+    parquet.append(FOLLOWS, 1, follows)
+    assert parquet.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert parquet.reaches() == {url: REACHES[url] for url in TWEETED_BY}
+    assert parquet.refresh(TWEETS, FOLLOWS) == [], "nothing has come since"
     url = "engineering.twitter.com/blog/5"
-    silver.append(TWEETS, 2, [(f"{url}-{author}", author, None, "", 2) for author in TWEETED_BY[url]])
-    assert silver.refresh(TWEETS, FOLLOWS) == ["reach"]
-    assert silver.reaches() == {left: REACHES[left] for left in TWEETED_BY if left != url}
+    parquet.append(TWEETS, 2, [(f"{url}-{author}", author, None, "", 2) for author in TWEETED_BY[url]])
+    assert parquet.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert parquet.reaches() == {left: REACHES[left] for left in TWEETED_BY if left != url}
 
 
 def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes_nothing(

@@ -168,9 +168,12 @@ def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path)
         Small(spark, tmp_path / "nothing").maintain()
 
 
+@pytest.mark.slow("the first tables of Delta, for all tests of the file")
 def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -> None:
-    rows = delta.ids()
-    assert len(delta.tables.sizes(BRONZE)) == BATCHES
+    rows, files, small = delta.ids(), delta.files(), sorted(delta.tables.sizes(BRONZE))
+    assert len(small) == BATCHES
+    assert delta.maintain(dry_run=True) == {BRONZE: {"compact": small}}
+    assert delta.files() == files, "a dry run changes none"
     assert delta.maintain() == {BRONZE: {"compacted": BATCHES, "into": 1}}
     assert len(delta.tables.sizes(BRONZE)) == 1
     assert delta.ids() == rows
@@ -179,24 +182,18 @@ def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -
     assert delta.ids() == rows, "that a batch came is known as before"
 
 
-def test_a_dry_run_names_the_files_and_changes_none(delta: Small, compacted: Small, tmp_path: Path) -> None:
-    before, small = delta.files(), sorted(delta.tables.sizes(BRONZE))
-    assert delta.maintain(dry_run=True) == {BRONZE: {"compact": small}}
-    assert delta.files() == before
-    old = aged(compacted, tmp_path / "old", days=10)
-    before = old.files()
-    assert old.maintain(dry_run=True, keep_days=11) == {}
-    assert old.maintain(dry_run=True) == {BRONZE: {"expire": small}}
-    assert old.files() == before
-
-
+@pytest.mark.slow("four looks at all versions of a table")
 def test_versions_are_kept_for_the_days_that_were_asked_for_and_not_longer(
-    compacted: Small, tmp_path: Path
+    compacted: Small, delta: Small, tmp_path: Path
 ) -> None:
+    small = sorted(delta.tables.sizes(BRONZE))
     old = aged(compacted, tmp_path / "old", days=10)
     assert old.maintain(keep_days=11) == {}
     earlier = old.spark.read.format("delta").option("versionAsOf", 1).load(f"{old.folder}/{BRONZE}")
     assert earlier.count() == 2 * ROWS
+    files = old.files()
+    assert old.maintain(dry_run=True, keep_days=9) == {BRONZE: {"expire": small}}
+    assert old.files() == files, "a dry run changes none"
     old.append(BATCHES)
     young = set(old.tables.sizes(BRONZE))
     assert old.maintain(keep_days=9)[BRONZE]["expired"] == BATCHES

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.records import JOB_RUN, USER_CLICK, UserClick
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
-from servicekit.testing import Process
+from servicekit_testing import Process
 from streamtable import Avro, Emitter, Kafka, Stream, String
 
 ROOT = Path(__file__).resolve().parents[3]

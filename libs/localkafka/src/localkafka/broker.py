@@ -29,6 +29,8 @@ from localkafka.waiting import Deadline
 READY_LINE = b"Kafka Server started"
 LOGGING = files("localkafka") / "log4j2.properties"
 SETTINGS = files("localkafka") / "broker.properties"
+_PROTOCOLS = "listener.security.protocol.map"
+_PLAIN_PROTOCOLS = "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT"  # as in broker.properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +42,28 @@ class Node:
     controller_port: int
 
 
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One more listener of a broker, without encryption or authentication, that advertises another port than its own.
+
+    Attributes:
+        name: In capital letters.
+        port: Of 127.0.0.1, on which the broker listens.
+        advertised_port: Of 127.0.0.1, to which clients of this listener connect: that of a proxy.
+    """
+
+    name: str
+    port: int
+    advertised_port: int
+
+
 def server_properties(
     node: Node,
     quorum: Sequence[Node],
     data_dir: Path,
     overrides: Mapping[str, str],
     security: Security | None = None,
+    more_listeners: Sequence[Listener] = (),
 ) -> str:
     """The text of `server.properties`: what all brokers share, this node's own lines, the overrides; the last wins."""
     replicas = str(len(quorum))
@@ -66,6 +84,10 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": in_sync,
         **(security.properties(data_dir) if security else {}),
     }
+    for each in more_listeners:
+        own["listeners"] += f",{each.name}://127.0.0.1:{each.port}"
+        own["advertised.listeners"] += f",{each.name}://127.0.0.1:{each.advertised_port}"
+        own[_PROTOCOLS] = f"{own.get(_PROTOCOLS, _PLAIN_PROTOCOLS)},{each.name}:PLAINTEXT"
     return SETTINGS.read_text() + "".join(f"{name}={value}\n" for name, value in {**own, **overrides}.items())
 
 
@@ -83,6 +105,7 @@ class Broker:
         detached: it outlives this process. Otherwise it is killed with it.
         security: who may come in; None: everybody, and nothing is encrypted. Passwords are in its folder.
         java_options: more options of the Java machine.
+        listeners: more listeners, for clients that come through a proxy; see `localkafka.wire`.
     """
 
     def __init__(
@@ -97,6 +120,7 @@ class Broker:
         detached: bool = False,
         security: Security | None = None,
         java_options: Sequence[str] = (),
+        listeners: Sequence[Listener] = (),
     ) -> None:
         self.data_dir = data_dir.resolve()
         self.log_file = self.data_dir / "broker.log"
@@ -108,6 +132,7 @@ class Broker:
         self._detached = detached
         self._security = security
         self._own_java_options = tuple(java_options)
+        self._listeners = tuple(listeners)
         self._held: list[socket.socket] = []
         self._quorum: Sequence[Node] = ()
         self._cluster_id = cluster_id(self.data_dir)
@@ -165,7 +190,9 @@ class Broker:
         (self.data_dir / "tmp").mkdir(parents=True, exist_ok=True)
         settings.touch(0o600)
         settings.write_text(
-            server_properties(self.node, quorum, self.data_dir, self._overrides, self._security)
+            server_properties(
+                self.node, quorum, self.data_dir, self._overrides, self._security, self._listeners
+            )
         )
         if self._security:
             self._security.write(self.data_dir)

@@ -12,7 +12,7 @@ _BUFFER = 64 << 10  # of each socket: more would hide from the sender how slow t
 _LOOK_SECONDS = 0.05
 
 
-class _Bucket:
+class Pace:
     """Paces one direction, of all connections together."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class SlowLink:
         self.port: int = self._listener.getsockname()[1]
         self._stopped = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._up, self._down = _Bucket(), _Bucket()
+        self._up, self._down = Pace(), Pace()
 
     @property
     def overrides(self) -> dict[str, str]:
@@ -107,7 +107,7 @@ class SlowLink:
         self._start(self._pump, client, server, self._up)
         self._start(self._pump, server, client, self._down)
 
-    def _pump(self, source: socket.socket, target: socket.socket, bucket: _Bucket) -> None:
+    def _pump(self, source: socket.socket, target: socket.socket, bucket: Pace) -> None:
         try:
             while not self._stopped.is_set():
                 if not select.select([source], [], [], _LOOK_SECONDS)[0]:

@@ -25,11 +25,11 @@ from streamtable.clock import Clock
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import Work
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.engine.restore import Restore
 from streamtable.errors import GraphError, RewindNeeded, StateLost, StoreCorrupted
 from streamtable.ports import Store, TopicInfo
-from streamtable.table import refuse_if_larger
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.working_table import refuse_if_larger
 from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Committed, TopicPartition
 

@@ -60,6 +60,8 @@ class BatchProcessor(GroupProcessor):
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported, and the processor is not ready.
         metrics: where numbers go; a registry of its own unless given.
         batch_metrics: those of batches and store; the same.
         failpoint: where the process kills or freezes itself, for tests; see `streamtable.engine.failpoint`.
@@ -86,6 +88,7 @@ class BatchProcessor(GroupProcessor):
         start_timeout: float | None = None,
         stall_timeout: float = 30.0,
         stall_exit: float | None = None,
+        hanging_transaction_timeout: float = 90.0,
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
         failpoint: str | None = None,
@@ -127,6 +130,7 @@ class BatchProcessor(GroupProcessor):
             start_timeout=start_timeout,
             stall_timeout=stall_timeout,
             stall_exit=stall_exit,
+            hanging_transaction_timeout=hanging_transaction_timeout,
             state_retention=state_retention,
             standby=standby,
             tracer=tracer,
@@ -173,6 +177,7 @@ class BatchProcessor(GroupProcessor):
             start_timeout=settings.start_timeout,
             stall_timeout=settings.stall_timeout,
             stall_exit=settings.stall_exit,
+            hanging_transaction_timeout=settings.hanging_transaction_timeout,
             metrics=metrics,
             batch_metrics=batch_metrics,
             failpoint=settings.failpoint,

@@ -6,8 +6,8 @@ from typing import Any
 import orjson
 
 from microbatch.stores.versions import UNOWNED, Mark, Standing
-from streamtable.engine.seen import SeenInputs
 from streamtable.errors import InputLost, StateLost
+from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed
 
 

@@ -28,7 +28,6 @@ from streamtable.deadletter import Origin
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
 from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.outgoing import Outgoing
-from streamtable.engine.position import TablePosition
 from streamtable.errors import (
     ConfigurationError,
     Fatal,
@@ -43,6 +42,7 @@ from streamtable.errors import (
 )
 from streamtable.graph import OnError
 from streamtable.ports import Store, TopicInfo
+from streamtable.tables.position import TablePosition
 from streamtable.tracing import UNTRACED, Tracer, carrying
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
 

@@ -54,6 +54,16 @@ class Committing:
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
         raise AssertionError("nobody needs them")
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        raise AssertionError("nobody needs them")
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        raise AssertionError("nobody needs it")
+
+    @property
+    def servers(self) -> str:
+        raise AssertionError("nobody needs them")
+
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:

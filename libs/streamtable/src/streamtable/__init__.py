@@ -5,17 +5,17 @@ from streamtable.app import Processor, View, Views, kafka_from, stop_on_signals
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import Batch, Context, RowChange
 from streamtable.emitter import Emitter
-from streamtable.engine.position import Guarantee
 from streamtable.errors import UnreadableRow
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.kafka import Kafka
 from streamtable.once import Once
-from streamtable.rows import OnUnreadable, RowIterator, Rows
 from streamtable.settings import Settings
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken
-from streamtable.view import Answer, Position, Snapshot
-from streamtable.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
+from streamtable.views.rows import OnUnreadable, RowIterator, Rows
+from streamtable.views.view import Answer, Position, Snapshot
+from streamtable.views.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
 
 __all__ = [
     "Ack",

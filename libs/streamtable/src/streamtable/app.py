@@ -12,24 +12,24 @@ from typing import Any, Generic, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
-from streamtable import view, views
 from streamtable.clock import SystemClock
 from streamtable.codec import Avro
 from streamtable.codec.avro import warm_up
 from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.handling import Around
-from streamtable.engine.position import Guarantee
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
-from streamtable.host import Host
 from streamtable.kafka import Kafka
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, Progress, log_as_set, progress_on
 from streamtable.ports import Log, Stores
 from streamtable.settings import Settings
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
+from streamtable.views import several, view
+from streamtable.views.host import Host
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -70,6 +70,8 @@ class Processor(GroupProcessor):
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported, and the processor is not ready.
         state_retention: seconds that the state of partitions that left is kept.
         standby: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
         memory_bytes: for RocksDB's caches, for those of looked-up tables if there are any, and for decoded rows, each.
@@ -92,6 +94,7 @@ class Processor(GroupProcessor):
         start_timeout: float | None = None,
         stall_timeout: float = 30.0,
         stall_exit: float | None = None,
+        hanging_transaction_timeout: float = 90.0,
         state_retention: float = 24 * 3600.0,
         standby: bool = False,
         memory_bytes: int = 64 << 20,
@@ -108,6 +111,7 @@ class Processor(GroupProcessor):
             start_timeout=start_timeout,
             stall_timeout=stall_timeout,
             stall_exit=stall_exit,
+            hanging_transaction_timeout=hanging_transaction_timeout,
             state_retention=state_retention,
             standby=standby,
             cache_bytes=memory_bytes,
@@ -149,6 +153,7 @@ class Processor(GroupProcessor):
             start_timeout=settings.start_timeout,
             stall_timeout=settings.stall_timeout,
             stall_exit=settings.stall_exit,
+            hanging_transaction_timeout=settings.hanging_transaction_timeout,
             state_retention=settings.state_retention,
             standby=settings.standby == "all",
             metrics=metrics,
@@ -197,7 +202,7 @@ class View(view.View[K, V], Generic[K, V]):
         super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
 
 
-class Views(views.Views):
+class Views(several.Views):
     """Views of several tables in one process, with one consumer, one thread, and one budget of memory for all.
 
         with Views(kafka, state_dir=Path("state")) as views:

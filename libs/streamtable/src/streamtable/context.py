@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.own_keys import OwnKeys
 from streamtable.ports import Codec
-from streamtable.table import PartitionTable
+from streamtable.tables.working_table import PartitionTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
 

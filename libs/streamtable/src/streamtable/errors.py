@@ -13,7 +13,8 @@
     ├── RetryLater              the broker or a store is not answering: ask again
     │   ├── NotReady            the table is still being loaded: ask again
     │   ├── QueueFull           the record was not sent: send it again
-    │   └── RetryKeys           some rows of a central store were not read or written: ask for these again
+    │   ├── RetryKeys           some rows of a central store were not read or written: ask for these again
+    │   └── TransactionPending  a transaction holds the committed offsets and has not ended: ask again
     ├── Migrated                the partition belongs to another member now: drop its work
     ├── RewindNeeded            the commit certainly did not happen: drop the overlay, read again
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
@@ -170,6 +171,10 @@ class RetryKeys(RetryLater):
     def __init__(self, message: str, *, keys: Sequence[bytes]) -> None:
         super().__init__(message)
         self.keys = tuple(keys)
+
+
+class TransactionPending(RetryLater):
+    """The committed offsets of a group are held by a transaction that has not ended: it may change them or not."""
 
 
 class Migrated(StreamtableError):

@@ -119,6 +119,8 @@ class Metrics:
         aborts: transactions given up; of a group.
         rebalances: assigned, revoked and lost partitions' callbacks; of a group, with `event`.
         stall_seconds: Since the processor has made progress: polled, handled a record, committed what was due; of a group.
+        hanging_transaction_seconds: For which a partition has waited for a transaction that does not end; only from
+            `hanging_transaction_timeout` on.
         recovery_remaining: changelog records still to load; of a table's partition.
         standby_lag: changelog records that the copy of a partition at work elsewhere has still to read.
         store_bytes: on disk and in memory tables; of a table's partition.
@@ -138,6 +140,7 @@ class Metrics:
     aborts: Counter
     rebalances: Counter
     stall_seconds: Gauge
+    hanging_transaction_seconds: Gauge
     recovery_remaining: Gauge
     standby_lag: Gauge
     store_bytes: Gauge
@@ -173,6 +176,9 @@ class Metrics:
                 "Seconds since the processor last made progress",
                 ("group",),
                 registry=registry,
+            ),
+            hanging_transaction_seconds=gauge(
+                "hanging_transaction_seconds", "Seconds of waiting for a transaction that does not end"
             ),
             recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
             standby_lag=gauge("standby_lag_records", "Changelog records that a warm copy has still to read"),

@@ -191,13 +191,27 @@ class Cluster(Protocol):
         """First and end offset of each. Raises `RetryLater`."""
         ...
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The last stable offset of each: how far committed records can be read. Raises `RetryLater`."""
+        ...
+
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:
         """What the group has committed, after any pending transaction on it has ended; None where there is none.
 
-        Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none".
+        Raises `RetryLater`, also while a transaction is pending: "unstable" is never "none". If it is known that this is
+        the reason, the error is `TransactionPending`.
         """
+        ...
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        """The partition that holds the committed offsets of the group; None if that cannot be found out."""
+        ...
+
+    @property
+    def servers(self) -> str:
+        """The addresses of Kafka, for commands that a person is to run."""
         ...
 
     def close(self) -> None: ...

@@ -221,6 +221,8 @@ class Settings(BaseModel):
         shutdown_timeout: seconds for a last commit and for leaving in order.
         stall_timeout: Seconds without progress after which a processor is not ready.
         stall_exit: Seconds without progress after which a processor's process exits; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported.
         store: URL of the central store of micro-batches, which may hold a password; read by `streamtable-microbatch`.
         failpoint: where to crash; for fault tests only.
     """
@@ -254,6 +256,7 @@ class Settings(BaseModel):
     shutdown_timeout: Annotated[float, BeforeValidator(_seconds(1, 3_600))] = 30.0
     stall_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 30.0
     stall_exit: Annotated[float, BeforeValidator(_seconds(1, 86_400))] | None = None
+    hanging_transaction_timeout: Annotated[float, BeforeValidator(_seconds(1, 86_400))] = 90.0
     store: str | None = Field(default=None, repr=False)
     failpoint: str | None = None
 

@@ -34,7 +34,7 @@ class Committed(NamedTuple):
 
     Attributes:
         next_offset: of the input: where reading goes on.
-        metadata: the text that was committed with it ("" if none); see `engine.position`.
+        metadata: the text that was committed with it ("" if none); see `tables.position`.
     """
 
     next_offset: NextOffset

@@ -4,15 +4,17 @@ from typing import Any
 
 import pytest
 
+from streamtable.clock import SystemClock
 from streamtable.engine.assignment import Assignment
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Plan
 from streamtable.engine.restore import Restore, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import StateLost, StoreCorrupted
 from streamtable.graph import Group
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Plan
+from streamtable.tables.replica import PartitionReplica
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 
 
@@ -27,9 +29,14 @@ class Restores:
         self.left: list[int] = []
         self.standby = SimpleNamespace(left=self.left.append)
 
-    def begin(self, partition: int, stores: Any = None) -> Restore:
-        self.begun.append(Restore(partition, stores or {}))
+    def begin(self, partition: int, stores: Any = None, damage: Any = None) -> Restore:
+        assert damage is None
+        replicas = {table: self.replica(table, partition, store) for table, store in (stores or {}).items()}
+        self.begun.append(Restore(partition, replicas))
         return self.begun[-1]
+
+    def replica(self, table: str, partition: int, store: Any = None) -> PartitionReplica:
+        return PartitionReplica(self.stores, table, partition, SystemClock(), store=store)
 
     def cancel(self, restore: Restore) -> None:
         self.cancelled.append(restore)
@@ -38,9 +45,8 @@ class Restores:
         for restore in self.begun:
             if restore.stage is Stage.ASKING:
                 table = "counted-table"
-                restore.stores[table] = restore.stores.get(table) or self.stores.open(
-                    table, restore.partition
-                )
+                if table not in restore.replicas:
+                    restore.replicas[table] = self.replica(table, restore.partition)
                 restore.topics = self.topics
                 offsets = {"events": NextOffset(0), "counted-retry": NextOffset(0)}
                 restore.plan = Plan(offsets, uncommitted=False)

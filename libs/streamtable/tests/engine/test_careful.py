@@ -10,11 +10,11 @@ from streamtable.context import Batch, Context
 from streamtable.engine import careful
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.errors import HandlerFailed, RewindNeeded
 from streamtable.graph import Group, Input, Join, OnError, Output, Persist, Visit
 from streamtable.ports import Codec
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import RecordBatch
 from streamtable.visiting import VisitProgress

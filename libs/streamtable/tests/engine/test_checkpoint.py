@@ -8,7 +8,6 @@ from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.failpoint import COMMIT_STEPS, no_failpoint
-from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.engine.task import Task
 from streamtable.errors import (
     Migrated,
@@ -21,6 +20,7 @@ from streamtable.errors import (
 )
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import Guarantee, TablePosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 

@@ -13,13 +13,13 @@ from streamtable.context import Context
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals, results
 from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
-from streamtable.engine.position import TablePosition
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded, StoreCorrupted
 from streamtable.graph import Group, Input, OnError, Output, Persist, Visit
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 from streamtable.visiting import VisitProgress

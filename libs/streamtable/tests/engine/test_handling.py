@@ -11,12 +11,12 @@ from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Context, RowChange
 from streamtable.deadletter import OutputRecord
 from streamtable.engine import handling
-from streamtable.engine.position import TablePosition
 from streamtable.engine.task import Task
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.ports import Decoded
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import RecordBatch
 from streamtable.visiting import VisitProgress

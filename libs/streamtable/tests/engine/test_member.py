@@ -7,7 +7,6 @@ from prometheus_client import CollectorRegistry
 from streamtable.codec.plain import Long, String
 from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
-from streamtable.engine.position import Guarantee, LocalPosition, TablePosition
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.engine.vitals import Vitals
@@ -25,6 +24,7 @@ from streamtable.errors import (
 from streamtable.graph import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import Guarantee, LocalPosition, TablePosition
 from streamtable.topics import Stream
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 

@@ -7,13 +7,13 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long, String
-from streamtable.engine.position import TablePosition
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, HandlerFailed, RetryLater, StateLost, TopicMismatch
 from streamtable.graph import Group, Input, Lookup
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 

@@ -6,14 +6,14 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.failpoint import no_failpoint
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
 from streamtable.graph import Changes, Group, Input, Join, Persist
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -37,10 +37,10 @@ def restorer(
     counted: Group[str, int], cluster: Any, reader: Any, stores: MemoryStores, clock: Any, record: Any
 ) -> Restorer:
     reader.logs[TABLE] = [record(b"k%d" % n, b"%d" % n, n) for n in (0, 1, 2, 3, 5)]
-    follower = Follower(reader)
-    standby = Standby("", [], cluster, follower, stores, clock, lambda _: None)
+    changelogs = ChangelogReader(reader)
+    standby = Standby("", [], cluster, changelogs, stores, clock, lambda _: None)
     return Restorer(
-        counted, cluster, follower, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
+        counted, cluster, changelogs, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
     )
 
 
@@ -277,10 +277,10 @@ def joining(
             place = TopicPartition(name, 0)
             reader.logs[place] = [record(b"k%d" % n, b"%s%d" % (name.encode(), n), n) for n in range(6)]
             cluster.marks[place] = Watermarks(0, 6)
-        follower = Follower(reader)
-        standby = Standby("", [], cluster, follower, stores, clock, lambda _: None)
+        changelogs = ChangelogReader(reader)
+        standby = Standby("", [], cluster, changelogs, stores, clock, lambda _: None)
         made = Restorer(
-            group, cluster, follower, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
+            group, cluster, changelogs, standby, stores, clock, exactly_once=True, failpoint=no_failpoint
         )
         return made, cluster
 

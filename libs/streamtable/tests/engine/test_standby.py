@@ -3,11 +3,11 @@ from typing import Any
 
 import pytest
 
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition
 from streamtable.engine.standby import Standby
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.position import LocalPosition
 from streamtable.types import TopicPartition, Watermarks
 
 TABLE = "counted-table"
@@ -28,8 +28,8 @@ class Rig:
             record,
         )
         self.told: Mapping[TopicPartition, int] = {}
-        self.follower = Follower(reader)
-        self.standby = Standby(TABLE, [topic], cluster, self.follower, stores, clock, self.tell)
+        self.changelogs = ChangelogReader(reader)
+        self.standby = Standby(TABLE, [topic], cluster, self.changelogs, stores, clock, self.tell)
         self.standby.taken(0)
         for place in (HERE, THERE):
             self.write(place, 5)
@@ -51,7 +51,7 @@ class Rig:
             self.clock.sleep(1.1)
             self.standby.step(loading=loading)
             for _ in range(3):
-                self.follower.step(0)
+                self.changelogs.step(0)
 
     def local(self) -> LocalPosition:
         """What the store of partition 1 says, which must be closed."""
@@ -80,6 +80,12 @@ def rig(
     return Rig(stores, reader, make_cluster({}), clock, topic_info(TABLE, partitions=2), record)
 
 
+def handed_over(rig: Rig) -> Any:
+    """The store of the replica that is handed over; None if there is none."""
+    replica = rig.standby.hand_over(TABLE, 1)
+    return replica.store if replica else None
+
+
 def test_what_is_not_ours_is_copied_after_a_pause_and_its_lag_is_told(rig: Rig) -> None:
     rig.work(2.2)
     assert (rig.standby.positions, rig.standby.settled) == ({}, False)
@@ -97,7 +103,7 @@ def test_what_is_not_ours_is_copied_after_a_pause_and_its_lag_is_told(rig: Rig) 
 def test_a_copy_on_disk_is_followed_from_where_it_stands(rig: Rig) -> None:
     rig.keep(3)
     rig.work(4.4)
-    store = rig.standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     assert [store.get(key) for key in (b"old", b"k2", b"k3")] == [b"row", None, b"3"]
 
@@ -106,7 +112,7 @@ def test_what_is_handed_over_is_open_as_current_as_it_was_known_to_be_and_follow
     rig.work(4.4)
     looked_at = rig.clock.now()
     rig.clock.sleep(0.5)
-    store = rig.standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     local = LocalPosition.decode(store.checkpoint() or b"")
     assert (local.changelog, local.current_at, local.whole) == (6, looked_at, True)
@@ -129,7 +135,7 @@ def test_a_copy_that_is_behind_is_as_old_as_the_last_end_that_it_had_reached(rig
 def test_a_partition_that_leaves_is_copied_again_but_not_at_once(rig: Rig, stores: MemoryStores) -> None:
     rig.work(4.4)
     rig.standby.taken(1)
-    store = rig.standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     store.close()
     rig.standby.left(1)
@@ -176,7 +182,7 @@ def test_a_damaged_copy_is_loaded_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(MemoryStore, "write", fail_once)
     rig.work(4.4)
     assert (rig.standby.positions, damaged) == ({THERE: 10}, [])
-    store = rig.standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     assert store.get(b"k0") == b"0"
 
@@ -202,7 +208,7 @@ def test_a_copy_older_than_tombstones_are_kept_is_thrown_away(how: str, rig: Rig
         rig.work(4.4)
         rig.clock.sleep(90_000)
     rig.work(6.6)
-    store = rig.standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     assert (store.get(b"old"), store.get(b"k0")) == (None, b"0")
 
@@ -275,7 +281,7 @@ def test_a_quiet_copy_does_not_age_on_disk(rig: Rig) -> None:
 
 
 def test_without_tables_there_is_nothing_to_do(rig: Rig, stores: MemoryStores) -> None:
-    off = Standby(TABLE, [], rig.cluster, rig.follower, stores, rig.clock, rig.tell)
+    off = Standby(TABLE, [], rig.cluster, rig.changelogs, stores, rig.clock, rig.tell)
     rig.clock.sleep(10)
     off.step(loading=False)
     assert (off.settled, off.positions, off.keeps(TABLE, 1), rig.standby.keeps(TABLE, 1)) == (
@@ -285,7 +291,7 @@ def test_without_tables_there_is_nothing_to_do(rig: Rig, stores: MemoryStores) -
 
 def test_a_copy_of_another_table_does_not_keep_rows_whose_records_were_deleted(rig: Rig) -> None:
     topic = rig.standby._tables[TABLE]
-    standby = Standby("own", [topic], rig.cluster, rig.follower, rig.stores, rig.clock, rig.tell)
+    standby = Standby("own", [topic], rig.cluster, rig.changelogs, rig.stores, rig.clock, rig.tell)
     standby.taken(0)
     rig.standby = standby
     rig.work(4.4)
@@ -293,6 +299,6 @@ def test_a_copy_of_another_table_does_not_keep_rows_whose_records_were_deleted(r
     rig.reader.logs[THERE] = rig.reader.logs[THERE][2:]
     rig.cluster.marks[THERE] = Watermarks(2, 6)
     rig.work(6.6)
-    store = standby.hand_over(TABLE, 1)
+    store = handed_over(rig)
     assert store is not None
     assert [store.get(b"k%d" % number) for number in range(5)] == [None, None, b"2", b"3", b"4"]

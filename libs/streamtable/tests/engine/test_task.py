@@ -10,8 +10,6 @@ from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import AT_ONCE
-from streamtable.engine.position import LocalPosition, TablePosition
-from streamtable.engine.seen import SeenInputs
 from streamtable.engine.task import Task
 from streamtable.errors import (
     GraphError,
@@ -25,6 +23,8 @@ from streamtable.errors import (
 from streamtable.graph import Group, Input, OnError, Output, Persist
 from streamtable.ports import Decoded, TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.seen import SeenInputs
 from streamtable.topics import Stream
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 

@@ -10,12 +10,12 @@ from streamtable.codec.plain import Long, String
 from streamtable.context import Context
 from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
-from streamtable.engine.position import TablePosition
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.graph import Changes, Group, Input, Join
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
 

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from streamtable.errors import RetryLater
+from streamtable.errors import RetryLater, TransactionPending
 from streamtable.kafka import Kafka
 from streamtable.kafka.admin import BrokerAddress, GroupDescription, GroupMember, KafkaAdmin
 from streamtable.types import Committed, TopicPartition
@@ -26,6 +26,7 @@ T = TypeVar("T")
 INTERNAL_PREFIX = "__"
 """Topics whose names begin with this belong to Kafka itself."""
 _RETRY_S = 0.1
+_PENDING_S = 2.0
 
 
 class ReadObserver(Protocol):
@@ -69,12 +70,14 @@ class Cluster:
 
     def retried(self, ask: Callable[[], T]) -> T:
         """Return the answer to a question, repeating it until the timeout. Raises the last `RetryLater`."""
-        deadline = time.monotonic() + self.timeout
+        began = time.monotonic()
         while True:
             try:
                 return ask()
-            except RetryLater:
-                if time.monotonic() > deadline:
+            except RetryLater as error:
+                # Brokers may be slow to answer. That a transaction is pending is an answer: most end within moments.
+                pending = isinstance(error, TransactionPending)
+                if time.monotonic() - began > (min(_PENDING_S, self.timeout) if pending else self.timeout):
                     raise
                 time.sleep(_RETRY_S)
 

@@ -4,10 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from streamtable.errors import StreamtableError, TransactionPending
+from streamtable.transactions import RUNBOOK, commands
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import Cluster, GroupDescription, GroupMember
 from streamtable_admin.findings import Finding, problem, warning
-from streamtable_admin.offsets import group_offsets, partition_ranges
+from streamtable_admin.offsets import PartitionOffsets, group_offsets, partition_ranges
 from streamtable_admin.text import count
 
 GROWN_MIN = 100
@@ -19,9 +21,10 @@ SLOW_ADVICE = (
 )
 UNASSIGNED_ADVICE = "a rebalance is under way, or a process does not release it: streamtable group describe"
 OPEN_ADVICE = (
-    "its producer was killed or is cut off; the broker aborts it after its timeout, at most a minute for Streamtable. If "
-    "it stays: kafka-transactions.sh find-hanging, and abort"
+    "its producer was killed or is cut off; the broker aborts it after its timeout, which is 10 s for Streamtable. If it "
+    "stays, see which producer it is: {show}; then read {runbook} before you abort it: {abort}"
 )
+OFFSETS_TOPIC = "__consumer_offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,16 +46,26 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class LagSnapshot:
-    """A group at one moment; `at` is in seconds, of any monotonic clock."""
+    """A group at one moment.
+
+    Attributes:
+        at: Seconds, of any monotonic clock.
+        group: Its members.
+        places: Its inputs and its own topics; its changelogs have no committed offset.
+        offsets_held: The partition with the group's committed offsets, if a transaction holds them back, and its last
+            stable offset; -1 for what is not known.
+    """
 
     at: float
     group: GroupDescription
     places: Mapping[TopicPartition, PartitionLag]
+    offsets_held: tuple[TopicPartition, int] | None = None
 
     @property
     def has_lag(self) -> bool:
         """Whether there is anything that a second snapshot could explain."""
-        return any(each.lag or each.end > each.stable_end for each in self.places.values())
+        held = self.offsets_held is not None
+        return held or any(each.lag or each.end > each.stable_end for each in self.places.values())
 
 
 def take_snapshots(
@@ -61,20 +74,44 @@ def take_snapshots(
     """Return snapshots of the groups that exist. Raises `RetryLater`."""
     found = {}
     for name, group in cluster.describe_groups(names).items():
-        offsets = group_offsets(cluster, group)
-        places = [each.place for each in offsets]
-        stable = cluster.retried(lambda asked=places: cluster.admin.stable_ends(asked))  # type: ignore[misc]  # bound now
-        lags = {
-            each.place: PartitionLag(
-                each.committed.next_offset if each.committed else None,
-                stable[each.place],
-                each.end,
-                each.lag or 0,
-            )
-            for each in offsets
-        }
-        found[name] = LagSnapshot(clock(), group, lags)
+        offsets: list[PartitionOffsets] = []
+        offsets_held = None
+        try:
+            offsets = group_offsets(cluster, group)
+        except TransactionPending:
+            offsets_held = _pending_offsets(cluster, name)
+        read = {each.place: each for each in offsets}
+        own = [
+            TopicPartition(topic, number)
+            for topic, partitions in cluster.admin.topic_partitions().items()
+            for number in range(partitions)
+            if topic.startswith(f"{name}-")
+        ]
+        marks = cluster.admin.watermarks_known({*read, *own})
+        stable = cluster.retried(lambda asked=list(marks): cluster.admin.stable_ends(asked))  # type: ignore[misc]  # bound now
+        lags = {place: _lag(read.get(place), stable[place], mark.high) for place, mark in marks.items()}
+        found[name] = LagSnapshot(clock(), group, lags, offsets_held)
     return found
+
+
+def _lag(offsets: PartitionOffsets | None, stable_end: int, end: int) -> PartitionLag:
+    if offsets is None:
+        return PartitionLag(None, stable_end, end, 0)
+    committed = offsets.committed
+    return PartitionLag(
+        committed.next_offset if committed else None, stable_end, offsets.end, offsets.lag or 0
+    )
+
+
+def _pending_offsets(cluster: Cluster, group: str) -> tuple[TopicPartition, int]:
+    """Return the partition that holds the group's committed offsets, and its last stable offset."""
+    place = cluster.admin.offsets_partition(group)
+    if place is None:
+        return TopicPartition(OFFSETS_TOPIC, -1), -1
+    try:
+        return place, cluster.admin.stable_ends([place])[place]
+    except StreamtableError:
+        return place, -1  # mostly because this user has no ACL for it
 
 
 def lag_trends(
@@ -90,10 +127,10 @@ def lag_trends(
         return
     wait(seconds)
     for name, snapshot in take_snapshots(cluster, first, clock).items():
-        yield from compare_snapshots(first[name], snapshot)
+        yield from compare_snapshots(first[name], snapshot, cluster.admin.servers)
 
 
-def compare_snapshots(before: LagSnapshot, after: LagSnapshot) -> Iterator[Finding]:
+def compare_snapshots(before: LagSnapshot, after: LagSnapshot, servers: str) -> Iterator[Finding]:
     """Yield what changed in a group between two snapshots. Groups without members are another check's."""
     seconds = max(after.at - before.at, 0.001)
     group = after.group
@@ -118,15 +155,26 @@ def compare_snapshots(before: LagSnapshot, after: LagSnapshot) -> Iterator[Findi
         yield warning(
             subject,
             f"{partition_ranges(places)}: lag grows, {was} to {now} in {seconds:.0f} s; {_owner_text(owner)}",
-            _too_slow(group, len(after.places), len(places)),
+            _too_slow(group, sum(each.committed is not None for each in after.places.values()), len(places)),
         )
     if held_back:
         yield warning(
             subject,
             f"{partition_ranges(held_back)}: a transaction has been open for {seconds:.0f} s, and the records behind it "
             "cannot be read",
-            OPEN_ADVICE,
+            _open_advice(servers, held_back[0], after.places[held_back[0]].stable_end),
         )
+    if before.offsets_held is not None and before.offsets_held == after.offsets_held:
+        yield problem(
+            subject,
+            f"a transaction with its committed offsets has been open for {seconds:.0f} s: no partition of it can recover",
+            _open_advice(servers, *after.offsets_held),
+        )
+
+
+def _open_advice(servers: str, place: TopicPartition, offset: int) -> str:
+    show, abort = commands(servers, place, offset)
+    return OPEN_ADVICE.format(show=show, abort=abort, runbook=RUNBOOK)
 
 
 def _is_stuck(before: PartitionLag, now: PartitionLag) -> bool:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from streamtable import lag
-from streamtable.engine.position import TablePosition
+from streamtable.tables.position import TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster, GroupDescription
 from streamtable_admin.errors import NotFound

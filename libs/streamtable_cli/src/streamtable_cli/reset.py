@@ -3,7 +3,7 @@
 A table and the offsets that lead to it belong together: offsets that go back over a table that stays count twice,
 offsets that go forward leave a gap. So a group with a table is refused, unless the table is emptied too. Its topic is
 then deleted and created again, not emptied by DeleteRecords: only by the new id of the topic do local copies on other
-machines, and views, know that what they hold is over (`engine/recovery.py`).
+machines, and views, know that what they hold is over (`tables/recovery.py`).
 
 The steps are in the order in which a crash between them does no harm. After the deletion the committed offsets name a
 table position that is no more, so a processor that is started refuses (`StateLost`), until the reset is run again.

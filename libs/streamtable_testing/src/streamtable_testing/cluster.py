@@ -49,6 +49,26 @@ class VirtualCluster:
 
         return self._wire.ask("watermarks", look, silent=RetryLater)
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        def look() -> dict[TopicPartition, int]:
+            found = {}
+            for place in places:
+                if (partition := self._partition(place)) is None:
+                    raise RetryLater("there is no such partition").at(*place)
+                found[place] = partition.stable_end
+            return found
+
+        return self._wire.ask("stable-ends", look, silent=RetryLater)
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        """None: committed offsets are in no topic here."""
+        del group
+        return None
+
+    @property
+    def servers(self) -> str:
+        return "the virtual Kafka"
+
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:

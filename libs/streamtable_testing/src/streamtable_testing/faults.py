@@ -20,7 +20,7 @@ CALLS = (
     # outbox; "records" is the delivery of what was produced, by `flush` or before a commit
     "open", "records", "send-offsets", "commit", "abort",
     # cluster, table reader, producer
-    "topics", "watermarks", "stable-offsets", "read", "produce",
+    "topics", "watermarks", "stable-ends", "stable-offsets", "read", "produce",
 )  # fmt: skip
 """The names of what can be asked of the broker."""
 

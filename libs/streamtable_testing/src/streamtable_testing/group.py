@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from streamtable.clock import Clock
-from streamtable.errors import Migrated, RetryLater
+from streamtable.errors import Migrated, TransactionPending
 from streamtable.types import Committed, TopicPartition
 from streamtable_testing.transactions import Transaction
 
@@ -60,11 +60,11 @@ class Offsets:
             self.committed.update(pending)
 
     def stable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """Raises `RetryLater` while one of them is pending."""
+        """Raises `TransactionPending` while one of them is."""
         found = {place: self.committed.get(place) for place in places}
         for pending in self._pending.values():
             for place in found.keys() & pending.keys():
-                raise RetryLater("the committed offset is pending in a transaction: ask again").at(*place)
+                raise TransactionPending("the committed offset is pending in a transaction").at(*place)
         return found
 
     def forget(self, topic: str | None = None) -> None:

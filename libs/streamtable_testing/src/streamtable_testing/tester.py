@@ -19,16 +19,16 @@ from prometheus_client import CollectorRegistry
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
 from streamtable.engine.failpoint import ALL_STEPS
-from streamtable.engine.position import Guarantee
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.graph import Group
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, Headers, Message
-from streamtable.view import View
+from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.instance import Graves, Instance, MakeTasks
 from streamtable_testing.log import VirtualKafka

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from contracts.records import UserClick
-from servicekit.load import Load, id_choice, key_choice
+from servicekit.process.load import Load, id_choice, key_choice
 
 
 def clicks(load: Load, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserClick]]:

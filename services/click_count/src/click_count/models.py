@@ -1,16 +1,16 @@
 """What the REST services take and give, as OpenAPI describes it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Field
 
-from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
-from servicekit.rest import Strict
-from servicekit.sending import Accepted
-from servicekit.user_ids import UserId
+from servicekit.http.app import Strict
+from servicekit.http.emitter_api import accepted_model
+from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
+from servicekit.http.models import answer_model, page_model, top_model
+from servicekit.http.user_ids import UserId
 
-CLICKS_MAX = 1000
 URL_CHARACTERS_MAX = 2048
 
 
@@ -40,32 +40,7 @@ class Click(Strict):
     ] = None
 
 
-def _one_or_many(body: object) -> str:
-    return "many" if isinstance(body, list) else "one"
-
-
-Clicks = Annotated[
-    Annotated[Click, Tag("one")]
-    | Annotated[list[Click], Field(min_length=1, max_length=CLICKS_MAX), Tag("many")],
-    Discriminator(_one_or_many),
-]
-
-
-class AcceptedClicks(BaseModel):
-    """The clicks of a list, in its order."""
-
-    accepted: list[Accepted]
-
-
-class Freshness(BaseModel):
-    """How current an answer is."""
-
-    age_seconds: Annotated[
-        float, Field(description="seconds since this replica last held all that the broker had")
-    ]
-    stale: Annotated[
-        bool, Field(description="true when the broker does not answer: newer clicks may be missing")
-    ]
+AcceptedClicks: Final = accepted_model("AcceptedClicks", "The clicks of a list, in its order.")
 
 
 class UserCount(BaseModel):
@@ -75,27 +50,10 @@ class UserCount(BaseModel):
     count: int
 
 
-class UserCountAnswer(UserCount, Freshness):
-    """A user's clicks, and where in the table they stand."""
-
-    partition: int
-    offset: Annotated[int, Field(description="of the table's partition, up to which the answer holds all")]
-
-
-class UserCountPage(Freshness):
-    """Users in the order of their ids' UTF-8 bytes."""
-
-    items: list[UserCount]
-    next: Annotated[str | None, Field(description="cursor of the next page; null on the last")]
-    unreadable: Annotated[
-        int, Field(description="rows that were left out because they cannot be decoded")
-    ] = 0
-
-
-class TopUsers(Freshness):
-    """The users with the most clicks, highest first."""
-
-    items: list[UserCount]
-    unreadable: Annotated[
-        int, Field(description="rows that were left out because they cannot be decoded")
-    ] = 0
+UserCountAnswer: Final = answer_model(
+    "UserCountAnswer", "A user's clicks, and where in the table they stand.", UserCount, "clicks"
+)
+UserCountPage: Final = page_model(
+    "UserCountPage", "Users in the order of their ids' UTF-8 bytes.", UserCount, "clicks"
+)
+TopUsers: Final = top_model("TopUsers", "The users with the most clicks, highest first.", UserCount, "clicks")

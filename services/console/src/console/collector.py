@@ -11,7 +11,7 @@ from console.fleet import Topic, graph_of, instances_of
 from console.history import History, StatusReport
 from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
-from servicekit.events import ServerEvent
+from servicekit.http.server_events import ServerEvent
 from streamtable import Avro, View
 from streamtable.errors import PoisonRecord, RetryLater
 from streamtable.types import TopicPartition

@@ -16,9 +16,9 @@ from console.settings import ConsoleSettings
 from console.tables import Tables
 from console.web import PAGE, Parts, build_web
 from contracts import records
-from servicekit.events import EventStreams
-from servicekit.process import StopSignals
-from servicekit.runtime import Runtime, wait_for_topic, wait_to_stop
+from servicekit.http.server_events import EventStreams
+from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
+from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from streamtable import Bytes, Table, View
 from streamtable.errors import ConfigurationError

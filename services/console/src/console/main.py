@@ -7,8 +7,8 @@ import typer
 
 from console import commands
 from console.settings import ConsoleSettings
-from servicekit.options import FailFast
-from servicekit.runtime import Program
+from servicekit.process.options import FailFast
+from servicekit.process.runtime import Program
 
 ENVIRONMENT: Final = (
     "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS and the other variables of "

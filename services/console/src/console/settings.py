@@ -1,12 +1,11 @@
 """Settings of the console, besides those of the library: variables that begin with CONSOLE_."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from pydantic_settings import SettingsConfigDict
 
-from servicekit.service_settings import ServiceSettings
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.settings import Flag
 
 
-@dataclass(frozen=True, kw_only=True)
 class ConsoleSettings(ServiceSettings):
     """Settings of the console; of those that all services share it uses `docs` only.
 
@@ -14,7 +13,7 @@ class ConsoleSettings(ServiceSettings):
         actions: dead letters can be sent again, by callers with a credential that has the scope `write`.
     """
 
-    PREFIX: ClassVar[str] = "CONSOLE_"
+    model_config = SettingsConfigDict(env_prefix="CONSOLE_")
 
     group: str = ""
-    actions: bool = False
+    actions: Flag = False

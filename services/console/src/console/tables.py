@@ -10,7 +10,7 @@ from typing import Any, Final, Self
 
 from console.clusters import Clusters
 from console.decode import PageDecoder
-from servicekit.events import ServerEvent
+from servicekit.http.server_events import ServerEvent
 from streamtable import Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 from streamtable_admin.errors import NoSuchTopic

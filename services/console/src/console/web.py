@@ -19,10 +19,10 @@ from console.decode import PageDecoder
 from console.letters import LETTERS_MAX, DeadLetters, letter_document
 from console.runs import RUNS_MAX, NoSuchRun, Runs
 from console.tables import NoTable, RowChanges, Tables
-from servicekit.events import EventStreams
-from servicekit.guard import Limits
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, Edge, Strict, build_app, only
+from servicekit.http.app import PLAIN_DIGITS, Edge, Strict, build_app, only
+from servicekit.http.guard import Limits
+from servicekit.http.problems import Problem
+from servicekit.http.server_events import EventStreams
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.records import first_records, last_records, starts_at
 

@@ -5,7 +5,7 @@ from typing import Final
 
 from contracts.records import Message
 from messaging.domain import conversations
-from servicekit.load import Load, id_choice, key_choice
+from servicekit.process.load import Load, id_choice, key_choice
 
 SPAM_SHARE: Final = 0.2
 """Of all messages."""

@@ -6,9 +6,9 @@ from uuid import UUID
 from pydantic import AfterValidator, BaseModel, Field
 
 from messaging.domain import TEXT_CHARACTERS_MAX, WORD_CHARACTERS_MAX, folded
-from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA
-from servicekit.rest import Strict
-from servicekit.user_ids import UserId
+from servicekit.http.app import Strict
+from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA
+from servicekit.http.user_ids import UserId
 
 _REPLACEMENT_CHARACTERS_MAX = 100
 

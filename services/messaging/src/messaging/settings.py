@@ -1,15 +1,13 @@
-"""What the commands are told beyond the library's own settings: variables that begin with MESSAGING_."""
+"""The settings of messaging: variables that begin with MESSAGING_."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from pydantic_settings import SettingsConfigDict
 
-from servicekit.service_settings import ServiceSettings
+from servicekit.process.service_settings import ServiceSettings
 
 
-@dataclass(frozen=True, kw_only=True)
 class MessagingSettings(ServiceSettings):
     """Settings of messaging; `group` is that of the collector."""
 
-    PREFIX: ClassVar[str] = "MESSAGING_"
+    model_config = SettingsConfigDict(env_prefix="MESSAGING_")
 
     group: str = "collector"

@@ -1,33 +1,20 @@
 """The commands as processes: what they open, and in which order they close it."""
 
-import time
-from concurrent.futures import Future
 from contextlib import ExitStack
 from enum import StrEnum
-from typing import Final, TypeAlias, cast
-from uuid import uuid4
+from typing import Final, TypeAlias
 
-from contracts.records import Follow, Reach, Tweet
+from fastapi import FastAPI
+
 from microbatch import BatchMetrics, BatchProcessor, MicroBatch
 from microbatch.store_settings import service_store
-from servicekit import serving
-from servicekit.events import EventStreams
-from servicekit.load import Load, progress_bar, send
-from servicekit.process import StopSignals, say
-from servicekit.runtime import Runtime, operations, wait_to_stop
-from servicekit.sending import RecordEmitter
-from servicekit.streams import Streams
-from servicekit.top import TopList, TopMetrics
-from servicekit.workers import stop_with_parent
-from streamtable import View
-from streamtable.types import Ack
-from tweet_reach import topics
-from tweet_reach.emitter import build_emitter
-from tweet_reach.load import events
+from servicekit.process import serving
+from servicekit.process.runtime import Runtime, operations
+from servicekit.process.table_service import Query
+from servicekit.process.workers import stop_with_parent
 from tweet_reach.query import build_query
 from tweet_reach.search import Search
 from tweet_reach.settings import ReachSettings
-from tweet_reach.view import SERVICE_NAME, TweetReachesService
 
 ReachRuntime: TypeAlias = Runtime[ReachSettings]
 MODULE: Final = "tweet_reach.main"
@@ -40,29 +27,6 @@ class Stage(StrEnum):
 
     AUTHORS = "authors"
     URLS = "urls"
-
-
-def serve_emitter(runtime: ReachRuntime) -> int:
-    """Take tweets and followers until stopped; those that were accepted are sent."""
-    with StopSignals() as signals, ExitStack() as opened:
-        tweets, ready = opened.enter_context(serving.emitting(runtime, topics.TWEETS, signals))
-        follows, ready_too = opened.enter_context(serving.emitting(runtime, topics.FOLLOWS, signals))
-        app = build_emitter(
-            tweets,
-            follows,
-            ready=lambda: ready() and ready_too(),
-            metrics=runtime.metrics,
-            new_id=uuid4,
-            now_ms=_now_ms,
-            max_ahead_seconds=runtime.service.max_ahead_seconds,
-            timeouts=runtime.edge.send_timeouts,
-            edge=runtime.rest_edge(),
-        )
-        server = runtime.http_server(app, runtime.settings.http_address)
-        server.start()
-        opened.callback(server.stop)
-        wait_to_stop(signals)
-    return 0
 
 
 def serve_stages(runtime: ReachRuntime, stage: Stage | None, workers: int, parent: int | None) -> int:
@@ -102,30 +66,14 @@ def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
     return urls_stage(settings.group, settings.batch_seconds)
 
 
-def serve_view(runtime: ReachRuntime) -> int:
-    """Answer gRPC until stopped."""
-    return serving.serve_table(runtime, _view(runtime, "view"), TweetReachesService, SERVICE_NAME)
-
-
-def serve_query(runtime: ReachRuntime) -> int:
-    """Answer REST until stopped."""
-    with StopSignals() as signals, ExitStack() as opened:
-        view = opened.enter_context(_view(runtime, "query"))
-        measured = TopMetrics.register(runtime.registry)
-        top = TopList(view, lambda row: row["reach"], metrics=measured)
-        top.start()
-        opened.callback(top.close)
-        streams = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
-        opened.callback(streams.close)
-        search = _search(runtime, opened)
-        app = build_query(
-            view, top, streams, metrics=runtime.metrics, edge=runtime.rest_edge(), search=search
-        )
-        server = runtime.http_server(app, runtime.settings.http_address, streams.streams, _READ_THREADS)
-        server.start()
-        opened.callback(server.stop)
-        wait_to_stop(signals, lambda: view.ready, top.check)
-    return 0
+def query_of(query: Query[ReachSettings]) -> FastAPI:
+    """Build the query service; it searches tweets if the central store can."""
+    (reaches,) = query.views
+    assert query.top is not None
+    search = _search(query.runtime, query.opened)
+    return build_query(
+        reaches, query.top, query.events, metrics=query.runtime.metrics, edge=query.edge, search=search
+    )
 
 
 def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
@@ -140,46 +88,3 @@ def _search(runtime: ReachRuntime, opened: ExitStack) -> Search | None:
     searcher = Searcher(group, TWEETED_ROWS, runtime.kafka.cluster(), store.driver(group.name))
     opened.callback(searcher.close)
     return lambda words, limit: [match.value for match in searcher.search({"text": words}, limit=limit)]
-
-
-class _Both:
-    """Sends each event of a load to its topic."""
-
-    def __init__(self, tweets: RecordEmitter[Tweet], follows: RecordEmitter[Follow]) -> None:
-        self._tweets = tweets
-        self._follows = follows
-
-    def emit(self, key: str, value: Tweet | Follow) -> Future[Ack]:
-        if "follower" in value:
-            return self._follows.emit(key, cast("Follow", value))
-        return self._tweets.emit(key, value)
-
-    def close(self, timeout: float) -> None:
-        """Each is closed by whoever has opened it."""
-
-
-def send_load(runtime: ReachRuntime, load: Load) -> int:
-    """Send a load and print the report; 1 if some events failed."""
-    timeouts = serving.load_timeouts(runtime.settings)
-    with StopSignals() as signals:
-        with (
-            serving.emitting(runtime, topics.TWEETS, signals, timeouts) as (tweets, _),
-            serving.emitting(runtime, topics.FOLLOWS, signals, timeouts) as (follows, _),
-            progress_bar(load, "events") as progress,
-        ):
-            begun = time.monotonic()
-            both = _Both(tweets, follows)
-            made = events(load, _now_ms)
-            report = send(load, made, both, lambda seconds: signals.wait(seconds) is not None, progress)
-        say(report.text(time.monotonic() - begun, "events"))
-    return 1 if report.errors else 0
-
-
-def _view(runtime: ReachRuntime, name: str) -> View[str, Reach]:
-    table = topics.reaches(runtime.service.group)
-    state_dir = runtime.views_dir
-    return View(table, runtime.kafka, state_dir=state_dir, name=name, metrics=runtime.measured)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

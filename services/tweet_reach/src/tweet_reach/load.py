@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from contracts.records import Follow, Tweet
-from servicekit.load import Load, id_choice, key_choice
+from servicekit.process.load import Load, id_choice, key_choice
 
 TWEETS_SHARE: Final = 0.1
 TAKEN_BACK_SHARE: Final = 0.05

@@ -1,18 +1,17 @@
 """What the REST services take and give, as OpenAPI describes it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
-from pydantic import BaseModel, Discriminator, Field, Tag
+from pydantic import BaseModel, Field
 
-from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
-from servicekit.rest import Strict
-from servicekit.sending import Accepted
-from servicekit.user_ids import UserId
+from servicekit.http.app import Strict
+from servicekit.http.emitter_api import accepted_model
+from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
+from servicekit.http.models import answer_model, top_model
+from servicekit.http.user_ids import UserId
 from tweet_reach.domain.rules import TEXT_CHARACTERS_MAX
 from tweet_reach.urls import Url
-
-LIST_MAX = 1000
 
 
 class NewTweet(Strict):
@@ -56,37 +55,7 @@ class NewFollow(Strict):
     ] = None
 
 
-def _one_or_many(body: object) -> str:
-    return "many" if isinstance(body, list) else "one"
-
-
-NewTweets = Annotated[
-    Annotated[NewTweet, Tag("one")]
-    | Annotated[list[NewTweet], Field(min_length=1, max_length=LIST_MAX), Tag("many")],
-    Discriminator(_one_or_many),
-]
-NewFollows = Annotated[
-    Annotated[NewFollow, Tag("one")]
-    | Annotated[list[NewFollow], Field(min_length=1, max_length=LIST_MAX), Tag("many")],
-    Discriminator(_one_or_many),
-]
-
-
-class AcceptedEvents(BaseModel):
-    """The events of a list, in its order."""
-
-    accepted: list[Accepted]
-
-
-class Freshness(BaseModel):
-    """How current an answer is."""
-
-    age_seconds: Annotated[
-        float, Field(description="seconds since this replica last held all that the broker had")
-    ]
-    stale: Annotated[
-        bool, Field(description="true when the broker does not answer: newer rows may be missing")
-    ]
+AcceptedEvents: Final = accepted_model("AcceptedEvents", "The events of a list, in its order.")
 
 
 class Author(BaseModel):
@@ -106,12 +75,13 @@ class Numbers(BaseModel):
     top: Annotated[list[Author], Field(description="those who bring most followers, at most 10")]
 
 
-class ReachAnswer(Numbers, Freshness):
-    """The reach of a URL, and where in the table it stands."""
-
+class _UrlNumbers(Numbers):
     url: str
-    partition: int
-    offset: Annotated[int, Field(description="of the table's partition, up to which the answer holds all")]
+
+
+ReachAnswer: Final = answer_model(
+    "ReachAnswer", "The reach of a URL, and where in the table it stands.", _UrlNumbers
+)
 
 
 class FoundTweet(BaseModel):
@@ -137,10 +107,4 @@ class UrlReach(BaseModel):
     reach: int
 
 
-class TopUrls(Freshness):
-    """The URLs with the highest reach, the highest first."""
-
-    items: list[UrlReach]
-    unreadable: Annotated[
-        int, Field(description="rows that were left out because they cannot be decoded")
-    ] = 0
+TopUrls: Final = top_model("TopUrls", "The URLs with the highest reach, the highest first.", UrlReach)

@@ -1,16 +1,18 @@
 """Searching tweets by their words, where the central store can search."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import FastAPI, Query
 
 from contracts.records import Tweeted
-from servicekit.answers import json_answer
-from servicekit.fields import LINE, LINE_SCHEMA
-from servicekit.problems import Problem
-from servicekit.rest import PLAIN_DIGITS, only
+from servicekit.http.app import PLAIN_DIGITS, only
+from servicekit.http.fields import LINE, LINE_SCHEMA
+from servicekit.http.problems import Problem
+from servicekit.http.responses import json_answer
+from servicekit.http.table_api import Served
 from tweet_reach.models import FoundTweet, FoundTweets
 
 WORDS_CHARACTERS_MAX: Final = 280
@@ -19,38 +21,42 @@ Search = Callable[[str, int], list[Tweeted]]
 """Finds at most so many tweets that have all of these words. It may raise `RetryLater`."""
 
 
-def add_search(app: FastAPI, search: Search | None) -> None:
-    """Add the route. `search` None: the store cannot, and the route says so."""
+@dataclass(frozen=True)
+class SearchTweets:
+    """The route; `search` None: the store cannot search, and the route answers so."""
 
-    @app.get(
-        "/tweets",
-        dependencies=[only("words", "limit")],
-        response_model=FoundTweets,
-        responses={501: {"description": "The central store of this service cannot search"}},
-        tags=["tweets"],
-    )
-    def search_tweets(
-        words: Annotated[
-            str,
-            Query(
-                min_length=1,
-                max_length=WORDS_CHARACTERS_MAX,
-                description="all of them stand in the tweet or its URL",
-                json_schema_extra=LINE_SCHEMA,
-                examples=["read this"],
-            ),
-            LINE,
-        ],
-        limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), PLAIN_DIGITS] = 20,
-    ) -> Any:
-        """Tweets with these words, deleted ones left out; what was tweeted in the last seconds may be missing."""
-        if search is None:
-            raise Problem(
-                HTTPStatus.NOT_IMPLEMENTED, "the central store of this service cannot search tweets"
-            )
-        items = [
-            FoundTweet(id=row["id"], author=row["author"], url=row["url"], text=row["text"], at=row["at"])
-            for row in search(words, limit)
-            if row["url"] is not None
-        ]
-        return json_answer(FoundTweets(items=items))
+    search: Search | None
+
+    def add(self, app: FastAPI, _: Served[Any]) -> None:
+        @app.get(
+            "/tweets",
+            dependencies=[only("words", "limit")],
+            response_model=FoundTweets,
+            responses={501: {"description": "The central store of this service cannot search"}},
+            tags=["tweets"],
+        )
+        def search_tweets(
+            words: Annotated[
+                str,
+                Query(
+                    min_length=1,
+                    max_length=WORDS_CHARACTERS_MAX,
+                    description="all of them stand in the tweet or its URL",
+                    json_schema_extra=LINE_SCHEMA,
+                    examples=["read this"],
+                ),
+                LINE,
+            ],
+            limit: Annotated[int, Query(ge=1, le=LIMIT_MAX), PLAIN_DIGITS] = 20,
+        ) -> Any:
+            """Tweets with these words, deleted ones left out; what was tweeted in the last seconds may be missing."""
+            if self.search is None:
+                raise Problem(
+                    HTTPStatus.NOT_IMPLEMENTED, "the central store of this service cannot search tweets"
+                )
+            items = [
+                FoundTweet(id=row["id"], author=row["author"], url=row["url"], text=row["text"], at=row["at"])
+                for row in self.search(words, limit)
+                if row["url"] is not None
+            ]
+            return json_answer(FoundTweets(items=items))

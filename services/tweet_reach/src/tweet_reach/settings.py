@@ -1,12 +1,13 @@
-"""What these services are told beyond the library's own settings: variables that begin with TWEET_REACH_."""
+"""The settings of tweet reach: variables that begin with TWEET_REACH_."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated
 
-from servicekit.service_settings import ServiceSettings
+from pydantic_settings import SettingsConfigDict
+
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.settings import seconds
 
 
-@dataclass(frozen=True, kw_only=True)
 class ReachSettings(ServiceSettings):
     """Settings of tweet reach.
 
@@ -15,7 +16,7 @@ class ReachSettings(ServiceSettings):
         batch_seconds: TWEET_REACH_BATCH_SECONDS: after so long a batch is complete, however small; 0 to 8.
     """
 
-    PREFIX: ClassVar[str] = "TWEET_REACH_"
+    model_config = SettingsConfigDict(env_prefix="TWEET_REACH_")
 
     group: str = "tweet-reach"
-    batch_seconds: float = 5.0
+    batch_seconds: Annotated[float, seconds(0, 8)] = 5.0

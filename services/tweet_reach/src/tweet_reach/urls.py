@@ -7,8 +7,9 @@ from typing import Annotated, Any, Final
 from fastapi import Query
 from pydantic import AfterValidator, Field
 
-from servicekit.grpc_table import Keys
-from servicekit.problems import Problem
+from servicekit.grpc.table import Keys
+from servicekit.http.problems import Problem
+from servicekit.http.table_api import KeyParameter
 from tweet_reach.domain.rules import URL_CHARACTERS_MAX
 
 _RULE: Final = "must not contain control characters, half characters and U+FFFD"
@@ -65,3 +66,4 @@ UrlQuery = Annotated[
     str,
     Query(description=f"{_DESCRIPTION}; percent-encoded", json_schema_extra={**_SCHEMA}, examples=_EXAMPLES),
 ]
+URL: Final = KeyParameter("url", UrlQuery, url_of_query, "url")

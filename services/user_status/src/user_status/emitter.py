@@ -1,105 +1,57 @@
 """The emitter service: takes statuses by REST and answers when Kafka has acknowledged them."""
 
-from collections.abc import Callable
-from typing import Annotated, Any, Final
-from uuid import UUID
+from collections.abc import Sequence
+from typing import Any, Final
 
-from fastapi import Body, FastAPI, Request
-from fastapi.responses import JSONResponse
+from fastapi import FastAPI, Request
 
-from contracts.event_time import MAX_AHEAD_SECONDS
 from contracts.records import UserStatusUpdate
-from servicekit import own_writes
-from servicekit.event_time import EventTimes
-from servicekit.guard import Limits
-from servicekit.rest import Edge, build_app, only
-from servicekit.sending import (
-    Accepted,
-    Outgoing,
-    RecordEmitter,
-    SendTimeouts,
-    not_all_responses,
-    send_all,
-)
-from servicekit.user_ids import UserPath, user_of_path
-from user_status.models import AcceptedUpdates, NewStatus, Updates
-
-VERSION: Final = "1.1.0"
-BODY_BYTES: Final = 512 * 1024  # a list of 1000 updates with statuses of about 400 bytes
-DESCRIPTION: Final = "Takes what users say they are doing. An answer of 200 means that Kafka has stored it on all in-sync replicas."
-
-_RESPONSES: Final = not_all_responses("updates")
+from servicekit.http.app import only
+from servicekit.http.emitter_api import EmitterApi, PostEvents, Sender, stored
+from servicekit.http.produce import Accepted, not_all_responses
+from servicekit.http.user_ids import UserPath, user_of_path
+from user_status.models import AcceptedUpdates, NewStatus, StatusUpdate
 
 
-def build_emitter(
-    emitter: RecordEmitter[UserStatusUpdate],
-    *,
-    ready: Callable[[], bool],
-    metrics: Callable[[], bytes],
-    new_id: Callable[[], UUID],
-    now_ms: Callable[[], int],
-    max_ahead_seconds: float = MAX_AHEAD_SECONDS,
-    timeouts: SendTimeouts | None = None,
-    edge: Edge | None = None,
-) -> FastAPI:
-    """Make the application.
-
-    Args:
-        emitter: sends the updates.
-        ready: whether Kafka can be reached.
-        metrics: what `/metrics` answers.
-        new_id: makes the id of an update that comes without one.
-        now_ms: the time of an update that comes without one, in milliseconds since 1970.
-        max_ahead_seconds: how far the time of an event may be ahead of the clock.
-        timeouts: how long one request waits for Kafka; default `SendTimeouts()`.
-        edge: who may call, and what is measured.
-    """
-    timeouts = timeouts or SendTimeouts()
-    times = EventTimes(now_ms, max_ahead_seconds)
-    app = build_app(
-        "user-status emitter",
-        VERSION,
-        ready=ready,
-        metrics=metrics,
-        description=DESCRIPTION,
-        edge=edge,
-        limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
-    )
-
-    def outgoing(user: str, status: NewStatus, where: str = "body.at") -> Outgoing[UserStatusUpdate]:
-        record = UserStatusUpdate(
-            id=str(status.id or new_id()),
-            user_id=user,
-            status=status.status,
-            at=times.of(status.at, where),
+class _SetStatus:
+    def add(self, app: FastAPI, senders: Sequence[Sender], what: str) -> None:
+        @app.put(
+            "/users/{user}/status",
+            dependencies=[only()],
+            response_model=Accepted,
+            responses={200: stored("It was stored"), **not_all_responses(what)},
         )
-        return Outgoing(record["id"], user, record)
+        async def set_status(request: Request, user: UserPath, body: NewStatus) -> Any:
+            """What a user says now, or said at the time `at`.
 
-    accepted = {"description": "It was stored", "headers": own_writes.RESPONSE_HEADERS}
+            503 when Kafka does not acknowledge in time: it may be stored or not; send it again with the `id` in `unknown`.
+            """
+            user = user_of_path(user)
+            outgoing = senders[0].outgoing(body, lambda *update: _record(user, *update), user)
+            return await senders[0].send_one(request, outgoing)
 
-    @app.put(
-        "/users/{user}/status",
-        dependencies=[only()],
-        response_model=Accepted,
-        responses={200: accepted, **_RESPONSES},
-    )
-    async def set_status(request: Request, user: UserPath, body: NewStatus) -> Any:
-        """What a user says now, or said at the time `at`.
 
-        503 when Kafka does not acknowledge in time: it may be stored or not; send it again with the `id` in `unknown`.
-        """
-        updates = [outgoing(user_of_path(user), body)]
-        (answer,) = await send_all(request, emitter, updates, timeouts)
-        return JSONResponse(answer, headers={own_writes.HEADER: answer["token"]})
+def _record(user: str, update: NewStatus, identity: str, at: int) -> UserStatusUpdate:
+    return UserStatusUpdate(id=identity, user_id=user, status=update.status, at=at)
 
-    @app.post("/statuses", dependencies=[only()], response_model=AcceptedUpdates, responses=_RESPONSES)
-    async def set_statuses(request: Request, body: Annotated[Updates, Body()]) -> Any:
-        """What several users say.
 
-        503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what became of each update. An unknown
-        one may be stored or not: send it again with the same `id`.
-        """
-        updates = [outgoing(update.user_id, update, f"body.{n}.at") for n, update in enumerate(body)]
-        return JSONResponse({"accepted": await send_all(request, emitter, updates, timeouts)})
-
-    return app
+EMITTER: Final = EmitterApi(
+    title="user-status emitter",
+    version="1.1.0",
+    text="Takes what users say they are doing. An answer of 200 means that Kafka has stored it on all in-sync replicas.",
+    what="updates",
+    routes=(
+        _SetStatus(),
+        PostEvents(
+            "/statuses",
+            "set_statuses",
+            "What several users say.\n\n503 when Kafka does not acknowledge in time: `accepted` and `unknown` say what "
+            "became of each update. An unknown\none may be stored or not: send it again with the same `id`.",
+            StatusUpdate,
+            AcceptedUpdates,
+            lambda update, identity, at: _record(update.user_id, update, identity, at),
+            key=lambda update: update.user_id,
+        ),
+    ),
+)
+build_emitter: Final = EMITTER.build

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 
 from contracts.records import UserStatusUpdate
-from servicekit.load import Load, id_choice, key_choice
+from servicekit.process.load import Load, id_choice, key_choice
 from user_status.domain import made_up_statuses
 
 

@@ -1,17 +1,15 @@
 """What the REST services take and give, as OpenAPI describes it."""
 
-from typing import Annotated
+from typing import Annotated, Final
 from uuid import UUID
 
 from pydantic import BaseModel, Field
 
-from servicekit.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
-from servicekit.rest import Strict
-from servicekit.sending import Accepted
-from servicekit.user_ids import UserId
+from servicekit.http.app import Strict
+from servicekit.http.emitter_api import accepted_model
+from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
+from servicekit.http.user_ids import UserId
 from user_status.domain import STATUS_CHARACTERS_MAX
-
-UPDATES_MAX = 1000
 
 
 class NewStatus(Strict):
@@ -51,13 +49,7 @@ class StatusUpdate(NewStatus):
     user_id: UserId
 
 
-Updates = Annotated[list[StatusUpdate], Field(min_length=1, max_length=UPDATES_MAX)]
-
-
-class AcceptedUpdates(BaseModel):
-    """The updates of a list, in its order."""
-
-    accepted: list[Accepted]
+AcceptedUpdates: Final = accepted_model("AcceptedUpdates", "The updates of a list, in its order.")
 
 
 class Status(BaseModel):

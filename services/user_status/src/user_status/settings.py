@@ -1,12 +1,10 @@
-"""What these services are told beyond the library's own settings: variables that begin with USER_STATUS_."""
+"""The settings of user statuses: variables that begin with USER_STATUS_."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from pydantic_settings import SettingsConfigDict
 
-from servicekit.service_settings import ServiceSettings
+from servicekit.process.service_settings import ServiceSettings
 
 
-@dataclass(frozen=True, kw_only=True)
 class StatusSettings(ServiceSettings):
     """Settings of user statuses.
 
@@ -14,7 +12,7 @@ class StatusSettings(ServiceSettings):
         clicks_group: USER_STATUS_CLICKS_GROUP: name of the group of click counting whose table is joined.
     """
 
-    PREFIX: ClassVar[str] = "USER_STATUS_"
+    model_config = SettingsConfigDict(env_prefix="USER_STATUS_")
 
     group: str = "user-status"
     clicks_group: str = "click-count"

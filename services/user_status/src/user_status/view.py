@@ -1,91 +1,21 @@
 """The view service: statuses over gRPC, from a local copy of the table."""
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing
-from typing import Any, Final
-
-import grpc
+from functools import partial
+from typing import Final
 
 from contracts.grpc.user_status.v1 import user_status_pb2 as pb
-from contracts.grpc.user_status.v1.user_status_pb2_grpc import (
-    UserStatusesServicer,
-    add_UserStatusesServicer_to_server,
-)
 from contracts.records import UserStatus
-from servicekit.grpc_table import GrpcTable, Told
-from servicekit.streams import Streams
-from servicekit.tables import Answer, UserTable
-
-SERVICE_NAME: Final = "streamtable.user_status.v1.UserStatuses"
-
-
-class UserStatusesService(UserStatusesServicer):
-    """Answers calls.
-
-    Args:
-        statuses: the table.
-        streams: admits scans and watches.
-    """
-
-    def __init__(self, statuses: UserTable[UserStatus], streams: Streams) -> None:
-        self._table = GrpcTable(statuses, streams, missing="no status of this user is known")
-
-    def register(self, server: Any) -> None:
-        """Add the methods to a server of `grpc.aio`."""
-        add_UserStatusesServicer_to_server(self, server)
-
-    def Get(self, request: pb.GetRequest, context: grpc.ServicerContext) -> pb.GetResponse:  # noqa: N802 gRPC's name
-        del context
-        return _response(*self._table.get(request.user_id))
-
-    def MultiGet(  # noqa: N802 gRPC's name
-        self, request: pb.MultiGetRequest, context: grpc.ServicerContext
-    ) -> pb.MultiGetResponse:
-        del context
-        found = self._table.get_many(request.user_ids)
-        response = pb.MultiGetResponse(unreadable=found.unreadable)
-        for user, answer, row in found.rows:
-            response.found.add(user_id=user, answer=_response(answer, row))
-        return response
-
-    def Scan(  # noqa: N802 gRPC's name
-        self, request: pb.ScanRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.ScanResponse]:
-        del context
-        for page in self._table.scan(request):
-            rows = [pb.ScanResponse.Row(user_id=user, status=_status(row)) for user, row in page.rows]
-            yield pb.ScanResponse(
-                rows=rows, age_seconds=page.age_seconds, stale=page.stale, unreadable=page.unreadable
-            )
-
-    async def Watch(  # type: ignore[override] # noqa: N802 gRPC's name; it waits without a thread
-        self, request: pb.WatchRequest, context: Any
-    ) -> AsyncIterator[pb.WatchResponse]:
-        async with aclosing(self._table.watch(request, context)) as changes:
-            async for told in changes:
-                yield _watch_response(told)
+from servicekit.grpc.table_service import GrpcTableService, TableContract
 
 
 def _status(row: UserStatus) -> pb.Status:
     return pb.Status(status=row["status"], at=row["at"], id=row["id"], clicks=row["clicks"])
 
 
-def _response(answer: Answer[UserStatus], row: UserStatus) -> pb.GetResponse:
-    return pb.GetResponse(
-        status=_status(row),
-        partition=answer.partition,
-        offset=answer.offset,
-        age_seconds=answer.age_seconds,
-        stale=answer.stale,
-    )
-
-
-def _watch_response(told: Told[UserStatus]) -> pb.WatchResponse:
-    change = told.change
-    return pb.WatchResponse(
-        user_id=change.key,
-        status=None if change.value is None else _status(change.value),
-        partition=change.partition,
-        offset=change.offset,
-        unreadable=told.unreadable,
-    )
+CONTRACT: Final = TableContract(
+    service=pb.DESCRIPTOR.services_by_name["UserStatuses"],
+    field="status",
+    value=_status,
+    missing="no status of this user is known",
+)
+UserStatusesService: Final = partial(GrpcTableService[UserStatus], CONTRACT)

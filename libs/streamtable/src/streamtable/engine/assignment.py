@@ -14,12 +14,13 @@ from streamtable.clock import Clock
 from streamtable.context import Whole
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.careful import CarefulMode
+from streamtable.engine.hanging import Reading
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph import Group
-from streamtable.types import Committed, TopicPartition
+from streamtable.types import Committed, TopicPartition, Watermarks
 
 log = structlog.get_logger()
 
@@ -176,7 +177,7 @@ class Assignment:
         for task in list(tasks):
             del self.tasks[task.partition]
             task.rewind()
-            self.restores[task.partition] = self._restorer.begin(task.partition, task.stores)
+            self.restores[task.partition] = self._restorer.begin(task.partition, task.stores, task.failure)
 
     def close(self) -> None:
         """Close all stores, without a commit."""
@@ -191,6 +192,26 @@ class Assignment:
         """Changelog offsets still to read, by partition."""
         # A list first, made in one go: other threads ask too, while the main thread adds and takes away.
         return {partition: restore.remaining for partition, restore in list(self.restores.items())}
+
+    def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[Reading]:
+        """How far inputs, and tables that are loaded, have been read. Background thread.
+
+        Args:
+            marks: Of the inputs, as far as they are known.
+        """
+        inputs = (
+            (TopicPartition(topic, task.partition), offset)
+            for task in list(self.tasks.values())
+            for topic, offset in task.next_offsets.items()
+        )
+        found = [Reading(place, offset, marks[place].high) for place, offset in inputs if place in marks]
+        return [*found, *(each for restore in list(self.restores.values()) for each in restore.readings)]
+
+    @property
+    def offsets_pending_since(self) -> float | None:
+        """Monotonic time since when a recovery waits for a transaction with the group's offsets; None if none does."""
+        since = [restore.offsets_pending_since for restore in list(self.restores.values())]
+        return min((each for each in since if each is not None), default=None)
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
         """Close what is there of them. `current`: until now nobody else could have changed their tables."""

@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
-from streamtable.engine.position import TablePosition
-from streamtable.engine.seen import SeenInputs
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import Group
 from streamtable.ports import Store
+from streamtable.tables.position import TablePosition
+from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 AT_ONCE = float("-inf")

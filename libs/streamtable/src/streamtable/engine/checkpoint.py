@@ -19,9 +19,9 @@ from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.budget import STEP_SECONDS
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.position import Guarantee, TablePosition
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
 from streamtable.ports import GroupConsumer, Outbox
+from streamtable.tables.position import Guarantee, TablePosition
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
 from streamtable.types import Committed, Headers, TopicPartition
 

@@ -12,9 +12,9 @@ import structlog
 from streamtable.engine.named import NamedTable
 from streamtable.errors import PoisonRecord
 from streamtable.graph import Changes
-from streamtable.joined import Joined, Missing
 from streamtable.ports import Store
-from streamtable.table import refuse_if_larger
+from streamtable.tables.joined import Joined, Missing
+from streamtable.tables.working_table import refuse_if_larger
 
 log = structlog.get_logger()
 

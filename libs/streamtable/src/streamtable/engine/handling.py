@@ -25,10 +25,10 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
-from streamtable.joined import Joined
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
-from streamtable.table import PartitionTable
+from streamtable.tables.joined import Joined
+from streamtable.tables.working_table import PartitionTable
 from streamtable.types import NextOffset, RecordBatch
 from streamtable.visiting import ROWS_AT_ONCE, VisitProgress
 

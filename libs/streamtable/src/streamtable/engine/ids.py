@@ -308,7 +308,7 @@ class _Accepted:
 
 
 def expanded(store: Store, changes: Changes) -> Changes:
-    """The rows of the local store that records of the changelog make; see `engine.replica.Expand`."""
+    """The rows of the local store that records of the changelog make; see `tables.replica.Expand`."""
     deleted: dict[bytes, bytes | None] = {}
     written: dict[bytes, bytes | None] = {}
     for key, value in changes:

@@ -19,15 +19,13 @@ from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.follower import Follower
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named import expansions
 from streamtable.engine.pending_work import PendingWork
-from streamtable.engine.position import Guarantee
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.standby import Standby, copied_tables
+from streamtable.engine.standby import Standby, standby_tables
 from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import Heartbeat
 from streamtable.errors import (
@@ -41,6 +39,8 @@ from streamtable.errors import (
 )
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.position import Guarantee
 from streamtable.types import RecordBatch, TopicPartition
 
 log = structlog.get_logger()
@@ -116,15 +116,15 @@ class Member:
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = Holding(self._consumer, clock)
-        follower = Follower(log_.table_reader(f"{group.name}-{settings.instance_id}"))
-        copied = [topics[name] for name in copied_tables(group)] if settings.standby else []
+        reader = ChangelogReader(log_.table_reader(f"{group.name}-{settings.instance_id}"))
+        standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         standby = Standby(
-            group.tables, copied, cluster, follower, stores, clock, vitals.standby, expansions(group)
+            group.tables, standby_topics, cluster, reader, stores, clock, vitals.standby, expansions(group)
         )
         self.restorer = Restorer(
             group,
             cluster,
-            follower,
+            reader,
             standby,
             stores,
             clock,
@@ -461,17 +461,13 @@ class Member:
         self.assignment.recover_again(self.assignment.tasks.values())
 
     def _rebuild(self, tasks: list[BaseTask]) -> None:
-        """The stores of these tasks are damaged: throw them away and load them again."""
+        """Discard the damaged stores of these tasks and load them again."""
         for task in tasks:
             log.error(
                 "local table is damaged, loading it from the changelog",
                 partition=task.partition, reason=str(task.failure),
             )  # fmt: skip
             self._consumer.pause(self.assignment.places(task.partition))
-            damaged = [table for table in task.stores if task.failure and table == task.failure.topic]
-            for table in damaged or list(task.stores):
-                task.stores.pop(table).close()
-                self._stores.destroy(table, task.partition)
         self.assignment.recover_again(tasks)
 
     def _commit_before_revocation(self) -> None:

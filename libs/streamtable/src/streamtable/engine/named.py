@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from streamtable.engine.ids import expanded
-from streamtable.engine.replica import Expand
 from streamtable.graph import IDS, Group
-from streamtable.joined import MISSING, Missing
 from streamtable.ports import Store
+from streamtable.tables.joined import MISSING, Missing
+from streamtable.tables.replica import Expand
 
 
 class Named(Protocol):

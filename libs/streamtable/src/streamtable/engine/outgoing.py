@@ -14,7 +14,7 @@ from streamtable.errors import GraphError, StreamtableError
 from streamtable.graph import Group, OnError
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
-from streamtable.table import refuse_if_larger
+from streamtable.tables.working_table import refuse_if_larger
 from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
 

@@ -9,16 +9,17 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint, no_failpoint
+from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
 from streamtable.graph import Group
-from streamtable.lookups import Lookups
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
-from streamtable.view import View
+from streamtable.views.lookup import Lookups
+from streamtable.views.view import View
 from streamtable.wanted import check_topics, check_unchanged
 
 T = TypeVar("T")
@@ -76,12 +77,15 @@ class GroupProcessor:
         self._stores = stores
         self._clock = clock
         self._vitals = Vitals(group, metrics, progress)
+        self._metrics = metrics
+        self._hanging: HangingTransactions | None = None
         self._reached = failpoint
         # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
         self._stopping = False
         self._cluster: Cluster | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = clock.monotonic()
+        self._sample_every = min(_SAMPLE_SECONDS, settings.hanging_transaction_timeout)
         self._background_failure: BaseException | None = None
         self._answered_at = 0.0  # when Kafka last answered a question
         self._answering_since: float | None = None  # without a gap; None: it does not answer
@@ -129,6 +133,8 @@ class GroupProcessor:
             return stalled
         if (silent := self._clock.monotonic() - self._answered_at) > _SILENCE_SECONDS_MAX:
             return f"Kafka has not answered for {silent:.0f} s"
+        if self._hanging is not None and (hanging := self._hanging.reason):
+            return hanging
         return member.not_ready
 
     @property
@@ -155,6 +161,13 @@ class GroupProcessor:
         self._cluster = self._cluster or self._log.cluster()
         self._topics = check_topics(self.group, self._cluster)
         self._open_lookups()
+        self._hanging = HangingTransactions(
+            self.group.name,
+            self._cluster,
+            self._clock,
+            self.settings.hanging_transaction_timeout,
+            self._metrics,
+        )
         self.member = Member(
             self.group,
             self._log,
@@ -193,9 +206,9 @@ class GroupProcessor:
         member.restorer.step(timeout)
         self._vitals.loading(member.assignment)
         now = self._clock.monotonic()
-        if now - self._sampled_at >= _SAMPLE_SECONDS:
+        if now - self._sampled_at >= self._sample_every:
             self._sampled_at = now
-            self._now_and_then(lambda: self._vitals.sample(member.assignment, cluster))
+            self._now_and_then(lambda: self._sample(member, cluster))
         if now - self._checked_at >= _CHECK_TOPICS_SECONDS:
             self._checked_at = now
             self._now_and_then(lambda: check_unchanged(self.group, cluster, self._topics))
@@ -208,6 +221,8 @@ class GroupProcessor:
                 self._reached("closing")
                 member.close()
                 self._vitals.close()
+            if self._hanging is not None:
+                self._hanging.close()
         finally:
             if self._lookups is not None:
                 self._lookups.close()
@@ -275,6 +290,12 @@ class GroupProcessor:
     def _raise_background_failure(self) -> None:
         if self._background_failure is not None:
             raise self._background_failure
+
+    def _sample(self, member: Member, cluster: Cluster) -> None:
+        marks = self._vitals.sample(member.assignment, cluster)
+        if self._hanging is not None:
+            pending_since = member.assignment.offsets_pending_since
+            self._hanging.look(member.assignment.readings(marks), pending_since)
 
     def _now_and_then(self, ask: Callable[[], object]) -> None:
         """Something that is asked again soon anyway; it also tells whether Kafka is there."""

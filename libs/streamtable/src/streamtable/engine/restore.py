@@ -5,7 +5,7 @@ A partition has its part of the group's own table, if it keeps one, and of each 
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any
 
@@ -14,15 +14,23 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.failpoint import Failpoint
-from streamtable.engine.follower import Follower
+from streamtable.engine.hanging import Reading
 from streamtable.engine.named import expansions
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
-from streamtable.engine.replica import Replica, discard_store, open_store
 from streamtable.engine.standby import Standby
-from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StoreInUse, StreamtableError
+from streamtable.errors import (
+    InputLost,
+    RetryLater,
+    StoreCorrupted,
+    StoreInUse,
+    StreamtableError,
+    TransactionPending,
+)
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
+from streamtable.tables.replica import PartitionReplica
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable.wanted import check_topics
 
@@ -43,48 +51,42 @@ class Stage(Enum):
     CANCELLED = "cancelled"
 
 
-@dataclass
-class Part:
-    """One table of a partition that recovers."""
-
-    load: Load
-    replica: Replica
-    loaded: bool = False
-
-    @property
-    def remaining(self) -> int:
-        """Offsets still to read."""
-        return 0 if self.loaded else max(0, self.load.read_to - self.replica.position)
-
-
 class Restore:
     """The recovery of one partition. Its fields are written by the background thread until it is READY.
 
     Attributes:
-        stores: open ones, by table.
-        parts: the same tables, when it is known what there is to do.
-        asked_at: seconds since 1970 when the ends of the topics were asked for.
+        replicas: The open ones, by table.
+        loads: What there is to do for each of them, once that is known.
+        asked_at: The wall time when the ends of the topics were asked for.
+        offsets_pending_since: Monotonic time since when a transaction holds the committed offsets; None if none does.
     """
 
-    def __init__(self, partition: int, stores: Mapping[str, Store]) -> None:
+    def __init__(self, partition: int, replicas: Mapping[str, PartitionReplica]) -> None:
         self.partition = partition
-        self.stores = dict(stores)
-        self.parts: dict[str, Part] = {}
+        self.replicas = dict(replicas)
+        self.loads: dict[str, Load] = {}
         self.stage = Stage.ASKING
         self.plan: Plan | None = None
         self.topics: Mapping[str, TopicInfo] = {}
         self.asked_at = 0.0
         self.failure: Exception | None = None
         self.ask_again_at = 0.0
+        self.waits_for = ""  # the reason that was logged last
+        self.offsets_pending_since: float | None = None
         self.in_use_since: float | None = None
         self.lock = (
             threading.Lock()
         )  # held while its stores are opened: cancelling waits for that, not for the broker
 
+    @property
+    def stores(self) -> dict[str, Store]:
+        """The open stores, by table."""
+        return {table: replica.store for table, replica in self.replicas.items()}
+
     def position(self, table: str) -> int:
-        """Where a table stands; 0 if it is none of this partition's."""
-        part = self.parts.get(table)
-        return max(part.replica.position, part.load.read_to) if part else 0
+        """Return the position of a table; 0 if it is none of this partition's."""
+        load = self.loads.get(table)
+        return max(self.replicas[table].position, load.read_to) if load else 0
 
     def next_offsets(self, group: Group[Any, Any]) -> dict[str, NextOffset]:
         """Where each topic goes on when all tables are loaded: the joined ones where their copies end."""
@@ -93,9 +95,24 @@ class Restore:
         return {**self.plan.next_offsets, **joined}
 
     @property
+    def readings(self) -> list[Reading]:
+        """How far the tables that are loaded have been read. Background thread."""
+        if self.stage is not Stage.LOADING:
+            return []
+        replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
+        return [
+            Reading(replica.place, replica.position, load.read_to)
+            for replica, load in replicas
+            if replica.position < load.read_to
+        ]
+
+    @property
     def remaining(self) -> int:
         """Offsets still to read."""
-        return sum(part.remaining for part in self.parts.values()) if self.stage is Stage.LOADING else 0
+        if self.stage is not Stage.LOADING:
+            return 0
+        loads = list(self.loads.items())
+        return sum(max(0, load.read_to - self.replicas[table].position) for table, load in loads)
 
 
 class Restorer:
@@ -104,7 +121,7 @@ class Restorer:
     Args:
         group: the graph.
         cluster: asked for topics, offsets and watermarks.
-        follower: of the process.
+        reader: The process's reader of changelogs.
         standby: has copies of what is at work elsewhere.
         stores: where tables live.
         clock: wall time for the age of copies, monotonic for retries.
@@ -117,7 +134,7 @@ class Restorer:
         self,
         group: Group[Any, Any],
         cluster: Cluster,
-        follower: Follower,
+        reader: ChangelogReader,
         standby: Standby,
         stores: Stores,
         clock: Clock,
@@ -134,7 +151,7 @@ class Restorer:
         self._clock = clock
         self._exactly_once = exactly_once
         self._reached = failpoint
-        self._follower = follower
+        self._reader = reader
         self.standby = standby
         self._restores: dict[int, Restore] = {}
         self._lock = threading.Lock()
@@ -143,14 +160,22 @@ class Restorer:
 
     # ---- main thread -----------------------------------------------------------------------------------------------
 
-    def begin(self, partition: int, stores: Mapping[str, Store] | None = None) -> Restore:
+    def begin(
+        self, partition: int, stores: Mapping[str, Store] | None = None, damage: StoreCorrupted | None = None
+    ) -> Restore:
         """Start recovering a partition.
 
         Args:
-            partition: its number.
-            stores: those of its tables that are open already (a recovery after an unknown outcome).
+            partition: Its number.
+            stores: The open stores of a task that recovers again, after an unknown outcome or because of damage.
+            damage: What is wrong with one of them, or with all if it names none: it is discarded.
         """
-        restore = Restore(partition, stores or {})
+        restore = Restore(partition, {})
+        for table, store in (stores or {}).items():
+            restore.replicas[table] = self._replica(table, partition, store)
+        if damage is not None:
+            for table in _damaged(restore.replicas, damage):
+                restore.replicas[table].discard(damage.message)
         self.standby.taken(partition)
         with self._lock:
             self._restores[partition] = restore
@@ -162,16 +187,15 @@ class Restorer:
         with restore.lock:
             restore.stage = Stage.CANCELLED
         self._forget(restore)
-        for part in restore.parts.values():
-            self._follower.remove(part.replica)
-        for store in restore.stores.values():
-            store.close()
+        for replica in restore.replicas.values():
+            self._reader.remove(replica)
+            replica.close()
         self.standby.left(restore.partition)
 
     def close(self) -> None:
         """After the background thread has ended."""
         self.standby.close()
-        self._follower.close()
+        self._reader.close()
 
     # ---- background thread -----------------------------------------------------------------------------------------
 
@@ -183,20 +207,20 @@ class Restorer:
         for restore in asking:
             self._try(restore)
         self.standby.step(loading=bool(self._restores))
-        if self._follower.idle:
+        if self._reader.idle:
             if not asking:
                 self._wake.wait(timeout)
                 self._wake.clear()
         else:
-            self._follower.step(timeout)
+            self._reader.step(timeout)
             self._report(now)
 
     def _try(self, restore: Restore) -> None:
         try:
             self._prepare(restore)
+            restore.offsets_pending_since = None
         except RetryLater as error:
-            log.info("recovery waits", partition=restore.partition, reason=str(error))
-            restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
+            self._wait(restore, error)
         except StoreInUse as error:
             now = self._clock.monotonic()
             restore.in_use_since = restore.in_use_since or now
@@ -207,6 +231,17 @@ class Restorer:
                 restore.ask_again_at = now + 1.0
         except StreamtableError as error:
             self._failed(restore, error)
+
+    def _wait(self, restore: Restore, error: RetryLater) -> None:
+        now, reason = self._clock.monotonic(), str(error)
+        if not isinstance(error, TransactionPending):
+            restore.offsets_pending_since = None
+        elif restore.offsets_pending_since is None:
+            restore.offsets_pending_since = now
+        if reason != restore.waits_for:  # it is asked again five times a second
+            log.info("recovery waits", partition=restore.partition, reason=reason)
+            restore.waits_for = reason
+        restore.ask_again_at = now + _RETRY_SECONDS
 
     def _prepare(self, restore: Restore) -> None:
         partition, group = restore.partition, self._group
@@ -271,69 +306,63 @@ class Restorer:
             uncommitted |= before is None or before.next_offset != load.read_to
         restore.plan = replace(todo, uncommitted=uncommitted)
 
+    def _replica(self, table: str, partition: int, store: Store | None = None) -> PartitionReplica:
+        return PartitionReplica(
+            self._stores, table, partition, self._clock, store=store, expand=self._expand.get(table)
+        )
+
     def _open(self, restore: Restore, table: str) -> LocalPosition | None:
-        if table not in restore.stores:
-            store = self.standby.hand_over(table, restore.partition)
-            if store is None:
-                restore.stores[table], local = open_store(self._stores, table, restore.partition)
-                return local
-            restore.stores[table] = store
-        checkpoint = restore.stores[table].checkpoint()
-        return LocalPosition.decode(checkpoint) if checkpoint is not None else None
+        """Open the replica of a table, if it is not open already. Return what its store says."""
+        if table not in restore.replicas:
+            warm = self.standby.hand_over(table, restore.partition)
+            restore.replicas[table] = warm or self._replica(table, restore.partition)
+        return restore.replicas[table].stop()
 
     def _take(self, restore: Restore, topic: TopicInfo, load: Load) -> None:
+        replica = restore.replicas[topic.name]
         if load.discard:
-            restore.stores[topic.name].close()
-            restore.stores[topic.name] = discard_store(
-                self._stores, topic.name, restore.partition, load.discard
-            )
-        end = load.read_to if load.exactly else None
-        store = restore.stores[topic.name]
-        replica = Replica(
-            topic,
-            restore.partition,
-            store,
-            self._clock,
-            end=end,
-            begins=load.read_from,
-            expand=self._expand.get(topic.name),
-        )
-        restore.parts[topic.name] = Part(load, replica)
+            replica.discard(load.discard)
+        replica.follow(topic, load.read_from, limit=load.read_to if load.exactly else None)
+        restore.loads[topic.name] = load
 
     def _start(self, restore: Restore) -> None:
-        for table, part in restore.parts.items():
-            if part.load.read_from >= part.load.read_to:
-                part.replica.mark_whole(self._clock.now())
-                part.loaded = True
+        waiting: list[PartitionReplica] = []
+        for table, load in restore.loads.items():
+            replica = restore.replicas[table]
+            if load.read_from >= load.read_to:
+                replica.mark_current(self._clock.now())
+                if replica.failure is not None:
+                    raise replica.failure
                 continue
+            waiting.append(replica)
             log.info(
                 "table is loading", group=self._group.name, table=table, partition=restore.partition,
-                offsets=part.load.read_to - part.load.read_from,
+                offsets=load.read_to - load.read_from,
             )  # fmt: skip
         restore.stage = Stage.LOADING
-        waiting = [part for part in restore.parts.values() if not part.loaded]
-        for part in waiting:
-            self._follower.add(part.replica, part.load.read_from, self._advanced)
+        for replica in waiting:
+            self._reader.add(replica, self._advanced)
         if not waiting:
             self._ready(restore)
 
-    def _advanced(self, replica: Replica) -> None:
+    def _advanced(self, replica: PartitionReplica) -> None:
         self._reached("copy-loading")
         with self._lock:
-            restore = self._restores.get(replica.place.partition)
-        part = restore.parts.get(replica.place.topic) if restore else None
-        if restore is None or part is None or part.replica is not replica:
+            restore = self._restores.get(replica.partition)
+        table = replica.place.topic
+        if restore is None or restore.replicas.get(table) is not replica or table not in restore.loads:
             return
-        if replica.position >= part.load.read_to:
-            self._follower.remove(replica)
+        if replica.position >= restore.loads[table].read_to:
+            self._reader.remove(replica)
             try:
-                replica.mark_whole(self._clock.now())
+                replica.mark_current(self._clock.now())
+                if replica.failure is not None:
+                    raise replica.failure
             except StreamtableError as error:
                 self._failed(restore, error)
                 return
             self._reached("copy-loaded")
-            part.loaded = True
-            if all(each.loaded for each in restore.parts.values()):
+            if all(restore.replicas[each].current for each in restore.loads):
                 self._ready(restore)
 
     def _ready(self, restore: Restore) -> None:
@@ -343,18 +372,18 @@ class Restorer:
     def _failed(self, restore: Restore, error: StreamtableError) -> None:
         # Records of a joined table that were deleted while they were loaded: what is left of it is loaded again.
         joined = isinstance(error, InputLost) and error.topic in {j.table.name for j in self._group.joins}
-        if (joined or isinstance(error, StoreCorrupted)) and restore.stores:
-            log.warning("local copy is discarded", partition=restore.partition, reason=str(error))
-            for part in restore.parts.values():
-                self._follower.remove(part.replica)
+        if (joined or isinstance(error, StoreCorrupted)) and restore.replicas:
+            for replica in restore.replicas.values():
+                self._reader.remove(replica)
             with restore.lock:
                 if restore.stage is Stage.CANCELLED:
                     return
-                damaged = [table for table in restore.stores if table == error.topic]
-                for table in damaged or list(restore.stores):
-                    restore.stores.pop(table).close()
-                    self._stores.destroy(table, restore.partition)
-                restore.parts = {}
+                restore.loads = {}
+                for table in _damaged(restore.replicas, error):
+                    try:
+                        restore.replicas[table].discard(error.message)
+                    except StoreInUse:  # another process was quicker: opening it again waits for that one
+                        del restore.replicas[table]
                 restore.stage = Stage.ASKING
             restore.ask_again_at = self._clock.monotonic() + _RETRY_SECONDS
             return
@@ -371,7 +400,7 @@ class Restorer:
         with self._lock:
             loading = [r for r in self._restores.values() if r.stage is Stage.LOADING]
         for restore in loading:
-            failures = [part.replica.failure for part in restore.parts.values() if part.replica.failure]
+            failures = [each.failure for each in restore.replicas.values() if each.failure is not None]
             for error in failures[:1]:
                 self._failed(
                     restore, error if isinstance(error, StreamtableError) else StreamtableError(str(error))
@@ -379,3 +408,8 @@ class Restorer:
         if loading and now - self._reported_at > _REPORT_SECONDS:
             self._reported_at = now
             log.info("tables are loading", remaining={r.partition: r.remaining for r in loading})
+
+
+def _damaged(replicas: Mapping[str, PartitionReplica], error: StreamtableError) -> list[str]:
+    """Return the table that the error names, or all tables if it names none of them."""
+    return [table for table in replicas if table == error.topic] or list(replicas)

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from streamtable.engine.handling import Around
-from streamtable.engine.position import Guarantee
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id
+from streamtable.tables.position import Guarantee
 from streamtable.tracing import UNTRACED, Tracer
 
 _ENDLESS = 1e15
@@ -31,6 +31,8 @@ class ProcessorSettings:
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
+        hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
+            reported, and the processor is not ready. More than the transactions of all producers may take.
         around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: told of batches and commits.
@@ -49,6 +51,7 @@ class ProcessorSettings:
     defer_timeout: float = 10.0
     stall_timeout: float = 30.0
     stall_exit: float | None = None
+    hanging_transaction_timeout: float = 90.0
     around: Around | None = None
     tracer: Tracer = UNTRACED
 
@@ -61,6 +64,7 @@ class ProcessorSettings:
             "cache_bytes",
             "defer_timeout",
             "stall_timeout",
+            "hanging_transaction_timeout",
         ):
             if not 0 < getattr(self, name) < _ENDLESS:
                 raise ConfigurationError(f"{name} must be positive and finite, not {getattr(self, name)!r}")

@@ -1,53 +1,50 @@
-"""Warm copies of the partitions that are at work elsewhere: what is assigned here next has little left to load.
+"""Standby replicas of the partitions that other members work on: what is assigned here next has little left to load.
 
-All of it happens in the background thread, between the slices of recoveries. So handing a copy over to a recovery needs
-no lock, and no copy moves on while the broker is asked where its topic ends.
+All of it happens in the background thread, between the slices of restores. So handing a replica over to a restore needs
+no lock, and no replica moves on while the broker is asked where its topic ends.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.engine.follower import Follower
-from streamtable.engine.position import LocalPosition
-from streamtable.engine.recovery import Changelog, plan_join, why_discard
-from streamtable.engine.replica import Expand, Replica, discard_store, open_store
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
-from streamtable.localcopy import Copy
-from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.recovery import Changelog, plan_replica
+from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
 
-_LOOK_SECONDS = 1.0
-_PAUSE_SECONDS = 3.0  # what has just left may come back, or be wanted by its new owner on this machine
+_ASK_SECONDS = 1.0
+_PAUSE_SECONDS = 3.0  # what has just left may come back, or be needed by its new owner on this machine
 _REFUSED_SECONDS = 10.0
 _SAVE_SECONDS = 60.0
 _OPENED_AT_ONCE = 4  # a store takes some 20 ms, in which no recovery goes on
 
 Shown = Callable[[Mapping[TopicPartition, int]], None]
-"""Told of how many offsets each copy has still to read, once a second."""
+"""Called once a second with how many offsets each replica has still to read."""
 
 
 class Standby:
-    """Copies of all partitions of some tables, but for those that are ours.
+    """Replicas of all partitions of some tables, but for those that are ours.
 
     `step`, `hand_over` and the rest belong to the background thread; `taken` and `left` to the main thread.
 
     Args:
-        own: the tables that the group keeps, as far as they are among them; one without its beginning is not whole.
-        tables: what is copied.
-        cluster: asked where topics end.
-        follower: the one of the process.
-        stores: where tables live.
-        clock: wall and monotonic time.
-        shown: told how far the copies are.
-        expand: by table, what makes the rows of its store, where they are not the records.
+        own: The tables that the group keeps, as far as they are among them; one without its beginning is not complete.
+        tables: The topics to keep replicas of.
+        cluster: Asked where topics end.
+        reader: The process's reader of changelogs.
+        stores: Where tables live.
+        clock: Wall and monotonic time.
+        shown: Called with the lag of each replica.
+        expand: By table, what makes the rows of its store, where they are not the records.
     """
 
     def __init__(
@@ -55,7 +52,7 @@ class Standby:
         own: Collection[str],
         tables: Sequence[TopicInfo],
         cluster: Cluster,
-        follower: Follower,
+        reader: ChangelogReader,
         stores: Stores,
         clock: Clock,
         shown: Shown,
@@ -65,118 +62,113 @@ class Standby:
         self._expand = expand or {}
         self._tables = {table.name: table for table in tables}
         self._cluster = cluster
-        self._follower = follower
+        self._reader = reader
         self._stores = stores
         self._clock = clock
         self._shown = shown
         self._places = {
             TopicPartition(t.name, partition) for t in tables for partition in range(t.partitions)
         }
-        self._copies: dict[TopicPartition, Copy] = {}
-        self._resting: set[TopicPartition] = (
-            set()
-        )  # not followed, for as long as partitions of ours are loading
+        self._replicas: dict[TopicPartition, PartitionReplica] = {}
+        self._paused: set[TopicPartition] = set()  # not read, for as long as partitions of ours are loading
         self._ours: set[int] = set()
         now = clock.monotonic()
         self._free_since: dict[int, float] = {}  # not ours any more
         self._refused: dict[TopicPartition, float] = {}  # when it could not be opened or followed
         self._began_at = self._saved_at = now
-        self._looked_at = -_LOOK_SECONDS
+        self._asked_at = -_ASK_SECONDS
 
     # ---- main thread -----------------------------------------------------------------------------------------------
 
     def taken(self, partition: int) -> None:
-        """It is ours: from now on its copies are for `hand_over` only."""
+        """Note that this partition is ours: from now on its replicas are for `hand_over` only."""
         self._ours.add(partition)
 
     def left(self, partition: int) -> None:
-        """It is not ours any more, and its stores are closed."""
+        """Note that this partition is not ours any more, and its stores are closed."""
         if partition in self._ours:
             self._free_since[partition] = self._clock.monotonic()
             self._ours.discard(partition)
 
     def keeps(self, table: str, partition: int) -> bool:
-        """The state of this partition is not to be removed, wherever it is at work."""
+        """Return whether the state of this partition stays on disk, whichever member works on it."""
         return (table, partition) in self._places
 
     # ---- background thread -----------------------------------------------------------------------------------------
 
-    def hand_over(self, table: str, partition: int) -> Store | None:
-        """The open store of a copy, which is followed no more; None if there is none."""
-        copy = self._forget(TopicPartition(table, partition))
-        if copy is None:
-            return None
-        if copy.replica is not None:
-            with suppress(StoreCorrupted, StoreBroken):  # whoever recovers finds it too
-                copy.replica.save(copy.replica.current_at)
-        return copy.store
+    def hand_over(self, table: str, partition: int) -> PartitionReplica | None:
+        """Return the replica of a partition, which is not followed any more; None if there is none."""
+        replica = self._forget(TopicPartition(table, partition))
+        if replica is not None and replica.state is not ReplicaState.OPENING:
+            with suppress(StoreBroken):  # the restore finds it too
+                replica.save(replica.current_at)
+        return replica
 
     def step(self, *, loading: bool) -> None:
-        """A slice of the work. `loading`: partitions of ours are; they come first."""
+        """Do a slice of the work. `loading`: partitions of ours are; they come first."""
         if not self._places:
             return
         self._pace(loading=loading)
-        if self._clock.monotonic() - self._looked_at >= _LOOK_SECONDS:
-            self._looked_at = self._clock.monotonic()
+        if self._clock.monotonic() - self._asked_at >= _ASK_SECONDS:
+            self._asked_at = self._clock.monotonic()
             self._look(loading=loading)
 
     @property
     def behind(self) -> Mapping[TopicPartition, int]:
-        """Offsets that each copy has still to read, as of the last look."""
-        return {place: copy.lag for place, copy in self._copies.items()}
+        """Offsets that each replica has still to read, by the ends that were asked for last."""
+        return {place: replica.lag for place, replica in self._replicas.items()}
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """How far each copy is."""
-        return {place: copy.position for place, copy in self._copies.items()}
+        """The position of each replica."""
+        return {place: replica.position for place, replica in self._replicas.items()}
 
     @property
     def settled(self) -> bool:
-        """Whatever can be copied is, and has caught up. Any thread."""
-        current = all(copy.caught_up and not copy.lag for copy in list(self._copies.values()))
+        """Every replica that can be kept is, and has caught up. Any thread."""
+        current = all(replica.current and not replica.lag for replica in list(self._replicas.values()))
         return current and not any(self._missing())
 
     def close(self) -> None:
-        """After the background thread has ended."""
-        for place in list(self._copies):
+        """Close all replicas, after the background thread has ended."""
+        for place in list(self._replicas):
             self._drop(place)
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
     def _missing(self) -> Iterator[TopicPartition]:
-        for place in sorted(self._places - self._copies.keys() - self._refused.keys()):
+        for place in sorted(self._places - self._replicas.keys() - self._refused.keys()):
             if place.partition not in self._ours:
                 yield place
 
     def _pace(self, *, loading: bool) -> None:
-        for place, copy in self._copies.items():
-            if copy.replica is None or copy.replica.failure is not None:
-                continue
-            if loading and not copy.caught_up and place not in self._resting:
-                self._follower.remove(copy.replica)
-                self._resting.add(place)
-            elif not loading and place in self._resting:
-                self._resting.discard(place)
-                self._follow(copy, copy.replica, copy.position)
+        for place, replica in self._replicas.items():
+            if loading and replica.state in {ReplicaState.LOADING, ReplicaState.STALE}:
+                if place not in self._paused:
+                    self._reader.remove(replica)
+                    self._paused.add(place)
+            elif not loading and place in self._paused and replica.failure is None:
+                self._paused.discard(place)
+                self._reader.add(replica)
 
     def _look(self, *, loading: bool) -> None:
-        for place, copy in list(self._copies.items()):
-            self._mend(place, copy)
+        for place, replica in list(self._replicas.items()):
+            self._mend(place, replica)
         if not loading:
             self._open_some()
-        if not self._copies:
+        if not self._replicas:
             self._shown({})
             return
         asked_at = self._clock.now()
         try:
-            marks = self._cluster.watermarks(list(self._copies))
+            marks = self._cluster.watermarks(list(self._replicas))
         except RetryLater as error:
             log.debug("standby cannot look at the log's end", reason=str(error))
             return
-        for place, copy in list(self._copies.items()):
+        for place, replica in list(self._replicas.items()):
             changelog = Changelog(self._tables[place.topic], marks[place])
             try:
-                self._compare(place, copy, changelog, asked_at)
+                self._compare(place, replica, changelog, asked_at)
             except StoreCorrupted as error:
                 self._discard(place, error.message)
         self._shown(self.behind)
@@ -192,117 +184,105 @@ class Standby:
             if now - self._free_since.get(place.partition, self._began_at) < _PAUSE_SECONDS:
                 continue
             try:
-                store, local = open_store(self._stores, *place, spare=True)
+                self._replicas[place] = PartitionReplica(
+                    self._stores, *place, self._clock, spare=True, expand=self._expand.get(place.topic)
+                )
             except StoreInUse as error:
                 log.debug("another process keeps this partition", reason=str(error))
                 self._refused[place] = now
                 continue
-            self._copies[place] = Copy(place.partition, store, local)
             opened += 1
             if opened == _OPENED_AT_ONCE:
                 return
 
-    def _compare(self, place: TopicPartition, copy: Copy, changelog: Changelog, asked_at: float) -> None:
-        """The topic ends there, as of this time."""
-        replica = copy.replica
-        if replica is None:
-            self._begin(place, copy, changelog, asked_at)
-        elif reason := self._why_discard(place, replica, changelog):
+    def _compare(
+        self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
+    ) -> None:
+        """Compare a replica with what its topic held at this time."""
+        if replica.state is ReplicaState.OPENING and not self._begin(place, replica, changelog, asked_at):
+            return
+        reason = replica.why_discard(changelog, self._clock.now())
+        if not reason and place.topic not in self._own:
+            reason = replica.behind_start(changelog.marks.low)
+        if reason:
             # Also of a process that stood still: it may have missed tombstones that are gone now.
             self._discard(place, reason)
         else:
-            copy.looked(asked_at, changelog.marks.high)
-            if copy.caught_up and not replica.whole:
-                replica.mark_whole(copy.current_at)
+            replica.observe_end(asked_at, *changelog.marks)
 
-    def _why_discard(self, place: TopicPartition, replica: Replica, changelog: Changelog) -> str | None:
-        local = LocalPosition(replica.position, changelog.topic.topic_id, replica.current_at)
-        reason = why_discard(changelog, local, self._clock.now())
-        return reason or (None if place.topic in self._own else replica.behind_start(changelog.marks.low))
-
-    def _begin(self, place: TopicPartition, copy: Copy, changelog: Changelog, asked_at: float) -> None:
-        checkpoint = copy.store.checkpoint()
-        local = LocalPosition.decode(checkpoint) if checkpoint is not None else None
-        if local is not None and place.topic in self._own:
-            # Rows of the group's own table stay its rows, also when their records are gone.
-            local = replace(local, begins=changelog.marks.low)
-        load = plan_join(changelog, local, None, None, asked_at)
-        if place.topic in self._own and changelog.marks.low > 0 and (local is None or load.discard):
+    def _begin(
+        self, place: TopicPartition, replica: PartitionReplica, changelog: Changelog, asked_at: float
+    ) -> bool:
+        """Follow a replica that has just been opened, if its rows can be used."""
+        owned, local = place.topic in self._own, replica.local()
+        load = plan_replica(changelog, local, asked_at, owned=owned)
+        if owned and changelog.marks.low > 0 and (local is None or load.discard):
             log.warning(
                 "no standby of a table whose changelog has lost its beginning", table=place.topic,
                 partition=place.partition, begins=changelog.marks.low,
             )  # fmt: skip
             self._refuse(place)
-            return
-        if load.discard:
+        elif load.discard:
             self._discard(place, load.discard)
-            return
-        copy.replica = Replica(
-            changelog.topic,
-            place.partition,
-            copy.store,
-            self._clock,
-            begins=changelog.marks.low,
-            expand=self._expand.get(place.topic),
-        )
-        copy.replica.advance(load.read_from)
-        copy.looked(asked_at, changelog.marks.high)
-        self._follow(copy, copy.replica, load.read_from)
+        else:
+            replica.follow(changelog.topic, load.read_from)
+            self._reader.add(replica)
+            return True
+        return False
 
-    def _follow(self, copy: Copy, replica: Replica, start: int) -> None:
-        self._follower.add(replica, start, lambda _: copy.advanced())
-
-    def _mend(self, place: TopicPartition, copy: Copy) -> None:
-        failure = copy.replica.failure if copy.replica is not None else None
-        if copy.store.wanted:
+    def _mend(self, place: TopicPartition, replica: PartitionReplica) -> None:
+        if replica.store.wanted:
             log.debug(
-                "another process is to work on this partition", table=place.topic, partition=place.partition
+                "another process needs this partition for its work",
+                table=place.topic,
+                partition=place.partition,
             )
             self._refuse(place)
-        elif isinstance(failure, StoreCorrupted):
-            self._discard(place, failure.message)
-        elif isinstance(failure, InputLost):
+        elif isinstance(replica.failure, StoreCorrupted):
+            self._discard(place, replica.failure.message)
+        elif isinstance(replica.failure, InputLost):
             self._refuse(place)  # what of it may be used is decided when it is opened again
-        elif failure is not None:
-            raise failure
+        elif replica.failure is not None:
+            raise replica.failure
 
     def _discard(self, place: TopicPartition, reason: str) -> None:
-        """Throw it away; the next look begins anew."""
-        self._refuse(place)
-        with suppress(StoreInUse):  # another process was quicker
-            self._copies[place] = Copy(place.partition, discard_store(self._stores, *place, reason), None)
-            del self._refused[place]
+        """Begin again with an empty replica."""
+        replica = self._forget(place)
+        assert replica is not None
+        try:
+            replica.discard(reason)
+        except StoreInUse:  # another process was quicker
+            self._refused[place] = self._clock.monotonic()
+        else:
+            self._replicas[place] = replica
 
     def _refuse(self, place: TopicPartition) -> None:
         self._drop(place)
         self._refused[place] = self._clock.monotonic()
 
     def _drop(self, place: TopicPartition) -> None:
-        if (copy := self._forget(place)) is not None:
-            copy.store.close()
+        if (replica := self._forget(place)) is not None:
+            replica.close()
 
-    def _forget(self, place: TopicPartition) -> Copy | None:
-        copy = self._copies.pop(place, None)
-        self._resting.discard(place)
-        if copy is not None and copy.replica is not None:
-            self._follower.remove(copy.replica)
-        return copy
+    def _forget(self, place: TopicPartition) -> PartitionReplica | None:
+        replica = self._replicas.pop(place, None)
+        self._paused.discard(place)
+        if replica is not None:
+            self._reader.remove(replica)
+        return replica
 
     def _save_current(self) -> None:
-        """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
+        """Note in the stores that they are current, though nothing has changed: a replica's age decides if it is used."""
         if self._clock.monotonic() - self._saved_at < _SAVE_SECONDS:
             return
         self._saved_at = self._clock.monotonic()
         log.debug("standby", behind={f"{p.topic}[{p.partition}]": n for p, n in self.behind.items()})
-        for place, copy in list(self._copies.items()):
-            if copy.replica is not None and copy.caught_up and not copy.lag:
-                try:
-                    copy.replica.save(copy.current_at)
-                except StoreCorrupted as error:
-                    self._discard(place, error.message)
+        for replica in self._replicas.values():
+            if replica.current and not replica.lag:
+                replica.save(replica.current_at)
 
 
-def copied_tables(group: Group[Any, Any]) -> list[str]:
-    """The tables whose copies may be ahead of the group: joined ones not, if somebody handles their changes."""
+def standby_tables(group: Group[Any, Any]) -> list[str]:
+    """Return the tables whose replicas may be ahead of the group: not the joined ones whose changes are handled."""
     handled = {edge.table.name for edge in group.changes}
     return list(group.tables) + [join.table.name for join in group.joins if join.table.name not in handled]

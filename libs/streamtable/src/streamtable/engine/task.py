@@ -21,12 +21,12 @@ from streamtable.engine.handled import HandledRows
 from streamtable.engine.handling import Around, Handling
 from streamtable.engine.ids import IdTable
 from streamtable.engine.named import Named
-from streamtable.engine.position import LocalPosition, TablePosition
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.graph import HANDLED, IDS, Changes, Group
-from streamtable.joined import JoinedTable
 from streamtable.ports import Store, TopicInfo
-from streamtable.table import PartitionTable
+from streamtable.tables.joined import JoinedTable
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.working_table import PartitionTable
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 

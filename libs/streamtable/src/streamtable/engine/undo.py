@@ -10,8 +10,8 @@ from typing import Any, Generic, TypeVar
 from streamtable.engine.deferral import Deferrals
 from streamtable.engine.outgoing import Outgoing, Source
 from streamtable.graph import OnError
-from streamtable.joined import Joined
-from streamtable.table import PartitionTable, refuse_if_larger
+from streamtable.tables.joined import Joined
+from streamtable.tables.working_table import PartitionTable, refuse_if_larger
 from streamtable.types import RecordBatch
 
 V = TypeVar("V")

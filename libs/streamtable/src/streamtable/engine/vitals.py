@@ -11,7 +11,7 @@ from streamtable.errors import StoreCorrupted
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.types import RecordBatch, TopicPartition, Watermarks
 
 
 class Vitals:
@@ -80,8 +80,15 @@ class Vitals:
 
     # ---- background thread -----------------------------------------------------------------------------------------
 
-    def sample(self, assignment: Assignment, cluster: Cluster) -> None:
-        """Set the gauges of the partitions that are ours, and drop those of partitions that left. Raises `RetryLater`."""
+    def sample(self, assignment: Assignment, cluster: Cluster) -> Mapping[TopicPartition, Watermarks]:
+        """Set the gauges of the partitions that are ours, and drop those of partitions that left.
+
+        Returns:
+            What the inputs hold, which was asked for that.
+
+        Raises:
+            RetryLater: Kafka does not answer.
+        """
         tasks = list(assignment.tasks.values())
         applied = {
             TopicPartition(topic, task.partition): offset
@@ -106,6 +113,7 @@ class Vitals:
         for topic, partition in self._gauged - gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._gauged = gauged
+        return marks
 
     def loading(self, assignment: Assignment) -> None:
         """Show how far recoveries are."""

@@ -16,7 +16,7 @@ from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.kafka.caller import Caller, Complaints
-from streamtable.kafka.cluster import KafkaCluster
+from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
@@ -69,10 +69,9 @@ class Kafka:
         # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": complaints.heard}
 
-        def outsider(group: str) -> Consumer:
-            consumer: Consumer = _made(
-                Consumer, self._config("cluster", {**options.consumer(group), **quiet})
-            )
+        def outsider(group: str, isolation: Isolation) -> Consumer:
+            asking = {**options.outsider(group), "isolation.level": isolation, **quiet}
+            consumer: Consumer = _made(Consumer, self._config("cluster", asking))
             return consumer
 
         admin = _made(AdminClient, self._config("cluster", quiet))

@@ -85,10 +85,6 @@ class KafkaAdmin(KafkaRights):
             if lows.get(place, -1) >= 0 and highs.get(place, -1) >= 0
         }
 
-    def stable_ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """How far committed records can be read: up to the first open transaction."""
-        return self._all_offsets(places, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)  # type: ignore[no-untyped-call]  # the client's
-
     def offsets_at(
         self, places: Iterable[TopicPartition], milliseconds: int
     ) -> dict[TopicPartition, int | None]:
@@ -147,10 +143,8 @@ class KafkaAdmin(KafkaRights):
         """
         # By a consumer that never joins, as offsets are asked for, and for the same reason: see `stable_offsets`.
         with self._asking:
-            if group not in self._outsiders:
-                self._outsiders[group] = self._outsider(group)
             try:
-                answers = self._outsiders[group].commit(offsets=offsets_of(offsets), asynchronous=False)
+                answers = self._outsider_of(group).commit(offsets=offsets_of(offsets), asynchronous=False)
                 errors = [(each, each.error) for each in answers if each.error is not None]
             except KafkaException as exception:
                 errors = [(Partition(group), cause(exception))]
@@ -171,9 +165,7 @@ class KafkaAdmin(KafkaRights):
         The broker takes such offsets from anyone, so the caller must look whether the group has members.
         """
         with self._asking:
-            if group not in self._outsiders:
-                self._outsiders[group] = self._outsider(group)
-            metadata = self._outsiders[group].consumer_group_metadata()
+            metadata = self._outsider_of(group).consumer_group_metadata()
         return GroupMembership(metadata, "nobody")
 
     def delete_group(self, group: str) -> None:

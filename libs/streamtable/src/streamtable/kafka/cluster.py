@@ -1,11 +1,12 @@
 """Questions about topics, and the few changes that the command line makes to them."""
 
+import struct
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -26,19 +27,30 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from streamtable.errors import ConfigurationError, RetryLater, StreamtableError
+from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TransactionPending
 from streamtable.kafka.caller import Caller, Complaints
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
 from streamtable.ports import TopicDescription, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 T = TypeVar("T")
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 _EVENTS = 1_000
 _METADATA_SECONDS = 1.0
 # A pending transaction keeps the client asking for as long as this. Other partitions wait meanwhile.
 _OFFSETS_SECONDS = 0.5
 _ANY_TIME = (1 << 63) - 1
+_OFFSETS_TOPIC = "__consumer_offsets"
+
+
+def hash_of(group: str) -> int:
+    """The hash by which Kafka finds the partition of the offsets topic: Java's of a text, without its sign."""
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", group.encode("utf-16-be", "surrogatepass")):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    signed = value - (1 << 32) if value >= 1 << 31 else value
+    return 0 if signed == -(1 << 31) else abs(signed)
 
 
 class KafkaCluster:
@@ -46,7 +58,8 @@ class KafkaCluster:
 
     Args:
         admin: the client.
-        outsider: makes a consumer that asks for the offsets of a group without being its member.
+        outsider: makes a consumer that asks for the offsets of a group without being its member; of committed
+            transactions only, or, for the isolation level read_uncommitted, also of those that are pending.
         caller: as whom they ask, for errors.
         complaints: what the clients say of their connections.
         timeout: seconds to wait for each answer.
@@ -55,7 +68,7 @@ class KafkaCluster:
     def __init__(
         self,
         admin: AdminClient,
-        outsider: Callable[[str], Consumer],
+        outsider: Callable[[str, Isolation], Consumer],
         caller: Caller,
         complaints: Complaints,
         timeout: float,
@@ -63,6 +76,7 @@ class KafkaCluster:
         self._admin = admin
         self._outsider = outsider
         self._outsiders: dict[str, Consumer] = {}
+        self._uncommitted: dict[str, Consumer] = {}  # by group: they do not wait for pending transactions
         self._refused: dict[str, KafkaError] = {}  # by group: why nothing may be asked about it
         self._asking = threading.Lock()  # for the consumers: one call at a time
         self._bootstrap_servers = caller.servers
@@ -156,6 +170,35 @@ class KafkaCluster:
                 raise RetryLater(f"no watermarks yet from Kafka at {self._bootstrap_servers}").at(*place)
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
 
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked = {Partition(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]  # the client's
+        if not asked:
+            return {}
+        answers = self._admin.list_offsets(
+            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
+        )
+        found = {}
+        for each, future in answers.items():
+            place = TopicPartition(each.topic, each.partition)
+            found[place] = self._answer(future, topic=each.topic).offset
+            if found[place] < 0:  # no answer in time is no error for the client
+                raise RetryLater(f"no offsets yet from Kafka at {self._bootstrap_servers}").at(*place)
+        return found
+
+    def offsets_partition(self, group: str) -> TopicPartition | None:
+        described = self._admin.describe_topics(
+            TopicCollection([_OFFSETS_TOPIC]), request_timeout=self._timeout
+        )
+        try:
+            topic = self._existing(described[_OFFSETS_TOPIC], "DESCRIBE", _OFFSETS_TOPIC)
+        except StreamtableError:
+            return None  # mostly because this user has no right to it
+        return TopicPartition(_OFFSETS_TOPIC, hash_of(group) % len(topic.partitions)) if topic else None
+
+    @property
+    def servers(self) -> str:
+        return self._bootstrap_servers
+
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
     ) -> Mapping[TopicPartition, Committed | None]:
@@ -166,12 +209,15 @@ class KafkaCluster:
         if not self._asking.acquire(timeout=self._timeout):
             raise RetryLater("others are asking for committed offsets, ask again")
         try:
-            if group not in self._outsiders:
-                self._outsiders[group] = self._outsider(group)
+            consumer = self._outsider_of(group)
             self._listen(group)
-            answers = self._outsiders[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
+            answers = consumer.committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
         except KafkaException as error:
             self._listen(group)
+            if group not in self._refused and self._pending(group, asked):
+                raise TransactionPending(
+                    f"a transaction with committed offsets of group {group!r} has not ended"
+                ) from error
             raise self._unanswered(self._refused.get(group, cause(error)), group=group) from error
         finally:
             self._asking.release()
@@ -184,6 +230,26 @@ class KafkaCluster:
             none = each.offset == OFFSET_INVALID
             found[place] = None if none else Committed(NextOffset(each.offset), each.metadata or "")
         return found
+
+    def _outsider_of(self, group: str) -> Consumer:
+        if group not in self._outsiders:
+            self._outsiders[group] = self._outsider(group, "read_committed")
+        return self._outsiders[group]
+
+    def _pending(self, group: str, asked: list[Partition]) -> bool:
+        """Whether the coordinator does answer when it need not wait for transactions.
+
+        The client asks again and again while a transaction is pending, and tells of a time-out only.
+        """
+        if group not in self._uncommitted:
+            self._uncommitted[group] = self._outsider(group, "read_uncommitted")
+        try:
+            answers = self._uncommitted[group].committed(asked, timeout=min(self._timeout, _OFFSETS_SECONDS))
+        except KafkaException:
+            return False
+        finally:
+            self._uncommitted[group].consume(_EVENTS, 0)
+        return all(each.error is None for each in answers)
 
     def _listen(self, group: str) -> None:
         """Take what the consumer has to tell: it reads nothing, but errors must not pile up.
@@ -219,9 +285,9 @@ class KafkaCluster:
     def close(self) -> None:
         """Disconnect. The admin client goes when it is dropped."""
         with self._asking:
-            for consumer in self._outsiders.values():
+            for consumer in (*self._outsiders.values(), *self._uncommitted.values()):
                 consumer.close()
-            self._outsiders = {}
+            self._outsiders, self._uncommitted = {}, {}
 
     def _result(self, future: Future[T]) -> T:
         """What the client answers; it answers in time, unless the process stood still meanwhile."""

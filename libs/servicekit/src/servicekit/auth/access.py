@@ -1,0 +1,99 @@
+"""Access control: authentication, scopes and rate limits, the same for REST and gRPC."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from servicekit.auth.authentication import Authenticator, Caller, Unauthenticated, bearer_token
+from servicekit.auth.rate_limit import RateLimiter, Taken, peer_name
+
+
+class Forbidden(Exception):
+    """The caller is known and may not do this."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__(f"this needs the scope '{scope}', which the credential does not have")
+        self.scope = scope
+
+
+class TooOften(Exception):
+    """The caller asks too often.
+
+    Args:
+        taken: says when it may ask again.
+        headers: for the answer.
+    """
+
+    def __init__(self, taken: Taken, headers: Mapping[str, str]) -> None:
+        super().__init__("too many requests; ask again later")
+        self.retry_after = max(1, math.ceil(taken.retry_seconds))
+        self.headers = headers
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A request that may go on.
+
+    Attributes:
+        caller: who asks; None if callers need not say who they are.
+        headers: for the answer: RateLimit and RateLimit-Policy, if there is a limit.
+    """
+
+    caller: Caller | None
+    headers: Mapping[str, str]
+
+
+class Admission:
+    """Decides. Any thread.
+
+    Args:
+        authenticator: knows callers; None: everybody may do everything.
+        limiter: counts by the caller's name, or by its address where it has none: failed attempts count too.
+    """
+
+    def __init__(
+        self, authenticator: Authenticator | None = None, limiter: RateLimiter | None = None
+    ) -> None:
+        self._authenticator = authenticator
+        self._limiter = limiter
+
+    def admit(self, authorization: str | None, peer: str | None, scope: str) -> Admitted:
+        """Let a request in.
+
+        Args:
+            authorization: the header of that name, or the gRPC metadata `authorization`.
+            peer: the address of the other end, without its port.
+            scope: what the request needs: `read` or `write`.
+
+        Raises:
+            Unauthenticated: its caller is not known.
+            Forbidden: its caller lacks the scope.
+            TooOften: its caller has used up what it may.
+        """
+        try:
+            caller = self._caller(authorization)
+        except Unauthenticated:
+            self._count(peer_name(peer))
+            raise
+        headers = self._count(f"caller {caller.name}" if caller is not None else peer_name(peer))
+        if caller is not None and scope not in caller.scopes:
+            raise Forbidden(scope)
+        return Admitted(caller, headers)
+
+    def _caller(self, authorization: str | None) -> Caller | None:
+        if self._authenticator is None:
+            return None
+        return self._authenticator.authenticate(bearer_token(authorization))
+
+    def _count(self, name: str) -> Mapping[str, str]:
+        if self._limiter is None:
+            return {}
+        taken = self._limiter.take(name)
+        window = math.ceil(self._limiter.burst / self._limiter.rate)
+        headers = {
+            "RateLimit-Policy": f'"caller";q={self._limiter.burst};w={window}',
+            "RateLimit": f'"caller";r={taken.remaining};t={math.ceil(taken.full_seconds)}',
+        }
+        if not taken.allowed:
+            raise TooOften(taken, headers)
+        return headers

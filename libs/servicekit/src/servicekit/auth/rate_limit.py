@@ -1,0 +1,98 @@
+"""Rate limits: a token bucket for each caller, and a bound on how many callers are remembered."""
+
+import math
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from ipaddress import AddressValueError, IPv6Address, IPv6Network
+from threading import Lock
+from typing import Final
+
+CALLERS_MAX: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a request.
+
+    Attributes:
+        allowed: whether it may go on.
+        remaining: requests that the caller may make at once now.
+        retry_seconds: until it may make the next one; 0 if it may now.
+        full_seconds: until it may make a whole burst again.
+    """
+
+    allowed: bool
+    remaining: int
+    retry_seconds: float
+    full_seconds: float
+
+
+class RateLimiter:
+    """Counts requests by caller. Any thread.
+
+    The callers that asked least recently are forgotten when there are too many, and begin again with a full bucket:
+    memory is bounded, and who forges many names is stopped by what gives out names.
+
+    Args:
+        rate: requests a second, in the long run.
+        burst: requests at once, at least 1.
+        callers_max: that are remembered.
+        clock: seconds, monotonic.
+
+    Raises:
+        ValueError: a bound is not positive.
+    """
+
+    def __init__(
+        self,
+        rate: float,
+        burst: int,
+        *,
+        callers_max: int = CALLERS_MAX,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        if not (0 < rate < math.inf and burst >= 1 and callers_max >= 1):
+            raise ValueError("rate, burst and the number of callers must be positive")
+        self.rate = rate
+        self.burst = burst
+        self._callers_max = callers_max
+        self._clock = clock
+        self._lock = Lock()
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # when the caller's bucket will be full
+
+    def take(self, caller: str) -> Taken:
+        """Count a request of this caller. One that is not allowed costs nothing."""
+        with self._lock:
+            now = self._clock()
+            lacking = max(0.0, self._full_at.get(caller, now) - now) * self.rate
+            allowed = lacking + 1 <= self.burst + 1e-9
+            if allowed:
+                lacking += 1
+                self._full_at[caller] = now + lacking / self.rate
+                self._full_at.move_to_end(caller)
+                if len(self._full_at) > self._callers_max:
+                    self._full_at.popitem(last=False)
+        return Taken(
+            allowed=allowed,
+            remaining=max(0, int(self.burst - lacking + 1e-9)),
+            retry_seconds=0.0 if allowed else (lacking + 1 - self.burst) / self.rate,
+            full_seconds=lacking / self.rate,
+        )
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+
+def peer_name(host: str | None) -> str:
+    """The name of a caller of whom only the address is known. An IPv6 host has a whole /64 and counts as one."""
+    if host is None:
+        return "peer"
+    try:
+        address = IPv6Address(host)
+    except AddressValueError:
+        return f"peer {host}"
+    if address.ipv4_mapped is not None:
+        return f"peer {address.ipv4_mapped}"
+    return f"peer {IPv6Network((int(address), 64), strict=False)}"

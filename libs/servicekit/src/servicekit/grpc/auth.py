@@ -1,0 +1,63 @@
+"""Who may call a method of a gRPC server, and how often: the decision is `servicekit.auth.access`'s."""
+
+from typing import Any, Final
+from urllib.parse import unquote
+
+import grpc
+
+from servicekit.auth.access import Admission, Forbidden, TooOften
+from servicekit.auth.authentication import Unauthenticated
+from servicekit.grpc.errors import Refused
+from servicekit.grpc.guard import Check
+
+_CREDENTIALS: Final = {"authorization": "", "x-api-key": "Bearer "}
+
+
+def check_callers(admission: Admission, scope: str = "read") -> Check:
+    """A check for `GrpcServer`.
+
+    The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
+
+    Args:
+        admission: decides.
+        scope: that all methods of the server need.
+    """
+
+    def check(path: str, context: Any) -> None:
+        del path
+        try:
+            admission.admit(_authorization(context.invocation_metadata()), host_of(context.peer()), scope)
+        except Unauthenticated as error:
+            text = "the credential is not valid or no longer so" if error.given else _SEND
+            raise Refused(grpc.StatusCode.UNAUTHENTICATED, text) from None
+        except Forbidden as error:
+            raise Refused(grpc.StatusCode.PERMISSION_DENIED, str(error), reason="MISSING_SCOPE") from None
+        except TooOften as error:
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                str(error),
+                reason="RATE_LIMIT",
+                retry_seconds=error.retry_after,
+            ) from None
+
+    return check
+
+
+_SEND: Final = "send a credential in the metadata: authorization: Bearer, or x-api-key"
+
+
+def host_of(peer: str) -> str | None:
+    """The address in gRPC's name of a peer: "ipv4:127.0.0.1:5000", "ipv6:%5B::1%5D:5000"; None for other kinds."""
+    kind, _, rest = unquote(peer).partition(":")
+    if kind not in {"ipv4", "ipv6"}:
+        return None
+    return rest.rpartition(":")[0].strip("[]")
+
+
+def _authorization(metadata: Any) -> str | None:
+    given: list[tuple[str, str]] = [(name, value) for name, value in metadata or () if name in _CREDENTIALS]
+    if not given:
+        return None
+    name, value = given[0]
+    # Which of several counts must not depend on who looks: none does.
+    return _CREDENTIALS[name] + value if len(given) == 1 else ""

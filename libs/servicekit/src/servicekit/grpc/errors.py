@@ -1,0 +1,129 @@
+"""How a gRPC call fails: a code, a text that was written beforehand, and details that programs can read."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from typing import Any, Final
+
+import grpc
+import structlog
+from google.protobuf.any_pb2 import Any as Packed
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
+from grpc_status import rpc_status
+
+from servicekit.streams import Stopping, TooManyStreams
+from streamtable.errors import NotReady, RetryLater, UnreadableRow
+
+log = structlog.get_logger()
+DOMAIN: Final = "streamtable"
+RETRY_SECONDS: Final = 1.0
+
+
+class Refused(Exception):
+    """A call that is answered with an error.
+
+    Args:
+        code: of gRPC.
+        details: what is wrong and what to do, in words that were written beforehand.
+        reason: the error's name for programs, in capitals; None: the code's name.
+        fields: of the request, each with what is wrong with it; names are ours, never the caller's text.
+        retry_seconds: after which the same call may succeed; None: it will not by itself.
+        metadata: further facts for programs; names and values are ours, never the caller's text.
+    """
+
+    def __init__(
+        self,
+        code: grpc.StatusCode,
+        details: str,
+        *,
+        reason: str | None = None,
+        fields: Sequence[tuple[str, str]] = (),
+        retry_seconds: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+        self.reason = reason or code.name
+        self.fields = tuple(fields)
+        self.retry_seconds = retry_seconds
+        self.metadata = dict(metadata or {})
+
+    def status(self) -> grpc.Status:
+        """What goes out: code and text, and the details in the trailing metadata `grpc-status-details-bin`."""
+        details: list[Any] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
+        if self.fields:
+            wrong = [BadRequest.FieldViolation(field=name, description=text) for name, text in self.fields]
+            details.append(BadRequest(field_violations=wrong))
+        if self.retry_seconds is not None:
+            details.append(RetryInfo(retry_delay=Duration(seconds=ceil(self.retry_seconds))))
+        number: int = self.code.value[0]
+        status = Status(code=number, message=self.details, details=[_packed(detail) for detail in details])
+        return rpc_status.to_status(status)
+
+
+def invalid(field: str, text: str) -> Refused:
+    """INVALID_ARGUMENT for one field of the request."""
+    return Refused(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        f"{field}: {text}",
+        reason="INVALID_FIELD",
+        fields=[(field, text)],
+    )
+
+
+def refusal(error: Exception) -> Refused:
+    """The answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
+    match error:
+        case Refused():
+            return error
+        case NotImplementedError():  # what a generated servicer raises where a method was left out
+            return Refused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
+        case UnreadableRow():
+            return Refused(
+                grpc.StatusCode.DATA_LOSS,
+                "the stored row cannot be decoded; its key must be written again",
+                reason="UNREADABLE_ROW",
+                metadata=place_of(error),
+            )
+        case TooManyStreams():
+            code, text, reason = (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "the server has all the streams it can take; close one, or ask another one",
+                "TOO_MANY_STREAMS",
+            )
+        case Stopping():
+            code, text, reason = (
+                grpc.StatusCode.UNAVAILABLE,
+                "the server is stopping; connect again and ask again",
+                "STOPPING",
+            )
+        case NotReady():
+            code, text, reason = (
+                grpc.StatusCode.UNAVAILABLE,
+                "the table is being loaded; ask again",
+                "NOT_READY",
+            )
+        case RetryLater():
+            code, text, reason = (
+                grpc.StatusCode.UNAVAILABLE,
+                "the service cannot answer at the moment; ask again",
+                "UNAVAILABLE",
+            )
+        case _:
+            log.error("call failed", exc_info=error)
+            return Refused(grpc.StatusCode.INTERNAL, "the service failed")
+    return Refused(code, text, reason=reason, retry_seconds=RETRY_SECONDS)
+
+
+def place_of(error: UnreadableRow) -> dict[str, str]:
+    """Where the row is, as far as that is known, for programs."""
+    facts = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+    return {name: str(fact) for name, fact in facts.items() if fact is not None}
+
+
+def _packed(detail: Any) -> Packed:
+    packed = Packed()
+    packed.Pack(detail)
+    return packed

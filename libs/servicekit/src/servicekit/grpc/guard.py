@@ -1,0 +1,292 @@
+"""What every gRPC call goes through: caller, deadline, message, places; and that every error is an error of ours."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from contextvars import copy_context
+from dataclasses import dataclass
+from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction
+from typing import Any, Final
+
+import grpc
+import structlog
+
+from servicekit.grpc.call_limits import Patience, Places
+from servicekit.grpc.errors import RETRY_SECONDS, Refused, refusal
+from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
+from servicekit.grpc.tracing import Call, traced
+from servicekit.streams import Stopping
+from servicekit.tracing import ServerTracer
+
+log = structlog.get_logger()
+_SLACK: Final = 1.05  # a deadline travels rounded up
+_HEALTH: Final = "/grpc.health.v1.Health/"
+_FAREWELL_SECONDS: Final = 1.0
+Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
+Check = Callable[[str, Context], None]
+"""Lets a call of a method (its path) through, or raises `Refused`. Called in the event loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class GrpcLimits:
+    """What callers may use.
+
+    Attributes:
+        receive_bytes: of one message.
+        metadata_bytes: of a call's headers.
+        threads: unary calls that are worked on at a time.
+        stream_threads: streams whose next message is made at a time, where a plain generator makes it.
+        waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
+        deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
+        unsent: calls whose message has not come; the oldest gives way to a newer one.
+        unread_seconds: a stream whose caller takes nothing for so long is ended.
+        connections: open at a time, of all callers together; more are hung up on.
+        handshake_seconds: that a new connection has to speak HTTP/2.
+        connection_idle_seconds: after that a connection without calls is closed.
+        connection_age_seconds: after that the caller connects again (and so finds new replicas).
+        connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
+        ping_seconds_min: a caller that pings more often is disconnected.
+        drain_seconds: before the server stops, in which new calls are refused with UNAVAILABLE.
+    """
+
+    receive_bytes: int = 64 * 1024
+    metadata_bytes: int = 16 * 1024
+    threads: int = 16
+    stream_threads: int = 4
+    waiting: int = 64
+    deadline_seconds_max: float = 5.0
+    unsent: int = 256
+    unread_seconds: float = 30.0
+    connections: int = 512
+    handshake_seconds: float = 5.0
+    connection_idle_seconds: float = 300.0
+    connection_age_seconds: float = 1800.0
+    connection_streams: int = 100
+    ping_seconds_min: float = 10.0
+    drain_seconds: float = 0.5
+
+
+class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
+    """Stands before every method, which it calls in a thread if it is a plain function or generator.
+
+    Left to itself, grpcio gives a call that sends no message a place for ever, refuses in words that say nothing of
+    what to do, and sends the text of an exception to the caller.
+
+    Args:
+        limits: what callers may use.
+        check: asked about each call, health excepted; None: everybody may call.
+        metrics: counts the calls; None: they are not counted.
+        tracer: makes a span for each call, health excepted; None: there are no spans.
+    """
+
+    def __init__(
+        self,
+        limits: GrpcLimits,
+        check: Check | None = None,
+        metrics: CallMetrics | None = None,
+        tracer: ServerTracer | None = None,
+    ) -> None:
+        self.limits = limits
+        self.check = check
+        self.metrics = metrics
+        self.tracer = tracer
+        self.working = Places(limits.threads + limits.waiting)
+        self.unsent = Patience(limits.deadline_seconds_max, limits.unsent)
+        self.stopping = False
+        self.unary_pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="grpc-unary")
+        self.stream_pool = ThreadPoolExecutor(limits.stream_threads, thread_name_prefix="grpc-stream")
+
+    async def intercept_service(
+        self, continuation: Callable[[Any], Awaitable[Any]], handler_call_details: Any
+    ) -> Any:
+        """Wrap the method's handler."""
+        found = await continuation(handler_call_details)
+        if found is None:
+            if self.metrics is not None:
+                self.metrics.handled.labels(*UNKNOWN, grpc.StatusCode.UNIMPLEMENTED.name).inc()
+            return None
+        method = _Method(self, handler_call_details.method, found)
+        call: Call = method.stream if found.response_streaming else method.unary
+        if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
+            call = traced(self.tracer, handler_call_details.method, call)
+        # Without a deserializer, and with a stream of requests, the handler is called before there is a message.
+        if found.response_streaming:
+            return grpc.stream_stream_rpc_method_handler(call, None, found.response_serializer)
+        return grpc.stream_unary_rpc_method_handler(call, None, found.response_serializer)
+
+    def close(self) -> None:
+        """Let go of the threads; those that work finish."""
+        for pool in (self.unary_pool, self.stream_pool):
+            pool.shutdown(wait=False)
+
+
+class _Method:
+    """A method with all that stands before it."""
+
+    def __init__(self, guard: CallGuard, path: str, found: Any) -> None:
+        self._guard = guard
+        self._path = path
+        self._labels = labels_of(path)
+        self._found = found
+
+    async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+        begun = time.monotonic()
+        code = grpc.StatusCode.CANCELLED  # what remains if the call is ended from outside
+        try:
+            self._check(context)
+            _check_deadline(context, self._guard.limits.deadline_seconds_max)
+            request = await self._request(messages)
+            answer = await self._answer(request, context)
+            code = grpc.StatusCode.OK
+        except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
+            refused = refusal(error)
+            code = refused.code
+        else:
+            return answer
+        finally:
+            self._ended(_reported(code, context), begun)
+        return await _abort(context, refused)
+
+    async def stream(self, messages: AsyncIterator[bytes], context: Context) -> None:
+        metrics = self._guard.metrics
+        gauge = metrics.open_streams.labels(*self._labels) if metrics is not None else None
+        code = grpc.StatusCode.CANCELLED
+        try:
+            self._check(context)
+            with gauge.track_inprogress() if gauge is not None else nullcontext():
+                await self._send(await self._request(messages), context)
+            code = grpc.StatusCode.OK
+        except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
+            refused = refusal(error)
+            code = refused.code
+        else:
+            return
+        finally:
+            self._ended(_reported(code, context))
+        await _abort(context, refused)
+
+    def _check(self, context: Context) -> None:
+        if self._guard.stopping and not self._path.startswith(_HEALTH):
+            raise Stopping("the server is stopping; ask again")
+        if self._guard.check is not None and not self._path.startswith(_HEALTH):
+            self._guard.check(self._path, context)
+
+    async def _request(self, messages: AsyncIterator[bytes]) -> Any:
+        """The parsed request, or requests."""
+        if self._found.request_streaming:
+            return (self._parsed(message) async for message in messages)
+        try:
+            async with self._guard.unsent.wait():
+                message = await anext(aiter(messages), None)
+        except TimeoutError:
+            raise Refused(
+                grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come", reason="NO_MESSAGE"
+            ) from None
+        if message is None:
+            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "send one message", reason="NO_MESSAGE")
+        return self._parsed(message)
+
+    def _parsed(self, message: bytes) -> Any:
+        parse = self._found.request_deserializer
+        if parse is None:
+            return message
+        try:
+            return parse(message)
+        except Exception:  # noqa: BLE001 protobuf's errors quote the input; what is wrong is known without them
+            raise Refused(
+                grpc.StatusCode.INVALID_ARGUMENT,
+                "the message is not one of this method's; compare the .proto files",
+                reason="UNPARSABLE",
+            ) from None
+
+    async def _answer(self, request: Any, context: Context) -> Any:
+        found, places = self._found, self._guard.working
+        inner = found.stream_unary if found.request_streaming else found.unary_unary
+        if not places.take():
+            raise Refused(
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "the server has all the calls it can take; ask again, or ask another one",
+                reason="TOO_MANY_CALLS",
+                retry_seconds=RETRY_SECONDS,
+            )
+        if iscoroutinefunction(inner):
+            try:
+                return await inner(request, context)
+            finally:
+                places.give_back()
+        if self._guard.tracer is not None:
+            inner = partial(copy_context().run, inner)  # which call it works for goes with it into the thread
+        work = self._guard.unary_pool.submit(inner, request, context)
+        # Not when the caller's deadline is over: a thread that hangs on the disk is still in use.
+        work.add_done_callback(lambda _: places.give_back())
+        return await asyncio.wrap_future(work)
+
+    async def _send(self, request: Any, context: Context) -> None:
+        found = self._found
+        inner = found.stream_stream if found.request_streaming else found.unary_stream
+        answers = inner(request, context)
+        if not isasyncgenfunction(inner):
+            answers = self._from_thread(answers)
+        try:
+            async for answer in answers:
+                await self._write(answer, context)
+        finally:
+            await answers.aclose()
+
+    async def _write(self, answer: Any, context: Context) -> None:
+        try:
+            async with asyncio.timeout(self._guard.limits.unread_seconds):
+                await context.write(answer)
+        except TimeoutError:
+            raise Refused(
+                grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
+            ) from None
+        except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
+            raise Refused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
+
+    async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
+        """A plain generator's items, each made in a thread; none is held while the caller reads."""
+        loop, pool = asyncio.get_running_loop(), self._guard.stream_pool
+        while (answer := await loop.run_in_executor(pool, next, answers, None)) is not None:
+            yield answer
+
+    def _ended(self, code: grpc.StatusCode, begun: float | None = None) -> None:
+        metrics = self._guard.metrics
+        if metrics is None:
+            return
+        metrics.handled.labels(*self._labels, code.name).inc()
+        if begun is not None:
+            metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
+
+
+async def _abort(context: Context, refused: Refused) -> None:
+    status = refused.status()
+    try:
+        async with asyncio.timeout(_FAREWELL_SECONDS):
+            await context.abort(status.code, status.details, status.trailing_metadata)
+    except TimeoutError:
+        return  # the caller does not read; the status is lost with the connection
+    except grpc.aio.AbortError:
+        raise  # how grpcio ends a call
+    except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
+        if refused.code is not grpc.StatusCode.CANCELLED:
+            log.debug("caller disconnected before the status was sent", code=refused.code.name)
+
+
+def _reported(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
+    """The code as the caller has it: a deadline ends a call here like a caller who leaves."""
+    over = code is grpc.StatusCode.CANCELLED and context.time_remaining() == 0
+    return grpc.StatusCode.DEADLINE_EXCEEDED if over else code
+
+
+def _check_deadline(context: Context, seconds_max: float) -> None:
+    left = context.time_remaining()
+    if left is None or left > seconds_max * _SLACK:
+        raise Refused(
+            grpc.StatusCode.INVALID_ARGUMENT,
+            f"set a deadline of at most {seconds_max:g} seconds",
+            reason="NO_DEADLINE",
+        )

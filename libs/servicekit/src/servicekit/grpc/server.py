@@ -1,0 +1,192 @@
+"""A grpcio server with bounds on everything a caller can use up, and the standard health service."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from threading import Thread
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from servicekit.grpc.errors import Refused
+from servicekit.grpc.guard import CallGuard, Check, GrpcLimits
+from servicekit.grpc.metrics import CallMetrics
+from servicekit.output import say
+from servicekit.streams import Streams
+from servicekit.tracing import ServerTracer
+from streamtable.errors import ConfigurationError
+
+_HEALTH_WATCH_SECONDS: Final = 0.5
+_HEALTH_WATCHES_MAX: Final = 64
+
+
+class GrpcServer:
+    """Serves on one address until stopped, from an event loop in a thread of its own.
+
+    Methods are plain functions and generators, which run in threads, or coroutines and asynchronous generators.
+
+    Args:
+        host: to listen on.
+        port: to listen on; 0: a free one.
+        register: adds the services to the server (the generated `add_..._to_server`).
+        ready: what the health service answers, SERVING or NOT_SERVING.
+        streams: that the servicers admit their streams to; ended by `stop`.
+        services: full names that server reflection describes; empty: no reflection.
+        check: lets each call through, health excepted, or raises `Refused`; None: everybody may call.
+        metrics: counts the calls; None: they are not counted.
+        tracer: makes a span for each call, health excepted; None: there are no spans.
+        credentials: for TLS; None: without, which is for loopback and for networks that encrypt themselves.
+        limits: what callers may use; default `GrpcLimits()`.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        register: Callable[[Any], None],
+        *,
+        ready: Callable[[], bool],
+        streams: Streams,
+        services: Sequence[str] = (),
+        check: Check | None = None,
+        metrics: CallMetrics | None = None,
+        tracer: ServerTracer | None = None,
+        credentials: grpc.ServerCredentials | None = None,
+        limits: GrpcLimits | None = None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._register = register
+        self._streams = streams
+        # Streams of their own: any client may watch health, and must not take the places of callers.
+        self._health_watches = Streams(_HEALTH_WATCHES_MAX)
+        self._health = _Health(lambda: ready() and not streams.stopping, self._health_watches)
+        self._services = services
+        self._credentials = credentials
+        self._limits = limits or GrpcLimits()
+        self._guard = CallGuard(self._limits, check, metrics, tracer)
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="grpc-loop", daemon=True)
+        self._server: Any = None
+
+    def start(self) -> str:
+        """Listen. Prints and returns the address, `host:port`.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on.
+        """
+        name = f"[{self._host}]" if ":" in self._host else self._host
+        self._thread.start()
+        try:
+            port = self._in_loop(self._start(name)).result()
+        except RuntimeError as error:
+            self._end_loop()
+            raise ConfigurationError(
+                f"cannot listen on {name}:{self._port}; is it in use by another program?"
+            ) from error
+        address = f"{name}:{port}"
+        say(f"listening on {'grpc' if self._credentials is None else 'grpcs'}://{address}")
+        return address
+
+    def stop(self, grace_seconds: float = 10.0) -> None:
+        """Take no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
+        self._streams.stop()
+        self._health_watches.stop()
+        if self._server is not None:
+            self._in_loop(self._stop(grace_seconds)).result()
+            self._end_loop()
+
+    async def _stop(self, grace_seconds: float) -> None:
+        self._guard.stopping = True
+        # gRPC answers a call that arrives while it shuts down with CANCELLED, which no caller takes for "ask again".
+        await asyncio.sleep(self._limits.drain_seconds)
+        await self._server.stop(grace_seconds)
+
+    async def _start(self, name: str) -> int:
+        # The guard bounds the calls: grpcio's own bound refuses in words that say nothing of what to do.
+        server = grpc.aio.server(interceptors=[self._guard], options=_options(self._limits))
+        self._register(server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
+        if self._services:
+            reflection.enable_server_reflection([*self._services, reflection.SERVICE_NAME], server)
+        address = f"{name}:{self._port}"
+        if self._credentials is None:
+            port: int = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, self._credentials)
+        await server.start()
+        self._server = server
+        return port
+
+    def _in_loop(self, work: Any) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _end_loop(self) -> None:
+        self._server = None
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+        self._guard.close()
+
+
+def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
+    return [
+        ("grpc.max_receive_message_length", limits.receive_bytes),
+        ("grpc.max_metadata_size", limits.metadata_bytes),
+        ("grpc.absolute_max_metadata_size", limits.metadata_bytes),
+        ("grpc.max_concurrent_streams", limits.connection_streams),
+        # Without it a second server on the same port would quietly take half of the connections.
+        ("grpc.so_reuseport", 0),
+        ("grpc.max_allowed_incoming_connections", limits.connections),
+        ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
+        ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1000)),
+        ("grpc.max_connection_age_ms", int(limits.connection_age_seconds * 1000)),
+        ("grpc.max_connection_age_grace_ms", 60_000),
+        ("grpc.keepalive_time_ms", 30_000),
+        ("grpc.keepalive_timeout_ms", 10_000),
+        ("grpc.keepalive_permit_without_calls", 0),
+        ("grpc.http2.min_ping_interval_without_data_ms", int(limits.ping_seconds_min * 1000)),
+        ("grpc.http2.max_ping_strikes", 2),
+    ]
+
+
+class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package ships no types
+    """One status for the whole server, asked for when needed; the one of `grpc_health` has to be notified of changes."""
+
+    def __init__(self, ready: Callable[[], bool], streams: Streams) -> None:
+        self._ready = ready
+        self._streams = streams
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
+        del context
+        _check_service(request)
+        return self._status()
+
+    async def List(self, request: Any, context: Any) -> Any:  # noqa: N802 gRPC's name
+        del request, context
+        return health_pb2.HealthListResponse(statuses={"": self._status()})
+
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 gRPC's name
+        del context
+        _check_service(request)
+        sent = None
+        with self._streams.admit() as alive:
+            while alive():
+                status = self._status()
+                if status != sent:
+                    yield status
+                    sent = status
+                await asyncio.sleep(_HEALTH_WATCH_SECONDS)
+        raise self._streams.ended()
+
+    def _status(self) -> Any:
+        serving = health_pb2.HealthCheckResponse.SERVING
+        return health_pb2.HealthCheckResponse(
+            status=serving if self._ready() else health_pb2.HealthCheckResponse.NOT_SERVING
+        )
+
+
+def _check_service(request: Any) -> None:
+    if request.service:
+        raise Refused(grpc.StatusCode.NOT_FOUND, "only the server as a whole has a health status; ask for ''")

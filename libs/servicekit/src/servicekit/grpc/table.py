@@ -1,0 +1,212 @@
+"""Get, MultiGet, Scan and Watch over a table of rows by user, before they become the messages of a service."""
+
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+import grpc
+
+from servicekit.grpc.errors import RETRY_SECONDS, Refused, invalid
+from servicekit.grpc.feeds import Feed, Feeds
+from servicekit.streams import Streams
+from servicekit.tables.listing import listing
+from servicekit.tables.protocol import STALE_SECONDS, Answer, Change, UserTable, age_seconds
+from servicekit.tables.user_ids import user_id, user_id_prefix
+from streamtable.errors import StreamtableError, UnreadableRow
+
+V = TypeVar("V")
+
+KEYS_MAX: Final = 1000
+SCAN_ROWS_DEFAULT: Final = 1000
+SCAN_ROWS_MAX: Final = 100_000
+SCAN_ROWS_IN_MESSAGE: Final = 500
+
+WATCHES_OF_MANY_MAX: Final = 100
+"""Each holds up to 10,000 changes for a caller who reads slowly. One of a single user holds few."""
+
+
+class ScanRequest(Protocol):
+    """What the services' messages of this name have in common."""
+
+    @property
+    def prefix(self) -> str: ...
+    @property
+    def start_after(self) -> str: ...
+    @property
+    def limit(self) -> int: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[V]):
+    """Users and their rows, as of one moment.
+
+    Attributes:
+        unreadable: rows that were left out because they cannot be decoded.
+    """
+
+    rows: list[tuple[str, V]]
+    age_seconds: float
+    stale: bool
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Generic[V]):
+    """What is known of several users.
+
+    Attributes:
+        rows: users that have a row, with the answer about it and the row, in the order of the request.
+        unreadable: users whose row cannot be decoded.
+    """
+
+    rows: list[tuple[str, Answer[V], V]]
+    unreadable: list[str]
+
+
+@dataclass(frozen=True, slots=True)
+class ReportedChange(Generic[V]):
+    """A change of a watched row.
+
+    Attributes:
+        unreadable: changes that this watch has left out so far because they cannot be decoded.
+    """
+
+    change: Change[V]
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """What rows are asked for by.
+
+    Attributes:
+        field: of the messages, which is called so, and with an s where there are several.
+        check: returns a key if it can be one, or raises ValueError with the rule.
+        check_prefix: the same of the beginning of one.
+    """
+
+    field: str
+    check: Callable[[str], str]
+    check_prefix: Callable[[str], str]
+
+
+USER_IDS: Final = Keys("user_id", user_id, user_id_prefix)
+
+
+class GrpcTable(Generic[V]):
+    """Answers calls.
+
+    Args:
+        table: the rows.
+        streams: admits scans and watches.
+        missing: what is said where a user has no row.
+        keys: the kind of keys, where it is not users.
+    """
+
+    def __init__(self, table: UserTable[V], streams: Streams, missing: str, keys: Keys = USER_IDS) -> None:
+        self._keys = keys
+        self._table = table
+        self._streams = streams
+        self._missing = missing
+        self._watches_of_many = Streams(WATCHES_OF_MANY_MAX)
+        self._feeds = Feeds()
+
+    def get(self, user: str) -> tuple[Answer[V], V]:
+        """The answer about one user, and its row."""
+        answer = self._table.answer(self._key(user))
+        row = answer.value
+        if row is None:
+            raise Refused(grpc.StatusCode.NOT_FOUND, self._missing)
+        return answer, row
+
+    def get_many(self, users: Iterable[str]) -> Found[V]:
+        """What is known of each of the users."""
+        given = list(users)
+        if len(given) > KEYS_MAX:
+            raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
+        age_seconds(self._table)  # not before the copy is complete, even if the request names no key
+        found: Found[V] = Found([], [])
+        for user in [self._key(text, f"s[{n}]") for n, text in enumerate(given)]:
+            try:
+                answer = self._table.answer(user)
+            except UnreadableRow:
+                found.unreadable.append(user)
+                continue
+            if (row := answer.value) is not None:
+                found.rows.append((user, answer, row))
+        return found
+
+    def scan(self, request: ScanRequest) -> Iterator[Page[V]]:
+        """Users in order, page after page."""
+        prefix = self._prefix(request.prefix)
+        after: str | None = request.start_after or None
+        if not 0 <= request.limit <= SCAN_ROWS_MAX:
+            raise invalid("limit", f"0 to {SCAN_ROWS_MAX}")
+        left = request.limit or SCAN_ROWS_DEFAULT
+        with self._streams.admit() as alive:
+            while left > 0:
+                if not alive():
+                    raise self._streams.ended()
+                # A page at a time: a caller who reads slowly must not hold a snapshot of the store open.
+                size = min(left, SCAN_ROWS_IN_MESSAGE)
+                found = listing(self._table, prefix, after, size)
+                age = age_seconds(self._table)
+                yield Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
+                if not found.more:
+                    return
+                left -= size
+                after = found.rows[-1][0]
+
+    async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
+        """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.
+
+        A change that cannot be decoded ends the watch of one user; from that of many it is left out.
+        """
+        left_out = 0
+
+        def leave_out(error: UnreadableRow) -> None:
+            nonlocal left_out
+            if one:
+                raise error
+            left_out += 1
+
+        one = request.WhichOneof("target") == self._keys.field
+        key = self._key(getattr(request, self._keys.field)) if one else None
+        prefix = None if one else self._prefix(request.prefix)
+        with (
+            self._streams.admit() as alive,
+            nullcontext() if prefix is None else self._watches_of_many.admit(),
+            self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
+            self._feeds.feed(watch, alive) as feed,
+        ):
+            age_seconds(self._table)  # not before the copy is complete
+            # So that the caller knows from when on it misses nothing, before the first change.
+            await context.send_initial_metadata(())
+            while (change := await _next(feed)) is not None:
+                yield ReportedChange(change, left_out)
+        raise self._streams.ended()
+
+    def _key(self, text: str, place: str = "") -> str:
+        try:
+            return self._keys.check(text)
+        except ValueError as error:
+            raise invalid(f"{self._keys.field}{place}", str(error)) from None
+
+    def _prefix(self, text: str) -> str:
+        try:
+            return self._keys.check_prefix(text)
+        except ValueError as error:
+            raise invalid("prefix", str(error)) from None
+
+
+async def _next(feed: Feed[V]) -> Change[V] | None:
+    try:
+        return await feed.next()
+    except UnreadableRow:
+        raise
+    except StreamtableError:
+        details = "changes were missed; watch again, then read what may have changed"
+        raise Refused(
+            grpc.StatusCode.UNAVAILABLE, details, reason="MISSED_CHANGES", retry_seconds=RETRY_SECONDS
+        ) from None

@@ -1,0 +1,110 @@
+"""TLS for a gRPC server, from files that may be renewed while it runs."""
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import structlog
+
+from streamtable.errors import ConfigurationError
+
+log = structlog.get_logger()
+
+
+@dataclass(frozen=True)
+class TlsFiles:
+    """What a server shows, and whom it trusts; each in PEM.
+
+    Attributes:
+        certificate: the server's, followed by those that lead to its authority.
+        key: its private key, unencrypted.
+        client_authorities: if given, only callers with a certificate of one of them are served.
+    """
+
+    certificate: Path
+    key: Path
+    client_authorities: Path | None = None
+
+    def read(self) -> grpc.ServerCertificateConfiguration:
+        """Their content. Raises `ConfigurationError`: a file cannot be used; names it, never its content."""
+        # gRPC itself notices what is wrong only when the first caller comes.
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ValueError) as error:  # an SSLError is an OSError
+            raise ConfigurationError(
+                f"{self.certificate} and {self.key} are no certificate and its unencrypted key in PEM"
+            ) from error
+        roots = None
+        if self.client_authorities is not None:
+            try:
+                context.load_verify_locations(self.client_authorities)
+            except OSError as error:
+                raise ConfigurationError(f"{self.client_authorities} has no certificates in PEM") from error
+            roots = self.client_authorities.read_bytes()
+        pair = (self.key.read_bytes(), self.certificate.read_bytes())
+        return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
+
+    def stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """What changes when one of them is written; None for one that is not there at the moment."""
+        return tuple(_stamp(path) for path in (self.certificate, self.key, self.client_authorities) if path)
+
+
+class Renewal:
+    """Reads the files again when they have changed: gRPC asks at each new connection."""
+
+    def __init__(self, files: TlsFiles) -> None:
+        self._files = files
+        self._stamps = files.stamps()
+
+    def __call__(self) -> grpc.ServerCertificateConfiguration | None:
+        """What is new; None if nothing is, or if it cannot be used: then what was shown so far is shown on."""
+        stamps = self._files.stamps()
+        if stamps == self._stamps:
+            return None
+        try:
+            renewed = self._files.read()
+        except ConfigurationError as error:
+            # Perhaps one of two files has been written so far: it is tried again at the next connection.
+            log.warning("the renewed certificate is not used", reason=str(error))
+            return None
+        self._stamps = stamps
+        log.info("certificate renewed", file=str(self._files.certificate))
+        return renewed
+
+
+def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
+    """Credentials for `GrpcServer`. Files that are renewed count from the next connection on.
+
+    Raises:
+        ConfigurationError: a file cannot be used.
+    """
+    renewal = Renewal(files)
+    return grpc.dynamic_ssl_server_credentials(
+        files.read(),
+        renewal,  # type: ignore[arg-type] # None for "as before" is part of gRPC's contract, and not of its types
+        require_client_authentication=files.client_authorities is not None,
+    )
+
+
+def credentials_of(
+    certificate: Path | None, key: Path | None, client_authorities: Path | None = None
+) -> grpc.ServerCredentials | None:
+    """Return credentials from settings; None means a server without TLS. Raises `ConfigurationError`."""
+    if certificate is None or key is None:
+        return None
+    return server_credentials(TlsFiles(certificate, key, client_authorities))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _no_password() -> str:
+    """For OpenSSL, which would ask at the terminal."""
+    return ""

@@ -1,0 +1,334 @@
+"""A FastAPI application with everything a service has in common: limits, errors, health, metrics, OpenAPI."""
+
+import json
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import Depends, FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, BeforeValidator, ConfigDict
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.responses import JSONResponse, Response
+from starlette.types import Scope
+
+from servicekit.auth.access import Admission, Forbidden, TooOften
+from servicekit.auth.authentication import Unauthenticated
+from servicekit.http import openapi, problems
+from servicekit.http.guard import Admit, Guard, Limits, unavailable
+from servicekit.http.metrics import HttpMetrics, Measure
+from servicekit.http.problems import Problem
+from servicekit.http.tracing import Trace
+from servicekit.tracing import ServerTracer
+from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
+
+METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Edge:
+    """What stands between the network and an application.
+
+    Attributes:
+        admission: who may call, and how often; default: everybody.
+        measured: the instruments; None: nothing is measured.
+        metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
+        tracer: makes a span for each request; None: there are no spans.
+        public: further addresses that ask for no credential: a page's own files.
+        docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
+    """
+
+    admission: Admission = field(default_factory=Admission)
+    measured: HttpMetrics | None = None
+    tracer: ServerTracer | None = None
+    metrics_public: bool = True
+    docs: bool = False
+    public: frozenset[str] = frozenset()
+
+
+class Strict(BaseModel):
+    """Base of request bodies: no conversion of types, no members that are not known, only finite numbers."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
+
+
+def _plain_digits(value: Any) -> Any:
+    if isinstance(value, str) and not (value.isascii() and value.isdigit() and len(value) <= len(str(2**63))):
+        raise ValueError("must be a number in plain digits")
+    return value
+
+
+PLAIN_DIGITS = BeforeValidator(_plain_digits)
+"""Takes ASCII digits only, where pydantic would take "1.0", " 1" and full-width ones too. For a whole number in a query:
+`Annotated[int, Query(ge=1, le=9), PLAIN_DIGITS]`, in this order, or OpenAPI does not name the bounds.
+"""
+
+
+class Check(ABC):
+    """A dependency that is asked by the route itself: what FastAPI does for one takes longer than a short handler.
+
+    Attributes:
+        parameters: what it looks at, as OpenAPI describes them.
+    """
+
+    parameters: Sequence[Mapping[str, Any]] = ()
+
+    @abstractmethod
+    async def __call__(self, request: Request) -> None:
+        """In the event loop, so it must not block. Raises `Problem`."""
+
+
+@dataclass(frozen=True)
+class _Only(Check):
+    names: tuple[str, ...]
+
+    async def __call__(self, request: Request) -> None:
+        if not request.scope["query_string"]:
+            return
+        given = [name for name, _ in request.query_params.multi_items()]
+        if not set(given) <= set(self.names):
+            known = ", ".join(self.names) or "none"
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, f"unknown query parameter; known are: {known}")
+        if len(set(given)) != len(given):
+            raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "a query parameter is given more than once")
+
+
+def only(*names: str) -> Any:
+    """A dependency that refuses query parameters other than these, and repeated ones.
+
+    A parameter with a typing error would else be ignored in silence, and of two equal ones the last would win.
+    """
+    return Depends(_Only(names))
+
+
+def build_app(
+    title: str,
+    version: str,
+    *,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    description: str = "",
+    limits: Limits | None = None,
+    edge: Edge | None = None,
+    details: Callable[[], Mapping[str, Any]] | None = None,
+    not_ready: Callable[[], str] = lambda: "",
+) -> FastAPI:
+    """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
+
+    Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
+    handler becomes 503 with Retry-After, `Problem` what it says, any other exception 500 with a fixed text.
+
+    GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are.
+
+    Args:
+        title: of the API, for OpenAPI.
+        version: of the API.
+        ready: whether the service can answer; asked by `/readyz`.
+        metrics: the Prometheus text format; asked by `/metrics`.
+        description: for OpenAPI.
+        limits: what a request may cost; default `Limits()`.
+        edge: who may call, and what is measured; default `Edge()`.
+        details: The state of parts that do not decide whether the service is ready; shown by `/readyz`.
+        not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
+    """
+    edge = edge or Edge()
+    layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
+    if edge.tracer is not None:
+        layers.insert(0, Middleware(Trace, tracer=edge.tracer))
+    if edge.measured is not None:
+        layers.insert(0, Middleware(Measure, metrics=edge.measured))
+    app = FastAPI(
+        title=title,
+        version=version,
+        description=description,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,  # what generated clients call it
+        middleware=layers,
+    )
+    _add_health(app, ready, metrics, details or dict, not_ready)
+    if edge.docs:
+        openapi.add_page(app)
+    app.add_exception_handler(Problem, _on_problem)
+    app.add_exception_handler(RetryLater, _on_retry_later)
+    app.add_exception_handler(UnreadableRow, _on_unreadable_row)
+    app.add_exception_handler(RequestValidationError, _on_invalid)
+    app.add_exception_handler(HTTPException, _on_http)
+    app.router.route_class = _StrictRoute
+    app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way to extend it
+    return app
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return _strict_json(await self.body())
+        except json.JSONDecodeError:
+            raise
+        except (ValueError, RecursionError) as error:
+            raise json.JSONDecodeError("not strict JSON", "", 0) from error
+
+
+def _strict_json(body: bytes) -> Any:
+    """Read JSON as RFC 7493 has it; Python's parser alone takes NaN, UTF-16, repeated names and half characters."""
+    text = body.decode("utf-8")
+    made = json.loads(text, object_pairs_hook=_unique_names, parse_float=_number, parse_constant=_no_number)
+    if b"\\u" in body:
+        json.dumps(made, ensure_ascii=False).encode()  # fails on half a character, written as an escape
+    return made
+
+
+class _StrictRoute(APIRoute):
+    def __init__(
+        self, path: str, endpoint: Callable[..., Any], *, dependencies: Sequence[Any] = (), **more: Any
+    ) -> None:
+        self._checks = [each.dependency for each in dependencies if isinstance(each.dependency, Check)]
+        if parameters := [parameter for check in self._checks for parameter in check.parameters]:
+            more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
+        others = [each for each in dependencies if not isinstance(each.dependency, Check)]
+        super().__init__(path, endpoint, dependencies=others, **more)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle, checks = super().get_route_handler(), self._checks
+
+        async def strict(request: Request) -> Response:
+            for check in checks:
+                await check(request)
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _unique_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    made = dict(members)
+    if len(made) < len(members):
+        raise ValueError("a name is repeated")
+    return made
+
+
+def _number(text: str) -> float:
+    """1.0 and 1e0 are the number 1, and for JSON Schema an integer."""
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError("the number is too large")
+    return int(value) if value.is_integer() and abs(value) <= 2**53 else value
+
+
+def _no_number(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _admit(edge: Edge) -> Admit:
+    public = {"/livez", "/readyz"} | edge.public
+    public |= {"/metrics"} if edge.metrics_public else set()
+    public |= {"/docs", "/openapi.json"} if edge.docs else set()
+
+    def admit(scope: Scope) -> Mapping[str, str]:
+        if scope["path"] in public:
+            return {}
+        headers = dict(scope["headers"])  # the guard has refused those that are given twice
+        given, key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        if key is not None:
+            # Which of two counts must not depend on who looks, a proxy for example: none does.
+            given = b"Bearer " + key if given is None else b""
+        peer = scope["client"][0] if scope["client"] else None
+        needed = "read" if scope["method"] in {"GET", "HEAD"} else "write"
+        try:
+            authorization = None if given is None else given.decode("latin-1")
+            return edge.admission.admit(authorization, peer, needed).headers
+        except Unauthenticated as error:
+            challenge = 'Bearer error="invalid_token"' if error.given else "Bearer"
+            headers = {"WWW-Authenticate": challenge}
+            raise Problem(HTTPStatus.UNAUTHORIZED, str(error), headers=headers) from None
+        except Forbidden as error:
+            headers = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
+            raise Problem(HTTPStatus.FORBIDDEN, str(error), headers=headers) from None
+        except TooOften as error:
+            raise Problem(
+                HTTPStatus.TOO_MANY_REQUESTS,
+                str(error),
+                retry_after=error.retry_after,
+                headers=error.headers,
+            ) from None
+
+    return admit
+
+
+def _add_health(
+    app: FastAPI,
+    ready: Callable[[], bool],
+    metrics: Callable[[], bytes],
+    details: Callable[[], Mapping[str, Any]],
+    not_ready: Callable[[], str],
+) -> None:
+    async def livez() -> (
+        Response
+    ):  # in the event loop: alive also while all threads wait, for Kafka for example
+        return JSONResponse({"status": "alive"})
+
+    def readyz() -> Response:
+        try:
+            is_ready = ready()
+        except RetryLater:
+            is_ready = False
+        except StreamtableError as error:  # what is behind it has stopped for good; the process says more
+            raise unavailable(f"stopped: {error.message}") from None
+        if not is_ready:
+            raise unavailable(not_ready() or "not ready yet")
+        shown = details()
+        return JSONResponse({"status": "ready", **({"details": shown} if shown else {})})
+
+    def metrics_page() -> Response:
+        return Response(metrics(), media_type=METRICS_MEDIA_TYPE)
+
+    for path, page in (("/livez", livez), ("/readyz", readyz), ("/metrics", metrics_page)):
+        app.add_api_route(path, page, methods=["GET"], include_in_schema=False)
+
+
+def _on_problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, Problem)
+    return error.response()
+
+
+def _on_retry_later(_: Request, __: Exception) -> Response:
+    return unavailable().response()
+
+
+def _on_unreadable_row(_: Request, error: Exception) -> Response:
+    assert isinstance(error, UnreadableRow)
+    place = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
+    return Problem(
+        HTTPStatus.INTERNAL_SERVER_ERROR,
+        "the stored row cannot be decoded; its key must be written again",
+        members={name: fact for name, fact in place.items() if fact is not None},
+    ).response()
+
+
+def _on_invalid(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)
+    return problems.of_validation(list(error.errors())).response()
+
+
+_HTTP_DETAILS = {
+    HTTPStatus.NOT_FOUND: "there is nothing at this address",
+    HTTPStatus.METHOD_NOT_ALLOWED: "this address does not take this method",
+    HTTPStatus.BAD_REQUEST: "the body cannot be read",
+}
+
+
+def _on_http(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    detail = _HTTP_DETAILS.get(HTTPStatus(error.status_code), "the request was refused")
+    return Problem(error.status_code, detail, headers=error.headers).response()
+
+
+def _openapi(app: FastAPI) -> dict[str, Any]:
+    if app.openapi_schema is None:
+        app.openapi_schema = openapi.document(app)
+    return app.openapi_schema

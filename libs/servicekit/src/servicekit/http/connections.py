@@ -1,0 +1,201 @@
+"""Connections of a REST server: bounded in number, and dropped when the other end does not do its part.
+
+uvicorn waits for a request's head and for an answer to be taken for ever, and where its limit on connections is
+reached, idle ones cost honest callers an answer of 503. Here, when there are too many, the one that has kept the server
+waiting longest makes room for the new one.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from servicekit.auth.rate_limit import peer_name
+from servicekit.http.problems import Problem
+
+ANSWER_BYTES_MIN: Final = 4096
+SWEEP_SECONDS: Final = 0.5
+HEAD_TOO_SLOW: Final = "head too slow"
+ANSWER_NOT_TAKEN: Final = "answer not taken"
+TOO_MANY: Final = "too many"
+NO_HTTP: Final = "no http"
+REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP)
+_NO_HTTP_DETAILS: Final = {
+    HTTPStatus.BAD_REQUEST: "this is not a valid HTTP/1.1 request",
+    HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the headers are too large or too many",
+    HTTPStatus.NOT_IMPLEMENTED: "only the transfer encoding 'chunked' is understood",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """How many connections there may be, and how long they may keep the server waiting.
+
+    A request's body and the start of its answer have a deadline in `servicekit.http.guard.Limits`.
+
+    Attributes:
+        connections: of all callers together.
+        per_peer: from one address; an IPv6 network /64 counts as one.
+        head_seconds: from connecting, or from the first byte of a further request, to the end of the request's head.
+        idle_seconds: between requests.
+        answer_seconds: in which a caller has to take what was sent, or 4096 bytes of it at least.
+    """
+
+    connections: int = 2000
+    per_peer: int = 200
+    head_seconds: float = 5.0
+    idle_seconds: int = 5
+    answer_seconds: float = 10.0
+
+
+class Connections:
+    """The open connections of one server; of its event loop's thread.
+
+    Args:
+        limits: of them.
+        dropped: called with one of `REASONS` whenever a connection is dropped.
+    """
+
+    def __init__(self, limits: ConnectionLimits, dropped: Callable[[str], None] = lambda _: None) -> None:
+        self.limits = limits
+        self.dropped = dropped
+        # In the order in which they began to wait for the other end; those that wait for us may stand anywhere.
+        self._open: dict[BoundedProtocol, None] = {}
+        self._of_peer: dict[str, dict[BoundedProtocol, None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def protocol(self, **arguments: Any) -> asyncio.Protocol:
+        """Make the protocol of a new connection, as uvicorn asks for it."""
+        return BoundedProtocol(self, **arguments)
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Look after the connections from now on, until the loop is closed."""
+        now = loop.time()
+        for connection in list(self._open):
+            if reason := connection.overdue(now):
+                self.drop(connection, reason)
+        loop.call_later(SWEEP_SECONDS, self.start, loop)
+
+    def add(self, connection: "BoundedProtocol") -> None:
+        """Count a new connection in, and drop one that waits, or else the new one, if there are too many."""
+        of_peer = self._of_peer.setdefault(connection.peer, {})
+        self._open[connection] = of_peer[connection] = None
+        for limit, among in ((self.limits.per_peer, of_peer), (self.limits.connections, self._open)):
+            if len(among) > limit:
+                self.drop(next(other for other in among if other.waits), TOO_MANY)
+
+    def begin_to_wait(self, connection: "BoundedProtocol") -> None:
+        """Put it behind the others that wait."""
+        for among in (self._open, self._of_peer.get(connection.peer, {})):
+            if connection in among:
+                del among[connection]
+                among[connection] = None
+
+    def remove(self, connection: "BoundedProtocol") -> None:
+        """Forget a connection that has ended; it may have been forgotten already."""
+        self._open.pop(connection, None)
+        of_peer = self._of_peer.get(connection.peer, {})
+        of_peer.pop(connection, None)
+        if not of_peer:
+            self._of_peer.pop(connection.peer, None)
+
+    def drop(self, connection: "BoundedProtocol", reason: str) -> None:
+        """End a connection at once: what is left to send is not waited for."""
+        self.dropped(reason)
+        self.remove(connection)
+        connection.transport.abort()
+
+
+class BoundedProtocol(H11Protocol):
+    """uvicorn's protocol, which reports to `Connections` what it is waiting for."""
+
+    def __init__(self, all_connections: Connections, **arguments: Any) -> None:
+        super().__init__(**arguments)
+        self.peer = ""
+        self._all = all_connections
+        self._idle = False  # between two requests, where uvicorn's own timer runs
+        self._waits_since = 0.0
+        self._unsent_since = 0.0
+        self._unsent_bytes = 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is the other end's turn: to send a request, or the rest of one, or to take an answer."""
+        return self._waits_for_head or self.cycle.more_body
+
+    @property
+    def _waits_for_head(self) -> bool:
+        cycle: Any = self.cycle  # None before the first request, whatever uvicorn's types say
+        return cycle is None or bool(cycle.response_complete)
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
+        super().connection_made(transport)
+        self.peer = peer_name(self.client[0] if self.client else None)
+        self._waits_since = self.loop.time()
+        self._all.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._all.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._idle:
+            self._begin_to_wait()
+            self._idle = False
+        super().data_received(data)
+
+    def on_response_complete(self) -> None:
+        self._begin_to_wait()
+        self._idle = True
+        super().on_response_complete()  # goes on with the next request, if that was sent already
+        self._idle = self._waits_for_head and not self.conn.trailing_data[0]
+
+    def overdue(self, now: float) -> str | None:
+        """Why the connection is to be dropped now, if it is; to be asked every now and then."""
+        unsent = self.transport.get_write_buffer_size()
+        if unsent:
+            self._waits_since = now  # for a head it waits only after its answer was taken
+            if not self._unsent_bytes or unsent <= self._unsent_bytes - ANSWER_BYTES_MIN:
+                self._unsent_bytes, self._unsent_since = unsent, now
+            return ANSWER_NOT_TAKEN if now - self._unsent_since > self._all.limits.answer_seconds else None
+        self._unsent_bytes = 0
+        waits_for_head = self._waits_for_head and not self._idle
+        return (
+            HEAD_TOO_SLOW
+            if waits_for_head and now - self._waits_since > self._all.limits.head_seconds
+            else None
+        )
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP with a problem document, where uvicorn would send `msg`."""
+        del msg
+        error = sys.exc_info()[1]  # uvicorn calls this while it handles the parser's error
+        self._all.dropped(NO_HTTP)
+        if not self._waits_for_head:
+            self.cycle.disconnected = True  # the request was begun well, but its body is broken
+            self.cycle.message_event.set()
+        if self.conn.our_state not in {h11.IDLE, h11.SEND_RESPONSE}:
+            self.transport.abort()
+            return
+        status = HTTPStatus(getattr(error, "error_status_hint", 400))
+        detail = _NO_HTTP_DETAILS.get(status, _NO_HTTP_DETAILS[HTTPStatus.BAD_REQUEST])
+        answer = Problem(status, detail, headers={"Connection": "close"}).response()
+        events: list[Any] = [
+            h11.Response(status_code=status.value, headers=answer.raw_headers, reason=status.phrase.encode()),
+            h11.Data(data=bytes(answer.body)),
+            h11.EndOfMessage(),
+        ]
+        for event in events:
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+    def _begin_to_wait(self) -> None:
+        self._waits_since = self.loop.time()
+        self._all.begin_to_wait(self)

@@ -1,0 +1,37 @@
+"""The deadline of a request, and what its answer must say if the request fails after it has begun to write."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from starlette.types import Scope
+
+_KEY: Final = "servicekit.http.deadline"
+
+
+def _nothing() -> Mapping[str, Any]:
+    return {}
+
+
+@dataclass
+class Deadline:
+    """When the guard answers a request in place of its handler, and what that answer reports.
+
+    Attributes:
+        at: On the clock of `time.monotonic`.
+        report: Called once by the guard when it answers by itself. It ends the writing, and returns the members of
+            the problem document that say what became of each record. A handler sets it before it begins to write.
+    """
+
+    at: float
+    report: Callable[[], Mapping[str, Any]] = _nothing
+
+    def put(self, scope: Scope) -> None:
+        """Attach it to a request."""
+        scope[_KEY] = self
+
+
+def deadline_of(scope: Scope) -> Deadline:
+    """Return the deadline that the guard has attached to this request."""
+    found: Deadline = scope[_KEY]
+    return found

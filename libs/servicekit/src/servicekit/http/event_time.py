@@ -1,0 +1,43 @@
+"""The times of events that requests claim: none is far ahead of the service's clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from contracts.event_time import MAX_AHEAD_SECONDS
+from servicekit.http.problems import Problem
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimes:
+    """Gives events their times.
+
+    Attributes:
+        now_ms: The clock, in milliseconds since 1970.
+        max_ahead_seconds: How far an event may be ahead of it.
+    """
+
+    now_ms: Callable[[], int]
+    max_ahead_seconds: float = MAX_AHEAD_SECONDS
+
+    def of(self, at: int | None, where: str) -> int:
+        """Return the time of an event.
+
+        Args:
+            at: What the request says; None: nothing, so it is now.
+            where: The place in the request, for the error.
+
+        Raises:
+            Problem: It is too far in the future.
+        """
+        now = self.now_ms()
+        if at is None:
+            return now
+        if at > now + self.max_ahead_seconds * 1000:
+            what = f"must be at most {self.max_ahead_seconds:g} seconds ahead of the clock of the service"
+            raise Problem(
+                HTTPStatus.UNPROCESSABLE_ENTITY,
+                "the request is not valid; see the list of errors",
+                members={"errors": [{"where": where, "what": what}]},
+            )
+        return at

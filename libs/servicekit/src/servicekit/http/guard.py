@@ -1,0 +1,277 @@
+"""The outermost layer of a REST service: limits, the deadline, and an answer of a fixed form to every error."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from urllib.parse import unquote_to_bytes
+
+import structlog
+from anyio import CancelScope
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from servicekit.http.deadline import Deadline
+from servicekit.http.problems import Problem
+from streamtable.errors import RetryLater
+
+log = structlog.get_logger()
+_CONTROL = frozenset(range(0x20)) | {0x7F}
+_SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+_CLOSE = {"Connection": "close"}
+_ONCE = (b"content-type", b"content-encoding", b"authorization", b"x-api-key")
+
+Admit = Callable[[Scope], Mapping[str, str]]
+"""Lets a request in, and returns headers for its answer; raises `Problem`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may cost.
+
+    Attributes:
+        body_bytes: of the body, whether it announces its length or not.
+        bodies_bytes: of all bodies that have not come completely; the oldest of them gives way.
+        path_bytes: of the path as sent.
+        query_bytes: of the query string as sent.
+        headers: how many.
+        headers_bytes: of their names and values together.
+        requests: that are worked on at a time.
+        queue_seconds: that a request beyond these waits for another one to end; then it is answered with 503.
+        deadline_seconds: from the head of the request to the start of the answer.
+    """
+
+    body_bytes: int = 64 * 1024
+    bodies_bytes: int = 64 * 1024 * 1024
+    path_bytes: int = 2048
+    query_bytes: int = 4096
+    headers: int = 64
+    headers_bytes: int = 16 * 1024
+    requests: int = 256
+    queue_seconds: float = 1.0
+    deadline_seconds: float = 10.0
+
+
+class Guard:
+    """ASGI middleware that reads the body within its limits, sets the deadline and catches all other errors.
+
+    Args:
+        limits: what one request may cost.
+        admit: asked before the body is read, so that strangers cannot make the service keep one.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, admit: Admit) -> None:
+        self._app = app
+        self._limits = limits
+        self._admit = admit
+        self._reading: dict[asyncio.Timeout, int] = {}  # bytes of bodies that are coming in, the oldest first
+        self._slots = asyncio.Semaphore(limits.requests)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        loop = asyncio.get_running_loop()
+        answer = _Answer(send, loop.create_future())
+        deadline = Deadline(loop.time() + self._limits.deadline_seconds)  # asyncio's clock is time.monotonic
+        deadline.put(scope)
+        try:
+            self._check_head(scope)
+            answer.headers = [(k.lower().encode(), v.encode()) for k, v in self._admit(scope).items()]
+            body = await self._read_body(receive, deadline.at)
+            if body is None:
+                return
+            await self._run(scope, _Replay(body, receive), answer, deadline.at)
+        except Problem as problem:
+            await self._instead(problem, answer, scope, deadline)
+        except RetryLater:
+            await self._instead(unavailable(), answer, scope, deadline)
+        except Exception:
+            log.exception("request failed", path=scope["path"])
+            failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
+            await self._instead(failed, answer, scope, deadline)
+
+    async def _instead(self, problem: Problem, answer: "_Answer", scope: Scope, deadline: Deadline) -> None:
+        """Answer in place of the handler, and report what it has written by now; it writes nothing after that."""
+        problem.members.update(deadline.report())
+        await answer.instead(problem, scope)
+
+    def _check_head(self, scope: Scope) -> None:
+        limits = self._limits
+        path: bytes = scope.get("raw_path") or scope["path"].encode()
+        query: bytes = scope["query_string"]
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        if len(path) > limits.path_bytes or len(query) > limits.query_bytes:
+            raise Problem(HTTPStatus.REQUEST_URI_TOO_LONG, "the address is too long")
+        headers_bytes = sum(len(name) + len(value) for name, value in headers)
+        if len(headers) > limits.headers or headers_bytes > limits.headers_bytes:
+            raise Problem(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "the headers are too large or too many")
+        if b"%2f" in path.lower() or not _is_clean(path) or not _is_clean(query):
+            # Servers decode leniently: bad bytes become U+FFFD, so different keys would become the same one.
+            raise Problem(
+                HTTPStatus.BAD_REQUEST,
+                "the address must be percent-encoded UTF-8 without control characters and encoded slashes",
+            )
+        _check_framing(scope["http_version"], headers)
+        _check_body_headers(headers, limits.body_bytes)
+
+    async def _read_body(self, receive: Receive, end: float) -> bytes | None:
+        """The whole body; None if the caller has gone."""
+        body = bytearray()
+        timeout = asyncio.timeout_at(end)
+        try:
+            async with timeout:
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > self._limits.body_bytes:
+                        raise _too_large(self._limits.body_bytes)
+                    if not message.get("more_body", False):
+                        return bytes(body)
+                    self._keep_reading(timeout, len(body))
+        except TimeoutError:
+            raise Problem(HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time") from None
+        finally:
+            self._reading.pop(timeout, None)
+
+    def _keep_reading(self, timeout: asyncio.Timeout, size: int) -> None:
+        self._reading[timeout] = size
+        while sum(self._reading.values()) > self._limits.bodies_bytes:
+            oldest = next(iter(self._reading))
+            del self._reading[oldest]
+            if not oldest.expired():
+                oldest.reschedule(0)  # it has waited longest for its body, as half-sent ones do
+
+    async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
+        try:
+            async with asyncio.timeout(self._limits.queue_seconds):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise unavailable("too many requests are being worked on; ask again") from None
+        # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only left alone. It
+        # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
+        # handlers that hang would fill the process with threads.
+        patience = CancelScope()
+        task: asyncio.Task[None] = asyncio.ensure_future(_call(self._app, scope, receive, answer, patience))
+        task.add_done_callback(lambda _: self._slots.release())
+        try:
+            left = end - asyncio.get_running_loop().time()
+            await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() or answer.started.done():
+                await task
+                return
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        task.add_done_callback(_log_late_failure)
+        patience.cancel()
+        log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
+        raise unavailable("the answer took too long; ask again")
+
+
+def _log_late_failure(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("request that was given up failed later", error=type(error).__name__)
+
+
+class _Answer:
+    """What is sent, and whether that has begun."""
+
+    def __init__(self, send: Send, started: asyncio.Future[None]) -> None:
+        self.started = started
+        self.headers: list[tuple[bytes, bytes]] = []
+        self._send = send
+        self._open = True
+
+    async def __call__(self, message: Message) -> None:
+        if self._open:
+            await self._pass_on(message)
+
+    async def instead(self, problem: Problem, scope: Scope) -> None:
+        """Send the problem, unless an answer has begun: then the connection ends short of its body."""
+        if self.started.done():
+            return
+        self._open = False  # the handler may still be at work: what it sends now comes too late
+        await problem.response()(scope, _no_more, self._pass_on)
+
+    async def _pass_on(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            has = {name for name, _ in message["headers"]}
+            safe = [header for header in _SAFE_HEADERS if header[0] not in has]
+            message["headers"] = [*message["headers"], *safe, *self.headers]
+            if not self.started.done():
+                self.started.set_result(None)
+        await self._send(message)
+
+
+class _Replay:
+    """Hands out the body that was read already, then what really comes (only the end of the connection can)."""
+
+    def __init__(self, body: bytes, receive: Receive) -> None:
+        self._first: bytes | None = body
+        self._receive = receive
+
+    async def __call__(self) -> Message:
+        if self._first is None:
+            return await self._receive()
+        body, self._first = self._first, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+
+async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope) -> None:
+    with patience:
+        await app(scope, receive, send)
+
+
+async def _no_more() -> Message:
+    return {"type": "http.disconnect"}
+
+
+def unavailable(detail: str = "the service cannot answer at the moment; ask again") -> Problem:
+    """A 503 that says when to come back."""
+    return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
+
+
+def _is_clean(encoded: bytes) -> bool:
+    decoded = unquote_to_bytes(encoded)
+    try:
+        decoded.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return _CONTROL.isdisjoint(decoded)
+
+
+def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
+    """Refuse what two servers in a row could read as requests of different lengths, and end the connection."""
+    if version not in {"1.0", "1.1"}:
+        raise Problem(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "speak HTTP/1.1", headers=_CLOSE)
+    names = [name for name, _ in headers]
+    if b"transfer-encoding" in names and (b"content-length" in names or version == "1.0"):
+        detail = "send either Content-Length or, with HTTP/1.1, Transfer-Encoding"
+        raise Problem(HTTPStatus.BAD_REQUEST, detail, headers=_CLOSE)
+    if any(names.count(name) > 1 for name in _ONCE):
+        raise Problem(HTTPStatus.BAD_REQUEST, "a header that may be given once is given more often")
+
+
+def _check_body_headers(headers: list[tuple[bytes, bytes]], body_bytes: int) -> None:
+    named = {name: value for name, value in headers if name.startswith((b"content-", b"transfer-"))}
+    length = named.get(b"content-length", b"0")
+    if not length.isdigit():
+        raise Problem(HTTPStatus.BAD_REQUEST, "Content-Length is not a number")
+    if len(length) > len(str(body_bytes)) or int(length) > body_bytes:
+        raise _too_large(body_bytes)
+    if b"content-encoding" in named:
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body uncompressed")
+    has_body = length != b"0" or b"transfer-encoding" in named
+    media_type = named.get(b"content-type", b"").split(b";")[0].strip().lower()
+    if has_body and media_type != b"application/json":
+        raise Problem(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "send the body as application/json")
+
+
+def _too_large(body_bytes: int) -> Problem:
+    return Problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body must have at most {body_bytes} bytes")

@@ -1,0 +1,57 @@
+"""Models of answers about the rows of a table, as OpenAPI describes them."""
+
+from functools import cache
+from typing import Annotated
+
+from pydantic import BaseModel, Field, create_model
+
+_UNREADABLE = "rows that were left out because they cannot be decoded"
+
+
+@cache
+def freshness(what: str = "rows") -> type[BaseModel]:
+    """Return the model of how current an answer is; `what` may be missing from it."""
+    age = Field(description="seconds since this replica last held all that the broker had")
+    stale = Field(description=f"true when the broker does not answer: newer {what} may be missing")
+    return create_model(
+        "Freshness",
+        __doc__="How current an answer is.",
+        age_seconds=(Annotated[float, age], ...),
+        stale=(Annotated[bool, stale], ...),
+    )
+
+
+def answer_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
+    """Return the model of one row, with how current it is and with its place in the table."""
+    place = Field(description="of the table's partition, up to which the answer holds all")
+    return create_model(
+        name,
+        __doc__=text,
+        __base__=(row, freshness(what)),
+        partition=(int, ...),
+        offset=(Annotated[int, place], ...),
+    )
+
+
+def page_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
+    """Return the model of a page of rows."""
+    cursor = Field(description="cursor of the next page; null on the last")
+    return create_model(
+        name,
+        __doc__=text,
+        __base__=freshness(what),
+        items=(list[row], ...),  # type: ignore[valid-type] # pydantic reads it when the model is made
+        next=(Annotated[str | None, cursor], ...),
+        unreadable=(Annotated[int, Field(description=_UNREADABLE)], 0),
+    )
+
+
+def top_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
+    """Return the model of a ranking of rows."""
+    return create_model(
+        name,
+        __doc__=text,
+        __base__=freshness(what),
+        items=(list[row], ...),  # type: ignore[valid-type] # pydantic reads it when the model is made
+        unreadable=(Annotated[int, Field(description=_UNREADABLE)], 0),
+    )

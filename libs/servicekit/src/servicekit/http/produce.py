@@ -1,0 +1,277 @@
+"""Producing for requests: they are answered when Kafka has acknowledged, and every answer says what became of each id."""
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from http import HTTPStatus
+from threading import Lock
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
+from uuid import UUID
+
+import structlog
+from anyio.to_thread import run_sync
+from fastapi import Request
+from pydantic import BaseModel, Field
+
+from servicekit.http.deadline import deadline_of
+from servicekit.http.problems import MEDIA_TYPE, Problem
+from servicekit.http.read_your_writes import DESCRIPTION
+from streamtable.errors import ConfigurationError, QueueFull, RetryLater, StreamtableError, Unencodable
+from streamtable.types import Ack
+
+R = TypeVar("R")
+R_contra = TypeVar("R_contra", contravariant=True)
+
+log = structlog.get_logger()
+_MARGIN_SECONDS: Final = 0.25  # the handler answers before the guard would
+
+_IDS: Final = {"type": "array", "items": {"type": "string", "format": "uuid"}}
+_NOT_ALL: Final[dict[str, Any]] = {
+    MEDIA_TYPE: {
+        "schema": {
+            "title": "NotAcknowledged",
+            "allOf": [{"$ref": "#/components/schemas/Problem"}],
+            "type": "object",
+            "properties": {
+                "accepted": {"type": "array", "items": {"$ref": "#/components/schemas/Accepted"}},
+                "unknown": {**_IDS, "description": "send these again, with these ids"},
+                "not_sent": {**_IDS, "description": "those of `unknown` that are certainly not stored"},
+                "rejected": {
+                    **_IDS,
+                    "description": "not stored, and they never will be: do not send them again as they are",
+                },
+            },
+        }
+    }
+}
+
+
+def not_all_responses(what: str) -> dict[int | str, dict[str, Any]]:
+    """Return the responses for OpenAPI when only some records were acknowledged; `what` they are, in the plural."""
+    return {
+        422: {
+            "description": "The request is not valid; `errors` says where. Or Kafka refuses the records in `rejected`",
+            "content": _NOT_ALL,
+        },
+        503: {"description": f"Not now, or only some {what} were acknowledged", "content": _NOT_ALL},
+    }
+
+
+class RecordEmitter(Protocol[R_contra]):
+    """`streamtable.Emitter` for records by user."""
+
+    def emit(self, key: str, value: R_contra) -> Future[Ack]: ...
+
+    def close(self, timeout: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SendTimeouts:
+    """How long sending may take: the producer gives up first, then the handler, then the guard.
+
+    Attributes:
+        delivery: Seconds after which the producer does not send a record any more.
+        wait: Seconds that a request waits for acknowledgements.
+
+    Raises:
+        ConfigurationError: a request would be answered while its records are still being delivered.
+    """
+
+    delivery: float = 4.0
+    wait: float = 5.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.delivery < self.wait:
+            raise ConfigurationError(
+                f"a delivery timeout of {self.delivery:g} s does not fit into the {self.wait:g} s that a request "
+                "waits: records would be sent after the answer"
+            )
+
+    @classmethod
+    def of_delivery(cls, seconds: float) -> "SendTimeouts":
+        """Return the timeouts of a service whose producer gives up after `seconds`."""
+        return cls(seconds, seconds + 1)  # the client looks for records that are too old once a second
+
+    @property
+    def request(self) -> float:
+        """Seconds from the head of a request to its answer."""
+        return self.wait + 5
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing(Generic[R]):
+    """A record to be sent.
+
+    Attributes:
+        id: Names it, so that a repeated request can be recognised.
+        user: Its key.
+        record: Itself.
+    """
+
+    id: str
+    user: str
+    record: R
+
+
+class Accepted(BaseModel):
+    """A record that all in-sync replicas of Kafka have acknowledged."""
+
+    id: UUID
+    partition: int
+    offset: int
+    token: Annotated[str, Field(description=DESCRIPTION)]
+
+
+class Sending(Generic[R]):
+    """The records of one request on their way to Kafka. One thread sends; any thread may stop it and ask for the report.
+
+    Args:
+        emitter: Sends them.
+        outgoing: The records, in their order.
+    """
+
+    def __init__(self, emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]]) -> None:
+        self._emitter = emitter
+        self._outgoing = outgoing
+        self._lock = Lock()
+        self._stopped = False
+        # One for each record that was handed to the producer, or is just being handed over: None.
+        self._begun: list[Future[Ack] | None] = []
+
+    def run(self, end: float) -> None:
+        """Send all and wait for the acknowledgements, until `end` on the clock of `time.monotonic` or `stop`."""
+        for each in self._outgoing:
+            if not self._send(each, end):
+                break
+        wait([future for future in self._begun if future is not None], max(0.0, end - time.monotonic()))
+        self.stop()
+
+    def _send(self, each: Outgoing[R], end: float) -> bool:
+        """Hand one record to the producer. False: it was not, and none after it is to be, which keeps their order."""
+        with self._lock:
+            if self._stopped or time.monotonic() >= end:
+                return False
+            self._begun.append(None)  # from now on it may be stored
+        try:
+            future = self._emitter.emit(each.user, each.record)
+        except StreamtableError as error:  # nothing was queued
+            future = Future()
+            future.set_exception(QueueFull(str(error)) if isinstance(error, RetryLater) else error)
+        with self._lock:
+            self._begun[-1] = future
+        return not isinstance(_failure(future), QueueFull)
+
+    def stop(self) -> None:
+        """Send nothing more. What is just being handed to the producer counts as sent."""
+        with self._lock:
+            self._stopped = True
+
+    def report(self) -> "Report":
+        """Stop, and say what became of each record by now."""
+        with self._lock:
+            self._stopped = True
+            begun = list(self._begun)
+        report = Report([], [], [], [])
+        for each, future in zip(self._outgoing, begun, strict=False):
+            report.add(each.id, future)
+        for each in self._outgoing[len(begun) :]:
+            report.add_not_sent(each.id)
+        return report
+
+
+@dataclass(slots=True)
+class Report:
+    """What became of the records of a request.
+
+    Attributes:
+        accepted: Of each acknowledged one what `Accepted` describes.
+        unknown: Ids of all others that are worth sending again. They may be stored, or be stored in a moment.
+        not_sent: Ids of those in `unknown` that are certainly not stored.
+        rejected: Ids of those that Kafka refuses, now and later.
+        failure: An error that is neither the caller's nor will it pass, if there was one.
+    """
+
+    accepted: list[dict[str, Any]]
+    unknown: list[str]
+    not_sent: list[str]
+    rejected: list[str]
+    failure: BaseException | None = None
+
+    def add(self, identity: str, future: Future[Ack] | None) -> None:
+        """Add a record that was handed to the producer; `future` None: it is just being handed over."""
+        error = None if future is None else _failure(future)
+        match error:
+            case QueueFull():
+                self.add_not_sent(identity)
+            case Unencodable():
+                self.rejected.append(identity)
+            case None if future is not None and future.done():
+                ack = future.result()
+                place = {"partition": ack.partition, "offset": ack.offset, "token": ack.token}
+                self.accepted.append({"id": identity, **place})
+            case None | RetryLater():
+                self.unknown.append(identity)
+            case _:
+                self.failure = self.failure or error
+                self.unknown.append(identity)
+
+    def add_not_sent(self, identity: str) -> None:
+        self.unknown.append(identity)
+        self.not_sent.append(identity)
+
+    def members(self) -> Mapping[str, Any]:
+        """Return what a problem document says of it."""
+        return {
+            "accepted": self.accepted,
+            "unknown": self.unknown,
+            "not_sent": self.not_sent,
+            "rejected": self.rejected,
+        }
+
+
+async def send_all(
+    request: Request, emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]], timeouts: SendTimeouts
+) -> list[dict[str, Any]]:
+    """Send all and wait for all. However the request ends from here on, its answer names all ids.
+
+    Args:
+        request: Has the deadline.
+        emitter: Sends the records.
+        outgoing: The records, in their order.
+        timeouts: How long a request waits.
+
+    Returns:
+        Of each record what `Accepted` describes.
+
+    Raises:
+        Problem: Not all were acknowledged in that time; it lists what became of each.
+        StreamtableError: The service itself is wrong, for example its user may not write to the topic.
+    """
+    sending = Sending(emitter, outgoing)
+    deadline = deadline_of(request.scope)
+    deadline.report = lambda: sending.report().members()
+    end = min(time.monotonic() + timeouts.wait, deadline.at - _MARGIN_SECONDS)
+    await run_sync(sending.run, end)
+    report = sending.report()
+    if report.failure is not None:
+        raise report.failure
+    if report.unknown:
+        raise Problem(
+            HTTPStatus.SERVICE_UNAVAILABLE,
+            "Kafka did not acknowledge everything in time; send the unknown ones again with the same ids",
+            retry_after=1,
+            members=report.members(),
+        )
+    if report.rejected:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "Kafka refuses the rejected ones; do not send them again as they are",
+            members=report.members(),
+        )
+    return report.accepted
+
+
+def _failure(future: Future[Ack]) -> BaseException | None:
+    """Return why a record was not acknowledged; None: it was, or that is not known yet."""
+    return future.exception() if future.done() else None

@@ -1,0 +1,138 @@
+"""Runs an ASGI application with uvicorn in a thread, so that the main thread is free for signals or other work."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import Any, Final
+
+import structlog
+import uvicorn
+from anyio.to_thread import current_default_thread_limiter
+from starlette.types import ASGIApp
+
+from servicekit.http.connections import ConnectionLimits, Connections
+from servicekit.output import say
+from servicekit.streams import Streams
+from streamtable.errors import ConfigurationError
+
+log = structlog.get_logger()
+HEAD_BYTES: Final = 16 * 1024
+_BACKLOG: Final = 1024  # connections that the kernel may hold until they are accepted
+# The event loop takes so many in a row before it reads what they sent. Were they as many as may be open, a flood would
+# push out an honest connection before its request was seen.
+_ACCEPTED_AT_ONCE: Final = 16
+_START_SECONDS: Final = 30.0
+
+
+class HttpServer:
+    """Serves on one address until stopped.
+
+    Args:
+        app: the application.
+        host: to listen on.
+        port: to listen on; 0: a free one.
+        streams: long-lived answers, ended by `stop`; None if the application has none.
+        grace_seconds: for requests that are being worked on when `stop` is called.
+        threads: handlers written as plain functions that run at a time. Few where they compute, because the threads
+            share one interpreter with the server; many where they wait.
+        limits: of connections; default `ConnectionLimits()`.
+        dropped: called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str,
+        port: int,
+        *,
+        streams: Streams | None = None,
+        grace_seconds: int = 10,
+        threads: int = 40,
+        limits: ConnectionLimits | None = None,
+        dropped: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._host = host
+        self._port = port
+        self._streams = streams
+        self.connections = Connections(limits or ConnectionLimits(), dropped)
+        protocol: Any = self.connections.protocol  # uvicorn calls it like the class that its types ask for
+        config = uvicorn.Config(
+            app,
+            http=protocol,
+            ws="none",
+            loop="asyncio",
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            backlog=_ACCEPTED_AT_ONCE,
+            log_level="error",  # below are its start, its end, and every request that is no HTTP
+            timeout_keep_alive=self.connections.limits.idle_seconds,
+            timeout_graceful_shutdown=grace_seconds,
+            h11_max_incomplete_event_size=HEAD_BYTES,
+        )
+        self._threads = threads
+        self._started = Event()
+        self._server = _Uvicorn(config, self._on_started)
+        self._thread: Thread | None = None
+        self._listener: socket.socket
+
+    def start(self) -> str:
+        """Listen. Prints, logs and returns the URL.
+
+        Raises:
+            ConfigurationError: the address cannot be listened on.
+        """
+        listener = self._listener = _listen(self._host, self._port)
+        port = listener.getsockname()[1]
+        self._thread = Thread(target=self._server.run, args=([listener],), name="http", daemon=True)
+        self._thread.start()
+        if not self._started.wait(_START_SECONDS):
+            raise ConfigurationError(f"the server on port {port} did not start within {_START_SECONDS:g} s")
+        url = f"http://[{self._host}]:{port}" if ":" in self._host else f"http://{self._host}:{port}"
+        say(f"listening on {url}")
+        log.info("listening", url=url)
+        return url
+
+    def _on_started(self) -> None:
+        current_default_thread_limiter().total_tokens = self._threads
+        self._listener.listen(_BACKLOG)  # asyncio has set it to what it accepts at once
+        self.connections.start(asyncio.get_running_loop())
+        self._started.set()
+
+    def stop(self) -> None:
+        """Accept nothing more, end streams, finish what was accepted, and return when that is done."""
+        if self._streams is not None:
+            self._streams.stop()
+        self._server.should_exit = True
+        if self._thread is not None:
+            self._thread.join()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol is named because asyncio sets TCP_NODELAY only where it is: without it, answers on a kept connection
+    # wait 40 ms for the caller's acknowledgement.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        raise ConfigurationError(f"cannot listen on {host}:{port}: {error.strerror}") from error
+    return listener
+
+
+class _Uvicorn(uvicorn.Server):
+    """Says when it listens."""
+
+    def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()

@@ -1,0 +1,156 @@
+"""Server-sent events from a source that blocks, such as a watch on a view.
+
+A response of our own: it shares its bounds and its end with the service's other streams, its server may run in any
+thread, and a caller that does not read is cut off.
+"""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from anyio import CancelScope
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from servicekit.auth.rate_limit import peer_name
+from servicekit.http.problems import Problem
+from servicekit.streams import Streams
+
+WAIT_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEvent:
+    """One event: its name, its data (sent as JSON), and an id for the caller."""
+
+    name: str
+    data: Mapping[str, Any]
+    id: str = ""
+
+    def encode(self) -> bytes:
+        data = json.dumps(self.data, allow_nan=False)  # JSON has no raw line ends, which would end the field
+        lines = [f"event: {self.name}", *([f"id: {self.id}"] if self.id else []), f"data: {data}"]
+        return ("\n".join(lines) + "\n\n").encode()
+
+
+Source = Callable[[float], ServerEvent | None]
+"""Waits at most so many seconds for the next event. Raises StopIteration after the last."""
+
+
+class EventStreams:
+    """Makes the responses. Each open one occupies a thread, of a pool as large as the limit of streams.
+
+    Args:
+        streams: admits them.
+        per_peer: how many from one address, so that one cannot take them all.
+        heartbeat_seconds: a comment is sent after so long a silence, so that proxies keep the connection.
+        send_seconds: a caller who takes nothing for so long is cut off.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        *,
+        per_peer: int = 16,
+        heartbeat_seconds: float = 15.0,
+        send_seconds: float = 10.0,
+    ) -> None:
+        self.streams = streams
+        self._per_peer = per_peer
+        self._of_peer: Counter[str] = Counter()
+        self.heartbeat_seconds = heartbeat_seconds
+        self.send_seconds = send_seconds
+        self.pool = ThreadPoolExecutor(streams.limit, thread_name_prefix="events")
+
+    def response(self, source: AbstractContextManager[Source]) -> Response:
+        """Answer with the events of `source`, which is entered when the stream is admitted and always left."""
+        return _EventResponse(self, source)
+
+    @contextmanager
+    def admit(self, peer: str) -> Iterator[Callable[[], bool]]:
+        """Count a stream in, as `Streams.admit` does; in the event loop's thread.
+
+        Raises:
+            Problem: this address has as many as it may have.
+            RetryLater: there are too many of all, or the server is stopping.
+        """
+        if self._of_peer[peer] >= self._per_peer:
+            detail = f"one address may have {self._per_peer} streams; close one"
+            raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, retry_after=5)
+        with self.streams.admit() as alive:
+            self._of_peer[peer] += 1
+            try:
+                yield alive
+            finally:
+                self._of_peer -= Counter([peer])  # forgets the address with its last stream
+
+    def close(self) -> None:
+        """End all streams and wait for their threads."""
+        self.streams.stop()
+        self.pool.shutdown()
+
+
+class _EventResponse(Response):
+    media_type = "text/event-stream"
+
+    def __init__(self, owner: EventStreams, source: AbstractContextManager[Source]) -> None:
+        super().__init__(headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._owner = owner
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as alive:
+            with CancelScope(shield=True):  # given up now, it would be entered and never left
+                next_event = await self._in_thread(self._source.__enter__)
+            gone = asyncio.ensure_future(_disconnected(receive))
+            try:
+                start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+                await send(start)
+                with suppress(TimeoutError):
+                    await self._pump(next_event, lambda: alive() and not gone.done(), send)
+            finally:
+                gone.cancel()
+                await asyncio.shield(self._in_thread(self._source.__exit__, None, None, None))
+
+    async def _pump(self, next_event: Source, alive: Callable[[], bool], send: Send) -> None:
+        loop = asyncio.get_running_loop()
+        quiet_since = loop.time()
+        await self._send(send, b"retry: 3000\n\n")
+        while alive():
+            try:
+                event = await self._in_thread(_next_or_end, next_event)
+            except EOFError:
+                break
+            if event is not None:
+                await self._send(send, event.encode())
+                quiet_since = loop.time()
+            elif loop.time() - quiet_since >= self._owner.heartbeat_seconds:
+                await self._send(send, b": still here\n\n")
+                quiet_since = loop.time()
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _send(self, send: Send, data: bytes) -> None:
+        async with asyncio.timeout(self._owner.send_seconds):
+            await send({"type": "http.response.body", "body": data, "more_body": True})
+
+    def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
+        return asyncio.get_running_loop().run_in_executor(self._owner.pool, function, *arguments)
+
+
+def _next_or_end(next_event: Source) -> ServerEvent | None:
+    try:
+        return next_event(WAIT_SECONDS)
+    except StopIteration:
+        raise EOFError from None  # a future cannot carry StopIteration
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,338 @@
+"""A REST API over a table, declared by its routes: single rows, pages, rankings and live changes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from http import HTTPStatus
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
+
+from fastapi import FastAPI, Header, Query
+from pydantic import BaseModel
+from starlette.responses import Response
+
+from servicekit.http import read_your_writes
+from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.cursors import Cursors
+from servicekit.http.problems import Problem
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.responses import json_answer, matches, page_after
+from servicekit.http.server_events import EventStreams
+from servicekit.http.signatures import with_parameters
+from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.user_ids import Prefix, UserPath, user_of_path
+from servicekit.tables.listing import listing
+from servicekit.tables.protocol import STALE_SECONDS, UserTable, age_seconds
+from servicekit.tables.top_list import SIZE, TopList
+
+V = TypeVar("V")
+PAGE_MAX: Final = 1000
+Cursor = Annotated[str | None, Query(description="`next` of the page before, unchanged")]
+PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX), PLAIN_DIGITS]
+IfNoneMatch = Annotated[str | None, Header()]
+
+
+@dataclass(frozen=True)
+class KeyParameter:
+    """How requests and answers name a row.
+
+    Attributes:
+        name: The parameter of the path or the query.
+        kind: Its type with description and bounds, as FastAPI takes it.
+        check: Returns a key if it is one; raises `Problem`.
+        member: The member of answers and events that holds the key.
+    """
+
+    name: str
+    kind: Any
+    check: Callable[[str], str]
+    member: str
+
+
+USER: Final = KeyParameter("user", UserPath, user_of_path, "user_id")
+
+
+@dataclass(frozen=True)
+class Served(Generic[V]):
+    """What the routes of an application share; see `TableApi` and its `build`."""
+
+    table: UserTable[V]
+    key: KeyParameter
+    members: Callable[[V | None], Mapping[str, Any]]
+    changes: TableEvents[V]
+    events_text: str
+    top: TopList[V] | None
+    cursors: Cursors | None
+    events: EventStreams
+    writes: OwnWrites
+
+
+class Route(Protocol):
+    """Adds an operation to an application."""
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What all operations have.
+
+    Attributes:
+        path: The address.
+        name: The operationId, from which generated clients take their names.
+        text: The description for OpenAPI.
+        tag: The operation's group in OpenAPI.
+    """
+
+    path: str
+    name: str
+    text: str
+    tag: str
+
+    def get(self, app: FastAPI, handler: Callable[..., Any], **options: Any) -> None:
+        """Add a GET operation."""
+        app.add_api_route(
+            self.path,
+            handler,
+            methods=["GET"],
+            name=self.name,
+            description=self.text,
+            tags=[self.tag],
+            **options,
+        )
+
+
+@dataclass(frozen=True)
+class GetRow(Operation):
+    """One row, with an ETag.
+
+    Attributes:
+        model: The answer; see `servicekit.http.models.answer_model`.
+        missing: The text of the 404 for a row that does not exist; None: it is answered like an empty one.
+        waits: A request may name a write, and is answered when its row shows it.
+    """
+
+    model: type[BaseModel]
+    missing: str | None = None
+    waits: bool = True
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        key_of = served.key
+
+        def get_row(**given: Any) -> Any:
+            key = key_of.check(given[key_of.name])
+            answer = served.table.answer(key)
+            if answer.value is None and self.missing is not None:
+                raise Problem(HTTPStatus.NOT_FOUND, self.missing)
+            members = served.members(answer.value)
+            tag = etag(members, answer.stale)
+            headers = {"ETag": tag, "Cache-Control": "no-cache"}
+            if matches(given["if_none_match"], tag):
+                return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
+            body = self.model(
+                **{key_of.member: key},
+                **members,
+                partition=answer.partition,
+                offset=answer.offset,
+                age_seconds=answer.age_seconds,
+                stale=answer.stale,
+            )
+            return json_answer(body, headers)
+
+        in_query = f"{{{key_of.name}}}" not in self.path
+        checks = [
+            only(key_of.name) if in_query else only(),
+            *([served.writes.dependency] if self.waits else []),
+        ]
+        responses: dict[int | str, dict[str, Any]] = {
+            304: {"description": "It is what If-None-Match names"},
+            **(
+                {404: {"description": f"{self.missing[0].upper()}{self.missing[1:]}"}} if self.missing else {}
+            ),
+            **(read_your_writes.RESPONSES if self.waits else {}),
+        }
+        parameters = {key_of.name: key_of.kind, "if_none_match": IfNoneMatch}
+        handler = with_parameters(get_row, parameters, if_none_match=None)
+        self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
+
+
+@dataclass(frozen=True)
+class ListRows(Operation):
+    """All rows in the order of their keys, page by page.
+
+    Attributes:
+        model: The answer; see `servicekit.http.models.page_model`.
+        row: The model of one row.
+    """
+
+    model: type[BaseModel]
+    row: type[BaseModel]
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        table, cursors, member = served.table, served.cursors, served.key.member
+
+        def list_rows(
+            prefix: Annotated[Prefix, Query()] = "", cursor: Cursor = None, limit: PageLimit = 100
+        ) -> Any:
+            assert cursors is not None
+            after = page_after(cursors, prefix, cursor)
+            found = listing(table, prefix, after, limit)
+            age = age_seconds(table)
+            body = self.model(
+                items=[self.row(**{member: key}, **served.members(row)) for key, row in found.rows],
+                next=cursors.seal(prefix, found.rows[-1][0]) if found.more else None,
+                age_seconds=age,
+                stale=age > STALE_SECONDS,
+                unreadable=found.unreadable,
+            )
+            return json_answer(body)
+
+        checks = [only("prefix", "cursor", "limit"), served.writes.dependency]
+        responses = dict(read_your_writes.RESPONSES)
+        self.get(app, list_rows, dependencies=checks, response_model=self.model, responses=responses)
+
+
+@dataclass(frozen=True)
+class TopRows(Operation):
+    """The rows with the highest numbers.
+
+    Attributes:
+        model: The answer; see `servicekit.http.models.top_model`.
+        row: The model of one row.
+        number: The member of a row that holds its number.
+    """
+
+    model: type[BaseModel]
+    row: type[BaseModel]
+    number: str
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        top, member = served.top, served.key.member
+
+        def get_top(limit: Annotated[int, Query(ge=1, le=SIZE), PLAIN_DIGITS] = 10) -> Any:
+            assert top is not None
+            found = top.top(limit)
+            age = age_seconds(served.table) + found.behind_seconds
+            items = [self.row(**{member: key, self.number: number}) for key, number in found.rows]
+            stale = age > STALE_SECONDS
+            return json_answer(
+                self.model(items=items, age_seconds=age, stale=stale, unreadable=found.unreadable)
+            )
+
+        self.get(app, get_top, dependencies=[only("limit")], response_model=self.model)
+
+
+@dataclass(frozen=True)
+class WatchRow(Operation):
+    """One row and its changes, as server-sent events."""
+
+    tag: str = "live"
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        name, check = served.key.name, served.key.check
+        in_query = f"{{{name}}}" not in self.path
+
+        def watch_row(**given: Any) -> Response:
+            return served.events.response(Changes(served.changes, key=check(given[name])))
+
+        handler = with_parameters(watch_row, {name: served.key.kind})
+        self.get(app, handler, **events_options(served.events_text, *([name] if in_query else [])))
+
+
+@dataclass(frozen=True)
+class WatchRows(Operation):
+    """The changes of all rows with a prefix, as server-sent events."""
+
+    tag: str = "live"
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        def watch_rows(prefix: Annotated[Prefix, Query()] = "") -> Response:
+            return served.events.response(Changes(served.changes, prefix=prefix))
+
+        self.get(app, watch_rows, **events_options(served.events_text, "prefix"))
+
+
+@dataclass(frozen=True)
+class TableApi(Generic[V]):
+    """A query service over one table.
+
+    Attributes:
+        title: The title for OpenAPI.
+        version: The version of the API.
+        text: The description for OpenAPI.
+        members: Returns what answers and events say of a row; None: it does not exist.
+        event: The name of the events.
+        events_text: The description of the event stream for OpenAPI.
+        routes: The operations, in the order of the document.
+        key: The kind of keys.
+    """
+
+    title: str
+    version: str
+    text: str
+    members: Callable[[V | None], Mapping[str, Any]]
+    event: str
+    events_text: str
+    routes: Sequence[Route]
+    key: KeyParameter = USER
+
+    def build(
+        self,
+        table: UserTable[V],
+        top: TopList[V] | None,
+        cursors: Cursors | None,
+        events: EventStreams,
+        *,
+        metrics: Callable[[], bytes],
+        edge: Edge | None = None,
+        writes: OwnWrites | None = None,
+    ) -> FastAPI:
+        """Make the application.
+
+        Args:
+            table: The rows.
+            top: The rows with the highest numbers; None: no route needs them.
+            cursors: Sign the cursors of pages; None: no route needs them.
+            events: Server-sent events.
+            metrics: Returns what `/metrics` answers.
+            edge: Authentication, limits and instruments.
+            writes: Waits for the writes that requests name; default: no write is known.
+        """
+        app = build_app(
+            self.title,
+            self.version,
+            ready=lambda: table.ready,
+            metrics=metrics,
+            description=self.text,
+            edge=edge,
+            details=None if top is None else lambda: {"top": top.detail()},
+        )
+        changes = TableEvents(table, self.event, self.members, self.key.member)
+        served = Served(
+            table,
+            self.key,
+            self.members,
+            changes,
+            self.events_text,
+            top,
+            cursors,
+            events,
+            writes or OwnWrites({}, 0),
+        )
+        for route in self.routes:
+            route.add(app, served)
+        return app
+
+
+def etag(*known: object) -> str:
+    """Return a weak tag: it stands for what is known of a row, not for the answer's age, which always changes."""
+    return f'W/"{blake2b(repr(known).encode(), digest_size=8).hexdigest()}"'
+
+
+def events_options(text: str, *parameters: str) -> dict[str, Any]:
+    """Return the options of a route that answers with server-sent events and takes these query parameters."""
+    content = {"text/event-stream": {"schema": {"type": "string"}}}
+    return {
+        "dependencies": [only(*parameters)],
+        "responses": {200: {"description": text, "content": content}},
+        "response_class": Response,
+    }

@@ -1,0 +1,119 @@
+"""Changes of tables as server-sent events."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar
+
+from servicekit.http.server_events import ServerEvent, Source
+from servicekit.tables.protocol import Answer, Change, UserTable, Watch, age_seconds
+from streamtable.errors import StreamtableError, UnreadableRow
+
+V = TypeVar("V")
+_TURN_SECONDS: Final = 0.05
+"""How long one of several tables is waited for before the next one is asked."""
+
+
+@dataclass(frozen=True)
+class TableEvents(Generic[V]):
+    """A table and what its events say of a row.
+
+    Attributes:
+        rows: the table.
+        name: of the events.
+        data: what an event says of a row; None: it does not exist.
+        key: how events call the row's key.
+    """
+
+    rows: UserTable[V]
+    name: str
+    data: Callable[[V | None], Mapping[str, Any]]
+    key: str = "user_id"
+
+    def event(self, user: str, at: Answer[V] | Change[V]) -> ServerEvent:
+        data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
+        return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
+
+    def unreadable(self, error: UnreadableRow) -> ServerEvent:
+        """Sent instead of a row that cannot be decoded: what was sent of it before is out of date."""
+        key = error.key.decode(errors="replace")
+        data = {self.key: key, "of": self.name, "partition": error.partition, "before_offset": error.position}
+        return ServerEvent("unreadable", data)
+
+
+class Changes:
+    """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
+
+    Args:
+        tables: the tables, and what events say of their rows.
+        key: of the user; None: `prefix` counts.
+        prefix: of the users' ids.
+    """
+
+    def __init__(self, *tables: TableEvents[Any], key: str | None = None, prefix: str | None = None) -> None:
+        self._tables = tables
+        self._key = key
+        self._prefix = prefix
+        self._stack = ExitStack()
+        self._first: deque[ServerEvent] = deque()
+        self._watches: deque[tuple[TableEvents[Any], Watch[Any]]] = deque()
+        self._ended = False
+
+    def __enter__(self) -> Source:
+        with ExitStack() as stack:
+            for table in self._tables:
+                left_out = partial(self._left_out, table)
+                watch = stack.enter_context(
+                    table.rows.watch(key=self._key, prefix=self._prefix, on_unreadable=left_out)
+                )
+                self._watches.append((table, watch))
+                age_seconds(table.rows)  # not before the copy is complete
+                if self._key is not None:
+                    # Read after the watch was opened: what changes in between comes twice rather than not at all.
+                    try:
+                        self._first.append(table.event(self._key, table.rows.answer(self._key)))
+                    except UnreadableRow as error:
+                        self._left_out(table, error)
+            self._stack = stack.pop_all()
+        return self._next
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def _next(self, timeout: float) -> ServerEvent | None:
+        if self._ended:
+            raise StopIteration
+        if self._first:
+            return self._first.popleft()
+        end = time.monotonic() + timeout
+        while True:
+            for _ in range(len(self._watches)):
+                table, watch = self._watches[0]
+                self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
+                ended = watch.ended  # what was waiting, or that changes were missed, is still reported
+                try:
+                    change = watch.next(self._patience(end))
+                except StreamtableError:
+                    self._ended = True
+                    return ServerEvent("missed", {})
+                if change is not None:
+                    self._first.append(table.event(change.key, change))
+                if self._first:  # with what was left out before it
+                    return self._first.popleft()
+                if ended:
+                    raise StopIteration
+            if time.monotonic() >= end:
+                return None
+
+    def _left_out(self, table: TableEvents[Any], error: UnreadableRow) -> None:
+        self._first.append(table.unreadable(error))
+
+    def _patience(self, end: float) -> float:
+        left = max(0.0, end - time.monotonic())
+        return left if len(self._watches) == 1 else min(left, _TURN_SECONDS)

@@ -1,0 +1,52 @@
+"""User ids in requests, as pydantic checks them and OpenAPI describes them."""
+
+from http import HTTPStatus
+from typing import Annotated, Final
+
+from fastapi import Path
+from pydantic import AfterValidator, Field
+
+from servicekit.http.problems import Problem
+from servicekit.tables.user_ids import USER_ID_CHARACTERS_MAX, user_id, user_id_prefix
+
+
+def user_of_path(text: str) -> str:
+    """The user id in an address. Raises a `Problem` of status 422 like those for other parameters."""
+    try:
+        return user_id(text)
+    except ValueError as error:
+        raise Problem(
+            HTTPStatus.UNPROCESSABLE_ENTITY,
+            "the request is not valid; see the list of errors",
+            members={"errors": [{"where": "path.user", "what": str(error)}]},
+        ) from None
+
+
+# The rules above, for OpenAPI; the code is what checks.
+_NOT_IN_USER_IDS: Final = r"\u0000-\u001f\u007f-\u009f/\ufffd"
+_USER_ID: Final = {
+    "minLength": 1,
+    "maxLength": USER_ID_CHARACTERS_MAX,
+    "pattern": rf"^(?!\.{{1,2}}$)[^{_NOT_IN_USER_IDS}]+$",
+}
+_DESCRIPTION: Final = (
+    "1 to 128 characters, without control characters, '/' and U+FFFD, and not a dot or two. Ids are compared code point "
+    "by code point: an 'é' of one code point and one of two make different users."
+)
+UserId = Annotated[
+    str,
+    AfterValidator(user_id),
+    Field(description=_DESCRIPTION, json_schema_extra={**_USER_ID}, examples=["alice"]),
+]
+UserPath = Annotated[str, Path(description=_DESCRIPTION, json_schema_extra={**_USER_ID}, examples=["alice"])]
+Prefix = Annotated[
+    str,
+    AfterValidator(user_id_prefix),
+    Field(
+        description="only users whose id begins so",
+        json_schema_extra={
+            "maxLength": USER_ID_CHARACTERS_MAX,
+            "pattern": f"^[^{_NOT_IN_USER_IDS}]*$",
+        },
+    ),
+]

@@ -1,0 +1,158 @@
+"""Load generators: made-up records at a given rate, of users chosen evenly or by Zipf's law, the same ones for a seed."""
+
+import sys
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+from threading import Lock
+from typing import Final, TypeVar
+from uuid import UUID
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from streamtable.errors import StreamtableError
+from streamtable.types import Ack
+
+R = TypeVar("R")
+_TICK_SECONDS: Final = 0.01
+_BATCH: Final = 1000
+
+
+@dataclass(frozen=True)
+class Load:
+    """What to send.
+
+    Attributes:
+        rate: records a second; 0: as fast as it goes.
+        keys: number of users.
+        skew: exponent of Zipf's law; 0: all alike.
+        count: of records; None: until `seconds` are over.
+        seconds: None: until `count` records are sent. Without both: until stopped.
+        seed: of all that is chosen.
+    """
+
+    rate: float = 1000.0
+    keys: int = 1000
+    skew: float = 0.0
+    count: int | None = None
+    seconds: float | None = None
+    seed: int = 1
+
+
+@dataclass
+class Report:
+    """What has become of the records. The counters are written by the producer's thread."""
+
+    sent: int = 0
+    acknowledged: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def answered(self, future: Future[Ack]) -> None:
+        error = future.exception()
+        with self.lock:
+            if error is None:
+                self.acknowledged += 1
+            else:
+                self.errors[type(error).__name__] = self.errors.get(type(error).__name__, 0) + 1
+
+    def text(self, seconds: float, what: str) -> str:
+        """For people; `seconds` from the first record to the last acknowledgement, `what` they are, in the plural."""
+        rate = self.acknowledged / seconds if seconds > 0 else 0.0
+        failed = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items())) or "none"
+        return (
+            f"sent {self.sent}, acknowledged {self.acknowledged} in {seconds:.1f} s: {rate:,.0f} {what}/s; "
+            f"errors: {failed}"
+        )
+
+
+def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
+    """Make a function that chooses the user of each next record of a load, the same ones for the same arguments.
+
+    Args:
+        keys: `user-1` to `user-<keys>`; at least 1.
+        skew: exponent of Zipf's law: user n is chosen in proportion to 1 / n**skew. 0: all alike.
+        seed: of the random choices.
+    """
+    random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
+    if skew == 0:
+        return lambda: f"user-{random.randint(1, keys)}"
+    cumulative = list(accumulate(1 / n**skew for n in range(1, keys + 1)))
+    total = cumulative[-1]
+    return lambda: f"user-{bisect_left(cumulative, random.random() * total) + 1}"
+
+
+def id_choice(seed: int) -> Callable[[], UUID]:
+    """Make a function that gives each next record of a load its id, the same ones for the same seed."""
+    random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
+    return lambda: UUID(int=random.getrandbits(128), version=4)
+
+
+def send(
+    load: Load,
+    records: Iterator[tuple[str, R]],
+    emit: Callable[[str, R], Future[Ack]],
+    stopped: Callable[[float], bool],
+    progress: Callable[[int], None],
+) -> Report:
+    """Send a load; the caller then waits for the acknowledgements.
+
+    Args:
+        load: how much to send, and how fast.
+        records: with their users, without end.
+        emit: Sends a record with its key; it waits while the producer's queue is full.
+        stopped: waits so many seconds and says whether to stop.
+        progress: called with the number of records that were sent.
+    """
+    report = Report()
+    begun = time.monotonic()
+    while not stopped(0.0):
+        elapsed = time.monotonic() - begun
+        if load.seconds is not None and elapsed >= load.seconds:
+            break
+        due = _BATCH if load.rate == 0 else min(_BATCH, int(load.rate * elapsed) + 1 - report.sent)
+        if load.count is not None:
+            due = min(due, load.count - report.sent)
+            if report.sent >= load.count:
+                break
+        for _, (user, record) in zip(range(due), records, strict=False):
+            _emit(emit, user, record, report)
+        progress(report.sent)
+        if load.rate > 0 and due < _BATCH and stopped(_TICK_SECONDS):
+            break
+    return report
+
+
+def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: Report) -> None:
+    report.sent += 1
+    try:
+        emit(user, record).add_done_callback(report.answered)
+    except StreamtableError as error:
+        failed: Future[Ack] = Future()
+        failed.set_exception(error)
+        report.answered(failed)
+
+
+def _show_nothing(sent: int) -> None:
+    del sent
+
+
+@contextmanager
+def progress_bar(load: Load, what: str) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error if that is a terminal; yields a function that takes the number of records that were sent."""
+    if not sys.stderr.isatty():
+        yield _show_nothing
+        return
+    total = load.count
+    if total is None and load.seconds is not None and load.rate > 0:
+        total = int(load.rate * load.seconds)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        task = bars.add_task(what, total=total)
+        yield lambda sent: bars.update(task, completed=sent)

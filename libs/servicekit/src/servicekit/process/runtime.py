@@ -1,0 +1,251 @@
+"""What the commands of services have in common: settings, logs, metrics, the cluster, and how errors end a process."""
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Final, Generic, Protocol, TypeVar
+
+import structlog
+from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
+from starlette.types import ASGIApp
+
+from servicekit.auth.access import Admission
+from servicekit.http.app import Edge, build_app
+from servicekit.http.connections import ConnectionLimits
+from servicekit.http.metrics import HttpMetrics
+from servicekit.http.server import HttpServer
+from servicekit.process.edge_settings import EdgeSettings
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.signals import StopSignals, allow_connections
+from servicekit.process.tracing import trace_settings, tracing
+from servicekit.status.publisher import StatusBoard, publishing
+from servicekit.streams import Streams
+from servicekit.tracing import ServerTracer
+from streamtable import Kafka, Settings, kafka_from
+from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
+from streamtable.observe import Metrics, configure_logging, metrics_page
+from streamtable.ports import TopicInfo
+from streamtable.settings import Address
+
+S = TypeVar("S", bound=ServiceSettings)
+log = structlog.get_logger()
+VERSION: Final = "1.0.0"
+EXIT_CONFIGURATION: Final = 2
+_LOOK_SECONDS: Final = 1.0
+_RETRY_SECONDS: Final = 0.5
+_FAIL_FAST_SECONDS: Final = 3.0
+
+
+class Topics(Protocol):
+    """Knows topics; `streamtable`'s cluster does."""
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        """Those that exist. Raises `RetryLater`."""
+        ...
+
+
+@dataclass(frozen=True)
+class Runtime(Generic[S]):
+    """What a command works with; `name` is that of the service, and what is done with `kafka` is traced."""
+
+    name: str
+    settings: Settings
+    service: S
+    edge: EdgeSettings
+    admission: Admission
+    kafka: Kafka
+    registry: CollectorRegistry
+    measured: Metrics
+    http: HttpMetrics
+    status: StatusBoard
+    tracer: ServerTracer | None = None
+
+    @property
+    def views_dir(self) -> Path:
+        """The folder of this process's views: other services, and other instances, have others in the same `state_dir`."""
+        return self.settings.state_dir / "services" / f"{self.name}-{self.settings.instance_id}"
+
+    def rest_edge(self) -> Edge:
+        """What stands in front of a REST application of this process."""
+        return Edge(self.admission, self.http, self.tracer, self.edge.metrics_public, self.service.docs)
+
+    def http_server(
+        self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40
+    ) -> HttpServer:
+        """A server for it, with the bounds of the settings; `streams` are ended by its stop."""
+        if isinstance(app, FastAPI):
+            self.status.serves(app.title.removeprefix(f"{self.name} "))
+        connections = allow_connections(self.edge.connections)
+        if connections < self.edge.connections:
+            log.warning("fewer connections than set: raise 'ulimit -Hn'", connections=connections)
+        limits = ConnectionLimits(connections, self.edge.connections_per_peer)
+        host, port = address
+        return HttpServer(
+            app, host, port, streams=streams, threads=threads, limits=limits, dropped=self.http.count_dropped
+        )
+
+    def metrics(self) -> bytes:
+        """The page for Prometheus."""
+        return metrics_page(self.registry)
+
+
+@dataclass(frozen=True)
+class Program(Generic[S]):
+    """A service as its commands run it.
+
+    Attributes:
+        name: of its command.
+        settings: the class of its settings.
+        topic: one that it needs, to be asked for where it has to be known at once whether Kafka answers.
+    """
+
+    name: str
+    settings: type[S]
+    topic: str
+
+    @property
+    def environment(self) -> str:
+        """The text about variables and exit codes that the help of each command ends with."""
+        own = ", ".join(self.settings.variables())
+        return (
+            "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
+            "STREAMTABLE_GRPC_ADDRESS, STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and "
+            f"the other variables of the library; {own}; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other "
+            "variables of the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
+        )
+
+    def run(self, command: Callable[[Runtime[S]], int], *, fail_fast: bool = False) -> int:
+        """Read the settings, run a command and return the exit code: 2 with a text for wrong settings, 1 for failures.
+
+        Args:
+            command: what to run.
+            fail_fast: give up if Kafka does not answer at once; otherwise the command waits for it.
+        """
+        try:
+            settings = Settings.from_environment()
+            service = self.settings.from_environment(os.environ)
+            edge = EdgeSettings.from_environment(os.environ)
+            traces = trace_settings(os.environ, self.name, settings.instance_id)
+            configure_logging(settings.log_format, settings.log_level, sys.stderr)
+            registry = CollectorRegistry()
+            measured = Metrics.register(registry)
+            kafka = kafka_from(settings)
+            if fail_fast and (silence := self._silence(kafka)):
+                sys.stderr.write(f"{silence}\n")
+                return 1
+            admission, http = edge.admission(), HttpMetrics.register(registry)
+            status = StatusBoard(self.name, settings.instance_id)
+            with tracing(traces) as tracer, publishing(status, registry, kafka, edge.status_topic):
+                traced = kafka if tracer is None else replace(kafka, tracer=tracer)
+                parts = (settings, service, edge, admission, traced, registry, measured, http, status, tracer)
+                return command(Runtime(self.name, *parts))
+        except ConfigurationError as error:
+            sys.stderr.write(f"{error}\n")
+            return EXIT_CONFIGURATION
+        except StreamtableError as error:
+            log.exception("stopped by an error", error=type(error).__name__)
+            return 1
+
+    def _silence(self, kafka: Kafka) -> str | None:
+        """Why Kafka cannot be reached, if it cannot."""
+        cluster = replace(kafka, admin_timeout=_FAIL_FAST_SECONDS).cluster()
+        try:
+            cluster.topics([self.topic])
+        except RetryLater as error:
+            return str(error)
+        except RightNeeded:
+            return None  # it answers; not every command needs this topic
+        finally:
+            cluster.close()
+        return None
+
+
+@contextmanager
+def operations(
+    runtime: Runtime[S], command: str, ready: Callable[[], bool], not_ready: Callable[[], str] = lambda: ""
+) -> Iterator[None]:
+    """Serve `/livez`, `/readyz` and `/metrics` where STREAMTABLE_METRICS_ADDRESS says, if it does."""
+    runtime.status.serves(command, ready)
+    address = runtime.settings.metrics_address
+    if address is None:
+        yield
+        return
+    edge = runtime.rest_edge()
+    title = f"{runtime.name} {command}"
+    app = build_app(title, VERSION, ready=ready, metrics=runtime.metrics, edge=edge, not_ready=not_ready)
+    server = runtime.http_server(app, address)
+    server.start()
+    try:
+        yield
+    finally:
+        server.stop()
+
+
+def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
+    """Wait for a signal; raise what one of `checks` raises, which are asked every second."""
+    while (reason := signals.wait(_LOOK_SECONDS)) is None:
+        for check in checks:
+            check()
+    log.info("stopping", reason=reason)
+
+
+def wait_for_topic(cluster: Topics, topic: str, seconds: float | None, signals: StopSignals) -> None:
+    """Wait until the broker answers, and return if it has the topic, or when a signal arrives meanwhile.
+
+    Raises:
+        TopicMismatch: there is no such topic.
+        RetryLater: no answer in that many seconds; None waits for ever.
+    """
+    end = math.inf if seconds is None else time.monotonic() + seconds
+    while True:
+        try:
+            found = cluster.topics([topic])
+        except RetryLater as error:
+            if time.monotonic() >= end:
+                raise
+            log.warning("waiting for Kafka", reason=str(error))
+        else:
+            if topic not in found:
+                raise TopicMismatch(
+                    f"there is no topic {topic!r}: declare it in topics.yaml and run 'streamtable topics apply'",
+                    topic=topic,
+                )
+            return
+        if (reason := signals.wait(_RETRY_SECONDS)) is not None:
+            signals.ask(reason)
+            return
+
+
+class Reachable:
+    """Whether Kafka answers, asked for at most every few seconds. Any thread.
+
+    Args:
+        cluster: to ask.
+        topic: to ask for.
+        seconds: that an answer is good for.
+    """
+
+    def __init__(self, cluster: Topics, topic: str, seconds: float = 3.0) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._seconds = seconds
+        self._lock = Lock()
+        self._asked_at: float | None = None
+        self._answer = False
+
+    def __call__(self) -> bool:
+        with self._lock:
+            if self._asked_at is None or time.monotonic() - self._asked_at > self._seconds:
+                try:
+                    self._answer = self._topic in self._cluster.topics([self._topic])
+                except (RetryLater, RightNeeded):
+                    self._answer = False
+                self._asked_at = time.monotonic()
+            return self._answer

@@ -1,0 +1,37 @@
+"""The settings that are a service's own: variables that begin with its name."""
+
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field
+
+from contracts.event_time import MAX_AHEAD_SECONDS
+from servicekit.http.cursors import SECRET_BYTES_MIN
+from servicekit.settings import EnvironmentSettings, Flag, seconds
+
+
+def _secret(text: object) -> object:
+    if not isinstance(text, str) or len(text.encode()) < SECRET_BYTES_MIN:
+        raise ValueError(f"at least {SECRET_BYTES_MIN} bytes")
+    return text
+
+
+class ServiceSettings(EnvironmentSettings):
+    """Settings of a service; a subclass says with what its variables begin.
+
+    Attributes:
+        group: The name of the group whose table is kept or read; a second version of it has a name of its own.
+        cursor_secret: Signs cursors; the same in all replicas of the query service. None: a random one, so that
+            cursors are valid for this process only.
+        docs: Serve the interactive pages `/docs`.
+        reflection: Describe the gRPC services to every caller by server reflection.
+        wait_seconds: How long a query waits for the write that its token names.
+        max_ahead_seconds: How far an event's time may be ahead: of the clock where a request brings it, of its record's
+            timestamp where a processor handles it.
+    """
+
+    group: str
+    cursor_secret: Annotated[str, BeforeValidator(_secret)] | None = Field(default=None, repr=False)
+    docs: Flag = False
+    reflection: Flag = False
+    wait_seconds: Annotated[float, seconds(0, 8)] = 5.0  # a request is answered within 10
+    max_ahead_seconds: Annotated[float, seconds(0, 86_400)] = MAX_AHEAD_SECONDS

@@ -1,0 +1,242 @@
+"""What the commands of services have in common: emitters, loads, processors, views, and the servers in front of them."""
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any, Final, TypeVar
+
+import structlog
+from fastapi import FastAPI
+
+from servicekit.grpc.auth import check_callers
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.metrics import CallMetrics
+from servicekit.grpc.server import GrpcServer
+from servicekit.grpc.table_service import GrpcTableService, TableContract
+from servicekit.grpc.tls import credentials_of
+from servicekit.http.produce import SendTimeouts
+from servicekit.output import say
+from servicekit.process.load import Load, progress_bar, send
+from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
+from servicekit.process.signals import StopSignals
+from servicekit.process.workers import Worker, run_workers, stop_with_parent
+from servicekit.streams import Streams
+from streamtable import Emitter, Group, Processor, Settings, Stream, Table, View, Views
+from streamtable.errors import StreamtableError
+from streamtable.settings import Address
+from streamtable.types import Ack
+
+V = TypeVar("V")
+log = structlog.get_logger()
+
+
+_ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
+
+
+@contextmanager
+def emitting(
+    runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, timeouts: SendTimeouts | None = None
+) -> Iterator[tuple[Emitter[str, V], Reachable]]:
+    """An emitter for the block, and whether Kafka answers. At the end it waits for what was sent.
+
+    Args:
+        runtime: Settings and cluster.
+        stream: The stream to send to.
+        signals: End the waiting for the broker.
+        timeouts: Of deliveries, and of the end; default: those of requests.
+
+    Raises:
+        TopicMismatch: there is no such topic.
+        RetryLater: no answer within the setting `start_timeout`.
+    """
+    timeouts = timeouts or runtime.edge.send_timeouts
+    cluster = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS).cluster()
+    try:
+        wait_for_topic(cluster, stream.name, runtime.settings.start_timeout, signals)
+        emitter = Emitter(stream, runtime.kafka, delivery_timeout=timeouts.delivery)
+        runtime.status.sends(stream.name)
+        try:
+            yield emitter, Reachable(cluster, stream.name)
+        finally:
+            # Whatever is not acknowledged by then has been answered as unknown: no request waits for it.
+            _close(emitter, timeouts.wait)
+    finally:
+        cluster.close()
+
+
+def _close(emitter: Emitter[str, V], seconds: float) -> None:
+    """Wait for what was sent. Failures were answered, or counted, where they happened."""
+    try:
+        emitter.close(seconds)
+    except StreamtableError as error:
+        log.warning("records were not acknowledged", reason=str(error))
+
+
+def send_load(
+    runtime: Runtime[S],
+    load: Load,
+    streams: Sequence[Stream[str, Any]],
+    records: Iterator[tuple[str, Any]],
+    what: str,
+    stream_of: Callable[[Any], int] = lambda _: 0,
+) -> int:
+    """Send a load, wait for its acknowledgements and print the report; return 1 if some records failed.
+
+    Args:
+        runtime: Settings and cluster.
+        load: How much to send, and how fast.
+        streams: The streams to send to.
+        records: Keys and records, without end.
+        what: What the records are, in the plural, for the report.
+        stream_of: Returns which of the streams a record belongs to.
+    """
+    timeouts = load_timeouts(runtime.settings)
+    with StopSignals() as signals:
+        with ExitStack() as opened:
+            emitters = [
+                opened.enter_context(emitting(runtime, stream, signals, timeouts))[0] for stream in streams
+            ]
+            progress = opened.enter_context(progress_bar(load, what))
+            begun = time.monotonic()
+
+            def emit(key: str, record: Any) -> Future[Ack]:
+                return emitters[stream_of(record)].emit(key, record)
+
+            report = send(load, records, emit, lambda seconds: signals.wait(seconds) is not None, progress)
+        say(report.text(time.monotonic() - begun, what))
+    return 1 if report.errors else 0
+
+
+def load_timeouts(settings: Settings) -> SendTimeouts:
+    """Return how long a load waits for its records: they are given up before the end gives up waiting for them."""
+    seconds = settings.shutdown_timeout
+    return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
+
+
+def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = None) -> int:
+    """Process a group in this process until stopped.
+
+    Args:
+        runtime: settings and cluster.
+        group: what to do.
+        parent: id of the process without which this one is to stop.
+    """
+    processor = Processor.from_settings(
+        group, runtime.settings, kafka=runtime.kafka, metrics=runtime.measured
+    )
+    runtime.status.processes(group, processor)
+    if parent is not None:
+        stop_with_parent(processor.stop, parent)
+    with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
+        processor.run()
+    return 0
+
+
+def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> int:
+    """Run a command in several processes; each has an instance id, and a port for its metrics, of its own.
+
+    Args:
+        settings: of this process.
+        command: module and arguments; `--parent` and this process's id are added.
+        workers: how many.
+    """
+    return serve_commands(settings, [command] * workers)
+
+
+def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int:
+    """The same of several commands, each in a process."""
+    return run_workers(
+        [_worker(settings, command, number) for number, command in enumerate(commands, 1)],
+        stop_seconds=settings.shutdown_timeout + 5,
+    )
+
+
+def _worker(settings: Settings, command: Sequence[str], number: int) -> Worker:
+    environment = {"STREAMTABLE_INSTANCE_ID": f"{settings.instance_id}-{number}"}
+    address = settings.metrics_address
+    if address is not None and address.port != 0:
+        environment["STREAMTABLE_METRICS_ADDRESS"] = str(Address(address.host, address.port + number - 1))
+    return Worker([sys.executable, "-m", *command, "--parent", str(os.getpid())], environment)
+
+
+@contextmanager
+def viewing(
+    runtime: Runtime[S], tables: Sequence[Table[str, Any]], name: str
+) -> Iterator[list[View[str, Any]]]:
+    """Open views of tables for the block; `name` distinguishes the processes that share a `state_dir`."""
+    with Views(runtime.kafka, state_dir=runtime.views_dir, name=name, metrics=runtime.measured) as views:
+        yield [views.view(table) for table in tables]
+
+
+def serve_app(
+    runtime: Runtime[S], app: FastAPI, signals: StopSignals, *checks: Callable[[], object], **server: Any
+) -> None:
+    """Serve an application at the address of the settings until stopped, or until a check raises an error.
+
+    Args:
+        runtime: Settings and limits.
+        app: The application.
+        signals: End it.
+        checks: Called every second.
+        server: Arguments of `Runtime.http_server`.
+    """
+    http = runtime.http_server(app, runtime.settings.http_address, **server)
+    http.start()
+    try:
+        wait_to_stop(signals, *checks)
+    finally:
+        http.stop()
+
+
+def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContract[V]) -> int:
+    """Answer gRPC calls from a local copy of a table until stopped."""
+    with StopSignals() as signals, ExitStack() as opened:
+        (view,) = opened.enter_context(viewing(runtime, [table], "view"))
+        opened.enter_context(operations(runtime, "view", lambda: view.ready))
+        streams = Streams(runtime.edge.grpc_streams)
+        register = GrpcTableService(contract, view, streams).register
+        server = grpc_server(runtime, register, contract.service.full_name, lambda: view.ready, streams)
+        server.start()
+        opened.callback(server.stop)
+        wait_to_stop(signals, lambda: view.ready)
+    return 0
+
+
+def grpc_server(
+    runtime: Runtime[S],
+    register: Callable[[Any], None],
+    name: str,
+    ready: Callable[[], bool],
+    streams: Streams,
+) -> GrpcServer:
+    """A server at the address and with the bounds of the settings.
+
+    Args:
+        runtime: settings, callers and metrics.
+        register: adds the service `name`.
+        name: the service's full name, for server reflection.
+        ready: whether it can answer.
+        streams: ended by its stop.
+    """
+    host, port = runtime.settings.grpc_address
+    return GrpcServer(
+        host,
+        port,
+        register,
+        ready=ready,
+        streams=streams,
+        services=[name] if runtime.service.reflection else [],
+        check=check_callers(runtime.admission),
+        metrics=CallMetrics.register(runtime.registry),
+        tracer=runtime.tracer,
+        credentials=credentials_of(
+            runtime.edge.grpc_certificate_file,
+            runtime.edge.grpc_key_file,
+            runtime.edge.grpc_client_authorities_file,
+        ),
+        limits=GrpcLimits(connections=runtime.edge.grpc_connections),
+    )

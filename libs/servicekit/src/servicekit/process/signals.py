@@ -1,0 +1,71 @@
+"""Signals and limits of a process: it stops at SIGTERM and SIGINT."""
+
+import resource
+import signal
+from queue import Empty, SimpleQueue
+from types import FrameType, TracebackType
+from typing import Final, Self
+
+OTHER_FILES: Final = 500  # what a service may have open besides its connections
+STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopSignals:
+    """A context, for the main thread, in which the first signal asks to stop and the second ends the process at once."""
+
+    def __init__(self) -> None:
+        # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
+        self._reasons: SimpleQueue[str] = SimpleQueue()
+        self._before: dict[signal.Signals, object] = {}
+
+    def __enter__(self) -> Self:
+        for number in STOP_SIGNALS:
+            self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type] # it is what signal() returned
+
+    def wait(self, timeout: float | None = None) -> str | None:
+        """Wait for a signal, or for `ask`.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Returns:
+            The reason; None when the time is over.
+        """
+        try:
+            return self._reasons.get(timeout=timeout)
+        except Empty:
+            return None
+
+    def ask(self, reason: str) -> None:
+        """Stop as if by a signal. Any thread."""
+        self._reasons.put(reason)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        for stop_signal in STOP_SIGNALS:
+            # The default action ends the process even while it waits inside of a C library.
+            signal.signal(stop_signal, signal.SIG_DFL)
+        self.ask(signal.Signals(number).name)
+
+
+def allow_connections(connections: int) -> int:
+    """Let the process have so many connections open, as far as the system allows: its usual limit is 1024 files.
+
+    A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
+
+    Returns:
+        How many it may have; fewer than asked for where the hard limit (`ulimit -Hn`) forbids them, and at least 1.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    needed = connections + OTHER_FILES
+    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+    if soft != resource.RLIM_INFINITY and soft < most:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    return max(1, min(connections, most - OTHER_FILES))

@@ -1,0 +1,232 @@
+"""A service of a table, declared in one place: emitter, load generator, processor, view (gRPC) and query (REST)."""
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+from uuid import uuid4
+
+import typer
+from fastapi import FastAPI
+
+from servicekit.grpc.table_service import TableContract
+from servicekit.http.app import Edge
+from servicekit.http.cursors import Cursors
+from servicekit.http.emitter_api import EmitterApi
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_api import TableApi
+from servicekit.process import options, serving
+from servicekit.process.command_line import CommandLine
+from servicekit.process.load import Load
+from servicekit.process.runtime import Program, Runtime
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.signals import StopSignals
+from servicekit.streams import Streams
+from servicekit.tables.top_list import TopList, TopMetrics
+from streamtable import Group, Stream, Table, View
+
+S = TypeVar("S", bound=ServiceSettings)
+V = TypeVar("V")
+STREAMS_MAX: Final = 64
+_READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter with the server
+
+
+@dataclass(frozen=True)
+class Query(Generic[S]):
+    """What a query application is built from.
+
+    Attributes:
+        runtime: Settings and cluster.
+        views: Views of the tables, in their order.
+        top: The ranking of the first table; None: the service declares none.
+        cursors: Sign the cursors of pages.
+        events: Server-sent events.
+        writes: Waits for the writes that requests name.
+        edge: Authentication, limits and instruments.
+        opened: Closes what a builder enters into it.
+    """
+
+    runtime: Runtime[S]
+    views: Sequence[View[str, Any]]
+    top: TopList[Any] | None
+    cursors: Cursors
+    events: EventStreams
+    writes: OwnWrites
+    edge: Edge
+    opened: ExitStack
+
+    def of(self, api: TableApi[Any]) -> FastAPI:
+        """Return the application of an API over the first table."""
+        return api.build(
+            self.views[0],
+            self.top,
+            self.cursors,
+            self.events,
+            metrics=self.runtime.metrics,
+            edge=self.edge,
+            writes=self.writes,
+        )
+
+
+@dataclass(frozen=True)
+class Texts:
+    """What the help says of the service and its commands."""
+
+    service: str
+    emitter: str = "Take events by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."
+    load: str = "Write made-up events to Kafka and report the rate that was acknowledged."
+    processor: str = "Make the table from the events."
+    view: str = "Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."
+    query: str = "Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS."
+
+
+@dataclass(frozen=True)
+class TableService(Generic[S, V]):
+    """A service of a table; `command_line` makes its commands.
+
+    Attributes:
+        program: The name, the settings, and a topic that the service needs.
+        module: The module whose commands worker processes run.
+        texts: The help.
+        streams: The streams that the emitter writes to.
+        what: What its events are, in the plural.
+        emitter: The REST API of the emitter.
+        query: The REST API of the query service, or what builds its application.
+        group: Returns the group that makes the table; None: the service has a command `processor` of its own.
+        tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
+            first. Default: the group's table, made from the first stream.
+        view: The gRPC service of the view; None: there is no view.
+        number: Returns the number that rows are ranked by; None: there is no ranking.
+        load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
+            is no load generator.
+        stream_of: Returns which of the streams an event of a load belongs to.
+    """
+
+    program: Program[S]
+    module: str
+    texts: Texts
+    streams: Sequence[Stream[str, Any]]
+    what: str
+    emitter: EmitterApi
+    query: TableApi[V] | Callable[[Query[S]], FastAPI]
+    group: Callable[[S], Group[str, V]] | None = None
+    tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
+    view: TableContract[V] | None = None
+    number: Callable[[V], int] | None = None
+    load: Callable[[Load, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
+    stream_of: Callable[[Any], int] = lambda _: 0
+
+    def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
+        """Return the tables that are queried, by the topics whose events they are made from."""
+        if self.tables is not None:
+            return self.tables(settings)
+        assert self.group is not None, "a service without a group names its tables"
+        return {self.streams[0].name: self.group(settings).table}
+
+    def serve_emitter(self, runtime: Runtime[S]) -> int:
+        """Take events until stopped; those that were accepted are sent."""
+        with StopSignals() as signals, ExitStack() as opened:
+            sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
+            app = self.emitter.build(
+                *(emitter for emitter, _ in sent),
+                ready=lambda: all(ready() for _, ready in sent),
+                metrics=runtime.metrics,
+                new_id=uuid4,
+                now_ms=now_ms,
+                max_ahead_seconds=runtime.service.max_ahead_seconds,
+                timeouts=runtime.edge.send_timeouts,
+                edge=runtime.rest_edge(),
+            )
+            serving.serve_app(runtime, app, signals)
+        return 0
+
+    def serve_view(self, runtime: Runtime[S]) -> int:
+        """Answer gRPC calls until stopped."""
+        assert self.view is not None
+        table = next(iter(self.tables_of(runtime.service).values()))
+        return serving.serve_table(runtime, table, self.view)
+
+    def serve_query(self, runtime: Runtime[S]) -> int:
+        """Answer REST requests until stopped."""
+        tables = self.tables_of(runtime.service)
+        with StopSignals() as signals, ExitStack() as opened:
+            views = opened.enter_context(serving.viewing(runtime, list(tables.values()), "query"))
+            checks: list[Callable[[], object]] = [lambda: [view.ready for view in views]]
+            top = None
+            if self.number is not None:
+                top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))
+                top.start()
+                opened.callback(top.close)
+                checks.append(top.check)
+            events = EventStreams(Streams(STREAMS_MAX), per_peer=runtime.edge.events_per_peer)
+            opened.callback(events.close)
+            writes = OwnWrites(dict(zip(tables, views, strict=True)), runtime.service.wait_seconds)
+            opened.callback(writes.close)
+            secret = runtime.service.cursor_secret
+            cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
+            edge = runtime.rest_edge()
+            query = Query(runtime, views, top, cursors, events, writes, edge, opened)
+            app = self.query(query) if callable(self.query) else query.of(self.query)
+            serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
+        return 0
+
+    def send_load(self, runtime: Runtime[S], load: Load) -> int:
+        """Send a load and print the report; return 1 if some events failed."""
+        assert self.load is not None
+        records = self.load(load, now_ms)
+        return serving.send_load(runtime, load, self.streams, records, self.what, self.stream_of)
+
+    def process(
+        self, group: Callable[[S], Group[str, V]], workers: int, parent: int | None, *arguments: str
+    ) -> Callable[[Runtime[S]], int]:
+        """Return the work of the command `processor`; worker processes get these further arguments."""
+
+        def work(runtime: Runtime[S]) -> int:
+            if workers > 1:
+                command = [self.module, "processor", *arguments]
+                return serving.serve_workers(runtime.settings, command, workers)
+            return serving.serve_group(runtime, group(runtime.service), parent)
+
+        return work
+
+    def command_line(self, processor: Callable[..., None] | None = None, *, skew: float = 0.0) -> typer.Typer:
+        """Make the command line.
+
+        Args:
+            processor: The command of that name, where it has options of its own.
+            skew: The default of the option of that name of the command `load`.
+        """
+        line = CommandLine(self.program, self.texts.service)
+        line.add("emitter", self.texts.emitter, self.serve_emitter)
+        if self.load is not None:
+            line.add_load(self.texts.load, self.send_load, skew=skew)
+        line.app.command("processor", help=self.texts.processor, epilog=self.program.environment)(
+            processor or self._processor()
+        )
+        if self.view is not None:
+            line.add("view", self.texts.view, self.serve_view)
+        line.add("query", self.texts.query, self.serve_query)
+        return line.app
+
+    def _processor(self) -> Callable[..., None]:
+        group = self.group
+        assert group is not None, "a service without a group has a command of its own"
+
+        def processor(
+            workers: options.Workers = 1,
+            parent: options.Parent = None,
+            *,
+            fail_fast: options.FailFast = False,
+        ) -> None:
+            sys.exit(self.program.run(self.process(group, workers, parent), fail_fast=fail_fast))
+
+        return processor
+
+
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970."""
+    return time.time_ns() // 1_000_000

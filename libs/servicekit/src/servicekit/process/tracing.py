@@ -1,0 +1,106 @@
+"""Whether a service sends traces, and where to: the standard variables of OpenTelemetry.
+
+`servicekit.process.otel` sends them. It is imported only where the environment names a collector, so that a service
+without traces is as small and as fast as if tracing did not exist.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Final
+
+from pydantic import AliasChoices, BeforeValidator, Field
+from pydantic_settings import SettingsConfigDict
+
+from servicekit.settings import EnvironmentSettings, number, one_of
+from servicekit.tracing import ServerTracer
+from streamtable.errors import ConfigurationError
+
+ENDPOINT: Final = "OTEL_EXPORTER_OTLP_ENDPOINT"
+SAMPLERS: Final = frozenset(
+    f"{parent}{root}"
+    for parent in ("", "parentbased_")
+    for root in ("always_on", "always_off", "traceidratio")
+)
+
+
+def _endpoint(value: object) -> object:
+    if not isinstance(value, str) or not value.startswith(("http://", "https://")):
+        raise ValueError("http://host:port, or https://host:port for TLS")
+    return value
+
+
+class TraceSettings(EnvironmentSettings):
+    """Where traces are sent, and how many; read from the standard variables of OpenTelemetry.
+
+    Attributes:
+        endpoint: A collector that takes OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
+        service: The name of the process in traces.
+        instance: Distinguishes the replicas of a service.
+        sampler: One of `SAMPLERS`. With `parentbased_` the caller decides for requests that carry a context.
+        ratio: The share of the traces begun here that is kept, 0 to 1; for `traceidratio`.
+        exporter: Only `otlp` is supported.
+        protocol: Only `grpc` is supported.
+    """
+
+    model_config = SettingsConfigDict(env_ignore_empty=True)
+
+    endpoint: Annotated[str, BeforeValidator(_endpoint)] = Field(
+        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ENDPOINT)
+    )
+    service: str = Field(validation_alias="OTEL_SERVICE_NAME")
+    instance: str
+    sampler: Annotated[str, one_of(*sorted(SAMPLERS))] = Field(
+        default="parentbased_always_on", validation_alias="OTEL_TRACES_SAMPLER"
+    )
+    ratio: Annotated[float, number(0, 1, "a number from 0 to 1")] = Field(
+        default=1.0, validation_alias="OTEL_TRACES_SAMPLER_ARG"
+    )
+    exporter: Annotated[str, one_of("otlp", "none")] = Field(
+        default="otlp", validation_alias="OTEL_TRACES_EXPORTER"
+    )
+    protocol: Annotated[str, one_of("grpc")] = Field(
+        default="grpc",
+        validation_alias=AliasChoices("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"),
+    )
+
+
+def trace_settings(environ: Mapping[str, str], service: str, instance: str) -> TraceSettings | None:
+    """Read the settings; None if no traces are to be sent.
+
+    Args:
+        environ: The variables. The exporter reads its own, such as those of headers and certificates, by itself.
+        service: The name of the service, unless OTEL_SERVICE_NAME gives another.
+        instance: The instance id of this process.
+
+    Raises:
+        ConfigurationError: A variable is wrong; the message lists all that are.
+    """
+    endpoint = environ.get("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") or environ.get(ENDPOINT)
+    disabled = environ.get("OTEL_SDK_DISABLED", "").lower() == "true"
+    if not endpoint or disabled or environ.get("OTEL_TRACES_EXPORTER") == "none":
+        return None
+    return TraceSettings.from_environment(environ, service=service, instance=instance)
+
+
+@contextmanager
+def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
+    """A tracer for the block; None without settings. At the end it sends what it has, for a few seconds at most.
+
+    Raises:
+        ConfigurationError: what sends traces is not installed.
+    """
+    if settings is None:
+        yield None
+        return
+    try:
+        from servicekit.process.otel import OpenTelemetry  # noqa: PLC0415 - for those who want traces only
+    except ImportError as error:
+        raise ConfigurationError(
+            f"{ENDPOINT} is set, but what sends traces is not installed: pip install 'servicekit[tracing]', or "
+            f"unset it ({error})"
+        ) from error
+    tracer = OpenTelemetry(settings)
+    try:
+        yield tracer
+    finally:
+        tracer.close()

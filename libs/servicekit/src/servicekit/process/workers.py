@@ -1,0 +1,84 @@
+"""Several processes of one service, as one: they stop together, and when one ends unasked the others are stopped."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import structlog
+
+from servicekit.process.signals import StopSignals
+
+log = structlog.get_logger()
+_LOOK_SECONDS: Final = 0.2
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process to start.
+
+    Attributes:
+        command: program and arguments.
+        environment: variables beyond those of this process.
+    """
+
+    command: Sequence[str]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
+    """Start all, and wait until they have ended: after a signal to this process, or because one ended by itself.
+
+    Args:
+        workers: programs that end at SIGTERM.
+        stop_seconds: from SIGTERM to SIGKILL.
+
+    Returns:
+        0 if all ended in order after a signal; else an exit code that was not 0, of the one that ended by itself if it
+        had one, as a shell would show it; or 1.
+    """
+    with StopSignals() as signals:
+        running = [_start(worker) for worker in workers]
+        reason = None
+        while reason is None and all(process.poll() is None for process in running):
+            reason = signals.wait(_LOOK_SECONDS)
+        log.info("workers are stopped", reason=reason or "one has ended")
+        ended = [process for process in running if process.returncode is not None]
+        for process in running:
+            process.terminate()
+        end = time.monotonic() + stop_seconds
+        codes = [_end(process, end) for process in [*ended, *running]]
+    return next((code for code in codes if code), 0 if reason else 1)
+
+
+def stop_with_parent(stop: Callable[[], None], parent: int) -> None:
+    """Call `stop` when the process `parent` has gone: a worker must not outlive a supervisor that was killed."""
+
+    def watch() -> None:
+        done = threading.Event()
+        while os.getppid() == parent:
+            done.wait(1.0)
+        stop()
+
+    threading.Thread(target=watch, name="parent", daemon=True).start()
+
+
+def _start(worker: Worker) -> "subprocess.Popen[bytes]":
+    # A process group of its own: Ctrl-C in a terminal goes to a whole group, and a worker would take that signal and
+    # the SIGTERM of ours for the second request to stop.
+    return subprocess.Popen(  # noqa: S603 the command is this program's own
+        worker.command, env={**os.environ, **worker.environment}, process_group=0
+    )
+
+
+def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
+    try:
+        process.wait(max(0.0, end - time.monotonic()))
+    except subprocess.TimeoutExpired:
+        log.warning("worker does not stop and is killed", pid=process.pid)
+        process.kill()
+    code = process.wait()
+    return code if code >= 0 else 128 - code

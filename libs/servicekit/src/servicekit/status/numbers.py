@@ -1,0 +1,138 @@
+"""The numbers of a process, read from its metrics, and how fast they grow."""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.samples import Sample
+
+from servicekit.http.metrics import PROBES
+
+Place = tuple[str, int]
+WINDOW_SECONDS: Final = 10.0
+_PREFIX: Final = "streamtable_"
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """At one moment; all counts since the process has started.
+
+    Attributes:
+        read: records read, by topic and partition.
+        sent: records sent, by topic.
+        lags: offsets to the end, by topic and partition.
+        copies: of each table that is held whole: its partitions, and the age in seconds of the oldest.
+        commit_seconds: of all commits together.
+    """
+
+    read: Mapping[Place, int] = field(default_factory=dict)
+    sent: Mapping[str, int] = field(default_factory=dict)
+    lags: Mapping[Place, int] = field(default_factory=dict)
+    copies: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    commits: int = 0
+    commit_seconds: float = 0.0
+    dead_letters: int = 0
+    aborts: int = 0
+    rebalances: int = 0
+    requests: int = 0
+    failed_requests: int = 0
+    store_bytes: int = 0
+
+    @property
+    def read_by_topic(self) -> Mapping[str, int]:
+        counts = Counter[str]()
+        for (topic, _), count in self.read.items():
+            counts[topic] += count
+        return counts
+
+
+def numbers_in(registry: CollectorRegistry) -> Numbers:
+    """What the instruments of `streamtable.observe.Metrics` and `HttpMetrics` show now."""
+    return numbers_of(sample for family in registry.collect() for sample in family.samples)
+
+
+def numbers_of(samples: Iterable[Sample]) -> Numbers:
+    """The same of samples; those that are not known are left out."""
+    read = Counter[Place]()
+    sent, totals = Counter[str](), Counter[str]()
+    lags: dict[Place, int] = {}
+    copies: dict[str, tuple[int, float]] = {}
+    commit_seconds = 0.0
+    for sample in samples:
+        name, labels, value = sample.name.removeprefix(_PREFIX), sample.labels, sample.value
+        match name:
+            case "records_in_total":
+                read[labels["topic"], int(labels["partition"])] += int(value)
+            case "records_out_total":
+                sent[labels["topic"]] += int(value)
+            case "lag_records":
+                lags[labels["topic"], int(labels["partition"])] = int(value)
+            case "view_age_seconds":
+                count, age = copies.get(labels["topic"], (0, 0.0))
+                copies[labels["topic"]] = count + 1, max(age, value)
+            case "commit_seconds_sum":
+                commit_seconds += value
+            case "http_requests_total" if labels["route"] not in PROBES:
+                totals["requests"] += int(value)
+                if labels["status"].startswith("5"):
+                    totals["failed"] += int(value)
+            case "commit_seconds_count" | "dead_letters_total" | "aborts_total" | "rebalances_total":
+                totals[name] += int(value)
+            case "store_bytes":
+                totals[name] += int(value)
+    return Numbers(
+        read,
+        sent,
+        lags,
+        copies,
+        commits=totals["commit_seconds_count"],
+        commit_seconds=commit_seconds,
+        dead_letters=totals["dead_letters_total"],
+        aborts=totals["aborts_total"],
+        rebalances=totals["rebalances_total"],
+        requests=totals["requests"],
+        failed_requests=totals["failed"],
+        store_bytes=totals["store_bytes"],
+    )
+
+
+class Rates:
+    """How fast the numbers grow, over the last ten seconds. One thread."""
+
+    def __init__(self) -> None:
+        self._seen: deque[tuple[float, Numbers]] = deque()
+
+    def add(self, now: float, numbers: Numbers) -> None:
+        """`now` is in seconds, monotonic."""
+        while len(self._seen) > 1 and now - self._seen[0][0] > WINDOW_SECONDS:
+            self._seen.popleft()
+        self._seen.append((now, numbers))
+
+    def read(self, topic: str) -> float:
+        """Records a second."""
+        old, new, seconds = self._ends()
+        return (new.read_by_topic.get(topic, 0) - old.read_by_topic.get(topic, 0)) / seconds
+
+    def sent(self, topic: str) -> float:
+        """Records a second."""
+        old, new, seconds = self._ends()
+        return (new.sent.get(topic, 0) - old.sent.get(topic, 0)) / seconds
+
+    @property
+    def requests(self) -> float:
+        """Requests a second."""
+        old, new, seconds = self._ends()
+        return (new.requests - old.requests) / seconds
+
+    @property
+    def commit_ms(self) -> float:
+        """Mean duration of the latest commits."""
+        old, new, _ = self._ends()
+        commits = new.commits - old.commits
+        return 1000 * (new.commit_seconds - old.commit_seconds) / commits if commits else 0.0
+
+    def _ends(self) -> tuple[Numbers, Numbers, float]:
+        (began, old), (ended, new) = self._seen[0], self._seen[-1]
+        return old, new, max(ended - began, 1.0)

@@ -1,0 +1,349 @@
+"""The status of a process, published to a compacted topic for the console.
+
+Off unless SERVICEKIT_STATUS_TOPIC names the topic. A process that cannot publish its status works on.
+"""
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from contracts.records import (
+    PROCESS_STATUS,
+    CopyStatus,
+    FlowStatus,
+    InputStatus,
+    PartitionStatus,
+    ProcessStatus,
+)
+from servicekit.status.graph import Graph, graph_of
+from servicekit.status.numbers import Numbers, Rates, numbers_in
+from streamtable import Avro, Emitter, Kafka, Stream, String
+from streamtable.errors import StreamtableError
+
+log = structlog.get_logger()
+EVERY_SECONDS: Final = 1.0
+HEARTBEAT_SECONDS: Final = 5.0
+ENTRIES_MAX: Final = 1000
+_CLOSE_SECONDS: Final = 2.0
+_STATM: Final = Path("/proc/self/statm")
+
+
+class Working(Protocol):
+    """A processor, as far as it is looked at; `streamtable.Processor` is one."""
+
+    @property
+    def ready(self) -> bool: ...
+    @property
+    def working(self) -> tuple[int, ...]: ...
+    @property
+    def recovering(self) -> Mapping[int, int]: ...
+
+
+class _Answer(Protocol):
+    """A future, as far as it is looked at."""
+
+    def done(self) -> bool: ...
+    def result(self) -> object: ...
+
+
+@dataclass
+class StatusBoard:
+    """What the parts of a process have said of themselves; empty until the first of them has. Any thread.
+
+    Args:
+        service: name of its command.
+        instance: names the process among those of its role.
+    """
+
+    service: str
+    instance: str
+    role: str = ""
+    group: str = ""
+    graph: str = ""
+    emits: tuple[str, ...] = ()
+    processor: Working | None = None
+    ready: Callable[[], bool] | None = None
+    error: str = ""
+    totals: dict[int, int] = field(default_factory=dict)
+
+    def serves(self, role: str, ready: Callable[[], bool] | None = None) -> None:
+        """It does this for its service."""
+        self.role = self.role or role
+        self.ready = self.ready or ready
+
+    def processes(self, group: Graph, processor: Working) -> None:
+        """It processes a group."""
+        self.group, self.graph, self.processor = group.name, graph_of(group), processor
+        self.serves("processor")
+
+    def sends(self, topic: str) -> None:
+        """It emits to a topic."""
+        self.emits = (*self.emits, topic)
+
+    def failed(self, error: BaseException) -> None:
+        """It is ended by an error: its class and place are published, not its text, which may hold a piece of a record."""
+        place = [
+            str(part)
+            for name in ("topic", "partition", "offset")
+            if (part := getattr(error, name, None)) is not None
+        ]
+        self.error = " ".join([type(error).__name__, *place])
+
+    @property
+    def key(self) -> str:
+        """Of its record: a service may process several groups, each in a process of its own."""
+        return f"{self.group or self.service}/{self.role}/{self.instance}"
+
+    def partitions(self) -> list[PartitionStatus]:
+        """Those at work, and those that recover with how far they are."""
+        if self.processor is None:
+            return []
+        recovering = dict(self.processor.recovering)
+        for partition, remaining in recovering.items():
+            self.totals[partition] = max(remaining, self.totals.get(partition, 0))
+        found = [
+            PartitionStatus(partition=each, state="recovering", remaining=left, total=self.totals[each])
+            for each, left in recovering.items()
+        ]
+        for partition in self.processor.working:
+            if partition not in recovering:
+                self.totals.pop(partition, None)
+                found.append(PartitionStatus(partition=partition, state="working", remaining=0, total=0))
+        return sorted(found, key=lambda each: each["partition"])
+
+    def state(self) -> str:
+        """failed, recovering, starting or ready."""
+        if self.error:
+            return "failed"
+        if self.processor is not None:
+            if self.processor.recovering:
+                return "recovering"
+            return "ready" if self.processor.ready else "starting"
+        return "ready" if self.ready is None or self.ready() else "starting"
+
+
+def status_of(
+    board: StatusBoard, numbers: Numbers, rates: Rates, *, started_at: int, at: int, committed_at: int
+) -> ProcessStatus:
+    """The record. Lists are cut to their first thousand entries; times are in milliseconds since 1970."""
+    partitions = board.partitions()
+    inputs = [
+        InputStatus(
+            topic=topic, partition=partition, lag=numbers.lags.get((topic, partition), -1), records=records
+        )
+        for (topic, partition), records in sorted({**dict.fromkeys(numbers.lags, 0), **numbers.read}.items())
+    ]
+    here = {each["partition"] for each in partitions}
+    inputs = [each for each in inputs if each["partition"] in here]
+    read, sent = numbers.read_by_topic, numbers.sent
+    flows = [
+        *(
+            FlowStatus(topic=topic, direction="in", records=read[topic], rate=rates.read(topic))
+            for topic in sorted(read)
+        ),
+        *(
+            FlowStatus(topic=topic, direction="out", records=sent[topic], rate=rates.sent(topic))
+            for topic in sorted(sent)
+        ),
+    ]
+    copies = [
+        CopyStatus(table=table, partitions=count, age_seconds=age)
+        for table, (count, age) in sorted(numbers.copies.items())
+    ]
+    lists = (partitions, inputs, flows, copies)
+    return ProcessStatus(
+        service=board.service,
+        role=board.role,
+        group=board.group,
+        instance=board.instance,
+        host=socket.gethostname(),
+        pid=os.getpid(),
+        version=_version(board.service),
+        started_at=started_at,
+        at=at,
+        state=board.state(),
+        error=board.error,
+        graph=board.graph,
+        partitions=partitions[:ENTRIES_MAX],
+        inputs=inputs[:ENTRIES_MAX],
+        flows=flows[:ENTRIES_MAX],
+        copies=copies[:ENTRIES_MAX],
+        emits=list(board.emits),
+        commits=numbers.commits,
+        committed_at=committed_at,
+        commit_ms=rates.commit_ms,
+        dead_letters=numbers.dead_letters,
+        aborts=numbers.aborts,
+        rebalances=numbers.rebalances,
+        requests=numbers.requests,
+        failed_requests=numbers.failed_requests,
+        request_rate=rates.requests,
+        memory_bytes=_memory_bytes(),
+        store_bytes=numbers.store_bytes,
+        omitted=sum(max(0, len(each) - ENTRIES_MAX) for each in lists),
+    )
+
+
+def status_stream(topic: str) -> Stream[str, ProcessStatus]:
+    """The topic of all processes."""
+    return Stream(topic, key=String(), value=Avro(PROCESS_STATUS))
+
+
+class Publisher:
+    """Publishes the status of a process from a thread of its own, as soon as it has changed.
+
+    Args:
+        board: what the parts of the process have reported.
+        registry: of the process's metrics.
+        make: makes the emitter, when it is first needed.
+        every: seconds between two checks. An unchanged status is published again after five seconds.
+    """
+
+    def __init__(
+        self,
+        board: StatusBoard,
+        registry: CollectorRegistry,
+        make: Callable[[], Emitter[str, ProcessStatus]],
+        every: float = EVERY_SECONDS,
+    ) -> None:
+        self._board = board
+        self._registry = registry
+        self._make = make
+        self._every = every
+        self._started_at = _now_ms()
+        self._rates = Rates()
+        self._commits = self._committed_at = 0
+        self._emitter: Emitter[str, ProcessStatus] | None = None
+        self._waiting: _Answer | None = None
+        self._published: Any = None
+        self._published_at = 0.0
+        self._logged = False
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="status", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, error: BaseException | None = None) -> None:
+        """Delete the record, or, if the process was ended by an error, leave it there with that."""
+        self._stopping.set()
+        self._thread.join()
+        if not self._board.role or (error is None and self._emitter is None):
+            return
+        try:
+            if error is not None:
+                self._board.failed(error)
+            self._emit(None if error is None else self._status())
+            self._emitting().close(_CLOSE_SECONDS)
+        except StreamtableError as failure:
+            self._log_failure(failure)
+
+    def publish(self) -> None:
+        """Publish the status if it has changed. Failures are logged once."""
+        if not self._board.role:
+            return
+        try:
+            if self._waiting is not None:
+                if not self._waiting.done():
+                    return  # what is on its way has to arrive first: nothing piles up while Kafka is away
+                waiting, self._waiting = self._waiting, None
+                waiting.result()
+                self._logged = False
+            status = self._status()
+            news = {
+                **status,
+                "at": 0,
+                "memory_bytes": 0,
+                "copies": [each["table"] for each in status["copies"]],
+            }
+            now = time.monotonic()
+            if news != self._published or now - self._published_at >= HEARTBEAT_SECONDS:
+                self._emit(status)
+                self._published, self._published_at = news, now
+        except StreamtableError as failure:
+            self._published = None
+            self._log_failure(failure)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._every):
+            try:
+                self.publish()
+            except Exception as surprise:  # noqa: BLE001 - it asks foreign parts, and must never disturb the service
+                self._log_failure(surprise)
+
+    def _emitting(self) -> Emitter[str, ProcessStatus]:
+        if self._emitter is None:
+            self._emitter = self._make()
+        return self._emitter
+
+    def _emit(self, status: ProcessStatus | None) -> None:
+        self._waiting = self._emitting().emit(self._board.key, status)
+
+    def _status(self) -> ProcessStatus:
+        numbers = numbers_in(self._registry)
+        self._rates.add(time.monotonic(), numbers)
+        if numbers.commits != self._commits:
+            self._commits, self._committed_at = numbers.commits, _now_ms()
+        return status_of(
+            self._board,
+            numbers,
+            self._rates,
+            started_at=self._started_at,
+            at=_now_ms(),
+            committed_at=self._committed_at,
+        )
+
+    def _log_failure(self, failure: Exception) -> None:
+        if not self._logged:
+            self._logged = True
+            log.warning("status not published, will retry", reason=f"{type(failure).__name__}: {failure}")
+
+
+@contextmanager
+def publishing(
+    board: StatusBoard, registry: CollectorRegistry, kafka: Kafka, topic: str | None
+) -> Iterator[None]:
+    """Publish the status of the process within the block; do nothing without a topic."""
+    if topic is None:
+        yield
+        return
+    publisher = Publisher(board, registry, lambda: Emitter(status_stream(topic), kafka))
+    publisher.start()
+    try:
+        yield
+    except Exception as error:
+        publisher.stop(error)
+        raise
+    except BaseException:
+        publisher.stop()
+        raise
+    publisher.stop()
+
+
+def _version(service: str) -> str:
+    try:
+        return version(service)
+    except PackageNotFoundError:
+        return ""
+
+
+def _memory_bytes() -> int:
+    """Resident; 0 where the system does not say."""
+    try:
+        return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return 0
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

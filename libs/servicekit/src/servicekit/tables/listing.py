@@ -1,0 +1,74 @@
+"""A page of a table, with how many of its rows were left out because they cannot be decoded."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from servicekit.tables.protocol import UserTable
+from streamtable.errors import UnreadableRow
+
+V = TypeVar("V")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[V]):
+    """Rows in key order.
+
+    Attributes:
+        rows: the readable ones.
+        more: there are further rows after them.
+        unreadable: rows left out, from where the page begins to its last row; to the end if it is the last page. So the
+            numbers of all pages add up to those of the table.
+    """
+
+    rows: list[tuple[str, V]]
+    more: bool
+    unreadable: int
+
+
+def listing(table: UserTable[V], prefix: str | None, after: str | None, limit: int) -> Listing[V]:
+    """Read one page of at most `limit` rows, at least 1. Raises `NotReady`."""
+    left_out = 0
+
+    def count(_: UnreadableRow) -> None:
+        nonlocal left_out
+        left_out += 1
+
+    rows: list[tuple[str, V]] = []
+    unreadable = 0
+    for row in table.iterate(prefix, after, on_unreadable=count):
+        if len(rows) == limit:
+            return Listing(rows, more=True, unreadable=unreadable)
+        rows.append(row)
+        unreadable = left_out
+    return Listing(rows, more=False, unreadable=left_out)
+
+
+class LeftOut:
+    """Keys of unreadable rows, in key order, of tables that are read side by side.
+
+    Attributes:
+        count: how many different keys have been passed.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ahead: set[bytes] = set()
+
+    def found(self, error: UnreadableRow) -> None:
+        """A row was left out of one of the tables."""
+        self._ahead.add(error.key)
+
+    def passes(self, key: str) -> bool:
+        """All tables have come to this key. Returns whether one of them has left its row out."""
+        if not self._ahead:
+            return False
+        encoded = key.encode()
+        passed = {each for each in self._ahead if each <= encoded}
+        self._ahead -= passed
+        self.count += len(passed)
+        return encoded in passed
+
+    def end(self) -> None:
+        """All tables have come to their end."""
+        self.count += len(self._ahead)
+        self._ahead.clear()

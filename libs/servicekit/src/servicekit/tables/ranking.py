@@ -1,0 +1,65 @@
+"""A top-N ranking, maintained incrementally."""
+
+import heapq
+from collections.abc import Iterable
+
+
+class Ranking:
+    """The keys with the highest numbers, kept up to date from single changes. Equal numbers: by key.
+
+    It holds the keys that rank at least as high as a floor, and forgets all others: between `size` and twice as
+    many. While numbers grow that is exact, because a forgotten key comes back with the change that lifts it over
+    the floor. When members fall below it, too few may remain; then `complete` is false until `rebuild`.
+
+    Args:
+        size: how long a list can be asked for, at least 1.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._numbers: dict[str, int] = {}
+        self._floor: tuple[int, str] | None = None  # None: no key has been forgotten
+
+    @property
+    def complete(self) -> bool:
+        """Whether `top` can be answered from what is held."""
+        return self._floor is None or len(self._numbers) >= self.size
+
+    def held(self, key: str) -> int | None:
+        """The number of a member; None for a key that is forgotten or unknown."""
+        return self._numbers.get(key)
+
+    def update(self, key: str, number: int | None) -> None:
+        """Take in that a key has this number now; None: it was deleted."""
+        if number is None or (self._floor is not None and _rank(key, number) > self._floor):
+            self._numbers.pop(key, None)
+            return
+        self._numbers[key] = number
+        if len(self._numbers) > 2 * self.size:
+            self._forget()
+
+    def rebuild(self, rows: Iterable[tuple[str, int]]) -> None:
+        """Begin again from all keys and their numbers."""
+        self._numbers = {}
+        self._floor = None
+        for key, number in rows:
+            self.update(key, number)
+
+    def top(self, limit: int) -> list[tuple[str, int]]:
+        """The `limit` highest keys with their numbers, highest first; fewer if there are fewer.
+
+        Raises:
+            ValueError: more than `size`, or not complete.
+        """
+        if limit > self.size or not self.complete:
+            raise ValueError("the ranking does not hold so many")
+        return heapq.nsmallest(limit, self._numbers.items(), key=lambda row: _rank(*row))
+
+    def _forget(self) -> None:
+        kept = heapq.nsmallest(self.size, self._numbers.items(), key=lambda row: _rank(*row))
+        self._numbers = dict(kept)
+        self._floor = _rank(*kept[-1])
+
+
+def _rank(key: str, number: int) -> tuple[int, str]:
+    return (-number, key)

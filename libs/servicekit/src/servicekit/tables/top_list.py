@@ -1,0 +1,221 @@
+"""The list of the keys with the highest numbers, kept current by a thread that watches the table."""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from threading import Event, Lock, Thread
+from typing import Any, Final, Generic, Self, TypeVar
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from servicekit.tables.protocol import Change, UserTable, Watch
+from servicekit.tables.ranking import Ranking
+from streamtable.errors import NotReady, StreamtableError, UnreadableRow
+
+V = TypeVar("V")
+log = structlog.get_logger()
+SIZE: Final = 1000
+_WAIT_SECONDS: Final = 0.5
+_WAIT_SECONDS_MAX: Final = 30.0
+_UNREADABLE_MAX: Final = 10_000
+
+
+@dataclass(frozen=True)
+class TopMetrics:
+    """The instruments of a process's top list.
+
+    Attributes:
+        behind_seconds: since the list last held all that this process's copy of the table did.
+        rebuilds: how often it was made from the whole table.
+        failures: how often it could not be kept current, by the name of the error; it is then made again.
+    """
+
+    behind_seconds: Gauge
+    rebuilds: Counter
+    failures: Counter
+
+    @classmethod
+    def register(cls, registry: CollectorRegistry) -> Self:
+        """Make the instruments in a registry; once for each registry."""
+        return cls(
+            Gauge(
+                "servicekit_top_behind_seconds", "Seconds since the top list was current", registry=registry
+            ),
+            Counter("servicekit_top_rebuilds", "Top lists made from the whole table", registry=registry),
+            Counter("servicekit_top_failures", "Failures of the top list", ("error",), registry=registry),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The highest keys.
+
+    Attributes:
+        rows: keys and numbers, the highest first.
+        behind_seconds: since the list last held all that this copy of the table did.
+        unreadable: rows of the table that are left out because they cannot be decoded; at most 10,000 are counted.
+    """
+
+    rows: list[tuple[str, int]]
+    behind_seconds: float
+    unreadable: int
+
+
+class TopList(Generic[V]):
+    """Answers from memory. Where changes come faster than one thread takes them in, it reads the table again.
+
+    A failure is logged as a warning, counted, and shown by `detail` for as long as it lasts. The whole table is read at
+    most once for each cause, and after a failure that repeats itself at growing intervals, up to 30 seconds.
+
+    Args:
+        table: the rows.
+        number: of a row.
+        size: how long a list can be asked for.
+        clock: seconds, monotonic.
+        metrics: the instruments; of a registry of its own unless given.
+    """
+
+    def __init__(
+        self,
+        table: UserTable[V],
+        number: Callable[[V], int],
+        size: int = SIZE,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: TopMetrics | None = None,
+    ) -> None:
+        self._table = table
+        self._number = number
+        self._size = size
+        self._clock = clock
+        self._metrics = metrics or TopMetrics.register(CollectorRegistry())
+        self._lock = Lock()
+        self._ranking: Ranking | None = None
+        self._unreadable: set[bytes] = set()
+        self._current_at = clock()
+        self._reason: StreamtableError | None = None
+        self._stopping = Event()
+        self._failure: BaseException | None = None
+        self._thread = Thread(target=self._run, name="top", daemon=True)
+        self._metrics.behind_seconds.set_function(self._behind_seconds)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop the thread and wait for it."""
+        self._stopping.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def top(self, limit: int) -> Top:
+        """The `limit` highest keys. Raises `NotReady` until the table was read once."""
+        with self._lock:
+            if self._ranking is None:
+                raise NotReady("the list is being made; ask again")
+            return Top(self._ranking.top(limit), self._behind_seconds(), len(self._unreadable))
+
+    def detail(self) -> Mapping[str, Any]:
+        """How it is, for `/readyz`: how far behind, and the error for which it is not current, if there is one."""
+        reason = self._reason
+        return {
+            "behind_seconds": round(self._behind_seconds(), 3),
+            "unreadable": len(self._unreadable),
+            "error": None if reason is None else type(reason).__name__,
+        }
+
+    def check(self) -> None:
+        """Raise what has ended the thread, if something did."""
+        if self._failure is not None:
+            raise self._failure
+
+    def _behind_seconds(self) -> float:
+        return self._clock() - self._current_at
+
+    def _run(self) -> None:
+        try:
+            self._keep_current()
+        except BaseException as error:  # noqa: BLE001 handed to the main thread by `check`
+            self._failure = error
+
+    def _keep_current(self) -> None:
+        wait = _WAIT_SECONDS
+        while not self._stopping.is_set():
+            try:
+                # The watch is opened first: what changes while the table is read is then in its queue.
+                with self._table.watch(prefix="", on_unreadable=self._leave_out) as watch:
+                    self._rebuild()
+                    wait = _WAIT_SECONDS
+                    self._follow(watch)
+            except StreamtableError as error:
+                self._failed(error)
+                self._stopping.wait(wait)
+                # The table says that it is not ready without being read.
+                wait = _WAIT_SECONDS if isinstance(error, NotReady) else min(2 * wait, _WAIT_SECONDS_MAX)
+
+    def _failed(self, error: StreamtableError) -> None:
+        before, self._reason = self._reason, error
+        self._metrics.failures.labels(type(error).__name__).inc()
+        if before is None or (type(before), before.message) != (type(error), error.message):
+            log.warning("top list is not current, and is made again", reason=str(error))
+
+    def _leave_out(self, error: UnreadableRow) -> None:
+        with self._lock:
+            if len(self._unreadable) < _UNREADABLE_MAX:
+                self._unreadable.add(error.key)
+            if self._ranking is not None:
+                self._ranking.update(error.key.decode(errors="replace"), None)
+
+    def _rebuild(self) -> None:
+        begun = self._clock()
+        ranking, unreadable = Ranking(self._size), set[bytes]()
+
+        def leave_out(error: UnreadableRow) -> None:
+            if len(unreadable) < _UNREADABLE_MAX:
+                unreadable.add(error.key)
+
+        rows = self._table.iterate(on_unreadable=leave_out)
+        ranking.rebuild((key, self._number(row)) for key, row in rows)
+        self._metrics.rebuilds.inc()
+        with self._lock:
+            self._ranking, self._unreadable, self._current_at = ranking, unreadable, begun
+        if self._reason is not None:
+            log.info("top list is current again")
+            self._reason = None
+
+    def _follow(self, watch: Watch[V]) -> None:
+        while not self._stopping.is_set():
+            ended = watch.ended  # asked first: that changes were missed is raised by the next question
+            change = watch.next(0.0)
+            if change is None:
+                if ended:
+                    return
+                self._current_at = self._clock()
+                change = watch.next(_WAIT_SECONDS)
+            if (change is not None and not self._take_in(change)) or not self._complete():
+                self._rebuild()
+
+    def _complete(self) -> bool:
+        with self._lock:
+            return self._ranking is not None and self._ranking.complete
+
+    def _take_in(self, change: Change[V]) -> bool:
+        """Apply a change; false if the ranking needs the whole table again."""
+        assert self._ranking is not None
+        held = self._ranking.held(change.key)
+        row = change.value
+        with self._lock:
+            self._unreadable.discard(change.key.encode())
+        if held is not None and (row is None or self._number(row) < held):
+            # Either it really fell, or the table was read after this change and already held a later one.
+            try:
+                row = self._table.get(change.key)
+            except UnreadableRow as error:
+                self._leave_out(error)
+                row = None
+        with self._lock:
+            self._ranking.update(change.key, None if row is None else self._number(row))
+            if self._ranking.complete:
+                return True
+            self._ranking = None
+            return False

@@ -1,0 +1,38 @@
+"""The ids of users, which all scenarios share as keys: what can be one."""
+
+import unicodedata
+from typing import Final
+
+USER_ID_CHARACTERS_MAX: Final = 128
+_FORBIDDEN: Final = "/\ufffd"
+_FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters; surrogates, which are half a character
+
+
+def user_id(text: str) -> str:
+    """Return the text if it can be a user id.
+
+    An id is part of an address: a slash would split it, and U+FFFD is what undecodable bytes become, so that two
+    different ids could become the same one. Ids that look alike but differ in their code points are different.
+
+    Raises:
+        ValueError: it cannot; the message states the rule and does not quote the text.
+    """
+    if not 1 <= len(text) <= USER_ID_CHARACTERS_MAX:
+        raise ValueError(f"must have 1 to {USER_ID_CHARACTERS_MAX} characters")
+    if text in {".", ".."}:
+        raise ValueError("must not be a dot or two")
+    _refuse_forbidden(text)
+    return text
+
+
+def user_id_prefix(text: str) -> str:
+    """Return the text if an id can begin so; an empty text is one. Raises `ValueError` like `user_id`."""
+    if len(text) > USER_ID_CHARACTERS_MAX:
+        raise ValueError(f"must have at most {USER_ID_CHARACTERS_MAX} characters")
+    _refuse_forbidden(text)
+    return text
+
+
+def _refuse_forbidden(text: str) -> None:
+    if any(c in _FORBIDDEN or unicodedata.category(c) in _FORBIDDEN_CATEGORIES for c in text):
+        raise ValueError("must not contain control characters, half characters, '/' and U+FFFD")

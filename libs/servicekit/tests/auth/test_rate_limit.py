@@ -1,0 +1,82 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servicekit.auth.rate_limit import RateLimiter, peer_name
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_burst_is_allowed_at_once_and_then_one_request_for_each_that_flows_back() -> None:
+    clock = Clock()
+    limiter = RateLimiter(2.0, 3, clock=clock)
+    assert [limiter.take("a").remaining for _ in range(3)] == [2, 1, 0]
+    refused = limiter.take("a")
+    assert not refused.allowed
+    assert refused.retry_seconds == pytest.approx(0.5)
+    assert refused.full_seconds == pytest.approx(1.5)
+    clock.now += 0.5
+    assert limiter.take("a").allowed
+    assert not limiter.take("a").allowed
+    clock.now += 100
+    assert limiter.take("a").remaining == 2
+
+
+def test_callers_do_not_share_a_bucket() -> None:
+    limiter = RateLimiter(1.0, 1, clock=Clock())
+    assert limiter.take("a").allowed
+    assert limiter.take("b").allowed
+    assert not limiter.take("a").allowed
+
+
+def test_a_refused_request_does_not_push_the_next_one_further_away() -> None:
+    clock = Clock()
+    limiter = RateLimiter(1.0, 1, clock=clock)
+    limiter.take("a")
+    assert {limiter.take("a").retry_seconds for _ in range(5)} == {1.0}
+
+
+def test_only_so_many_callers_are_remembered_and_the_latest_are() -> None:
+    limiter = RateLimiter(1.0, 1, callers_max=3, clock=Clock())
+    for name in ("a", "b", "c", "d"):
+        assert limiter.take(name).allowed
+    assert len(limiter) == 3
+    assert not limiter.take("d").allowed
+    assert limiter.take("a").allowed
+
+
+@given(
+    rate=st.floats(0.1, 1000),
+    burst=st.integers(1, 50),
+    waits=st.lists(st.floats(0, 2), max_size=200),
+)
+def test_never_more_is_allowed_than_burst_and_rate_say(rate: float, burst: int, waits: list[float]) -> None:
+    clock = Clock()
+    limiter = RateLimiter(rate, burst, clock=clock)
+    allowed = 0
+    for wait in waits:
+        clock.now += wait
+        allowed += limiter.take("a").allowed
+    assert allowed <= burst + (clock.now - 1000) * rate + 1e-6
+
+
+@pytest.mark.parametrize("given", [(0, 1), (-1, 1), (math.inf, 1), (math.nan, 1), (1, 0)])
+def test_bounds_that_are_none_are_refused(given: tuple[float, int]) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        RateLimiter(*given)
+
+
+def test_a_peer_is_its_address_and_with_ipv6_its_network() -> None:
+    assert peer_name("10.0.0.1") != peer_name("10.0.0.2")
+    assert peer_name("2001:db8::1") == peer_name("2001:db8::ffff:2")
+    assert peer_name("2001:db8:0:1::1") != peer_name("2001:db8::1")
+    assert peer_name("::ffff:10.0.0.1") == peer_name("10.0.0.1")
+    assert peer_name(None) == "peer"

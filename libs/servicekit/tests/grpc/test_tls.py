@@ -1,0 +1,58 @@
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from localkafka.certificates import Authority
+from servicekit.grpc.tls import Renewal, TlsFiles, credentials_of, server_credentials
+from servicekit.process.edge_settings import EdgeSettings
+from streamtable.errors import ConfigurationError
+
+
+def test_there_are_no_credentials_unless_settings_name_files() -> None:
+    assert credentials_of(None, None) is None
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"nonsense", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"]
+)
+def test_files_that_are_no_certificate_are_an_error_in_words(tmp_path: Path, content: bytes) -> None:
+    certificate, key = tmp_path / "server.crt", tmp_path / "server.key"
+    certificate.write_bytes(content)
+    key.write_bytes(content)
+    with pytest.raises(ConfigurationError, match=r"server\.crt and .*server\.key are no certificate"):
+        credentials_of(certificate, key)
+
+
+def test_a_file_that_is_missing_is_an_error_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"server\.crt"):
+        server_credentials(TlsFiles(tmp_path / "server.crt", tmp_path / "server.key"))
+
+
+def test_files_are_read_again_only_when_they_have_changed_and_can_be_used(tmp_path: Path) -> None:
+    authority = Authority("authority")
+    files = TlsFiles(*authority.issue("server").write(tmp_path, "server"))
+    renewed = Renewal(files)
+    assert renewed() is None
+    files.certificate.write_bytes(b"half of it")
+    with capture_logs() as logs:
+        assert renewed() is None
+    assert [line["event"] for line in logs] == ["the renewed certificate is not used"]
+    authority.issue("server").write(tmp_path, "server")
+    assert renewed() is not None
+    assert renewed() is None
+    files.key.unlink()
+    assert renewed() is None
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"SERVICEKIT_GRPC_KEY_FILE"},
+        {"SERVICEKIT_GRPC_CERTIFICATE_FILE"},
+        {"SERVICEKIT_GRPC_CLIENT_AUTHORITIES_FILE"},
+    ],
+)
+def test_files_that_belong_together_are_set_together(given: set[str]) -> None:
+    with pytest.raises(ConfigurationError, match="GRPC_CERTIFICATE_FILE"):
+        EdgeSettings.from_environment(dict.fromkeys(given, __file__))

@@ -1,0 +1,256 @@
+"""Over raw sockets: a client library would not behave so badly."""
+
+import json
+import socket
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from threading import Event
+
+import httpx
+import pytest
+from starlette.responses import Response
+
+from localkafka.waiting import wait_until
+from servicekit.http.app import build_app
+from servicekit.http.connections import (
+    ANSWER_NOT_TAKEN,
+    HEAD_TOO_SLOW,
+    NO_HTTP,
+    TOO_MANY,
+    ConnectionLimits,
+)
+from servicekit.http.guard import Limits
+from servicekit.http.server import HttpServer
+
+SHORT = ConnectionLimits(head_seconds=0.5, idle_seconds=1, answer_seconds=0.7)
+GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+POST = b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+LARGE = 20_000_000
+
+
+class World:
+    """A server with limits, and connections to it."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        self.dropped: Counter[str] = Counter()
+        self.entered = Event()
+        self.release = Event()
+        self._stack = stack
+
+    def start(self, limits: ConnectionLimits) -> None:
+        app = build_app(
+            "test",
+            "1",
+            ready=lambda: True,
+            metrics=lambda: b"",
+            limits=Limits(body_bytes=1000, deadline_seconds=3),
+        )
+
+        @app.get("/large")
+        def large() -> Response:
+            return Response(b"x" * LARGE)
+
+        @app.get("/job")
+        def job() -> str:
+            self.entered.set()
+            self.release.wait(20)
+            return "done"
+
+        self.server = HttpServer(
+            app, "127.0.0.1", 0, limits=limits, dropped=lambda reason: self.dropped.update([reason])
+        )
+        self.url = self.server.start()
+        self._stack.callback(self.server.stop)
+        self._stack.callback(self.release.set)
+
+    def connect(self, source: str = "127.0.0.1") -> socket.socket:
+        address = ("127.0.0.1", httpx.URL(self.url).port or 0)
+        connection = socket.create_connection(address, timeout=10, source_address=(source, 0))
+        return self._stack.enter_context(connection)
+
+    def raw(self, request: bytes) -> bytes:
+        connection = self.connect()
+        connection.sendall(request)
+        return until_end(connection)
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    with ExitStack() as stack:
+        yield World(stack)
+
+
+def until_end(connection: socket.socket) -> bytes:
+    """All that comes until the server ends the connection."""
+    data = b""
+    try:
+        while part := connection.recv(65536):
+            data += part
+    except ConnectionError:
+        pass  # ended by force
+    return data
+
+
+def until(connection: socket.socket, ending: bytes) -> bytes:
+    """What comes, up to this ending or the connection's."""
+    data = b""
+    while not data.endswith(ending) and (part := connection.recv(65536)):
+        data += part
+    return data
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.sendall(GET)
+    return until(connection, b"}").startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("begin", [b"", b"GET /livez HT", GET[:-2]])
+def test_a_head_that_does_not_come_ends_the_connection(world: World, begin: bytes) -> None:
+    world.start(SHORT)
+    assert world.raw(begin) == b""
+    assert world.dropped == {HEAD_TOO_SLOW: 1}
+
+
+@pytest.mark.parametrize("before", [b"", GET])
+def test_a_head_that_comes_in_dribbles_ends_the_connection(world: World, before: bytes) -> None:
+    world.start(SHORT)
+    connection = world.connect()
+    connection.sendall(before)
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError):  # noqa: PT012 the sending is the raising
+        while time.monotonic() < begun + 10:
+            connection.sendall(b"G")
+            time.sleep(0.05)
+    assert world.dropped == {HEAD_TOO_SLOW: 1}
+
+
+def test_an_idle_connection_is_ended_without_counting_as_a_slow_one(world: World) -> None:
+    world.start(SHORT)
+    connection = world.connect()
+    assert is_open(connection)
+    begun = time.monotonic()
+    assert until_end(connection) == b""
+    assert 0.8 < time.monotonic() - begun < 5
+    assert world.dropped == {}
+
+
+def test_a_request_that_takes_longer_than_a_head_may_is_finished(world: World) -> None:
+    world.start(SHORT)
+    connection = world.connect()
+    connection.sendall(GET.replace(b"/livez", b"/job"))
+    assert world.entered.wait(10)
+    time.sleep(SHORT.head_seconds + 0.6)  # longer than the head may take, and seen by the next look
+    world.release.set()
+    assert until(connection, b'"done"').endswith(b'"done"')
+    assert world.dropped == {}
+
+
+def test_a_body_that_does_not_come_is_answered_with_408_and_the_connection_ends(world: World) -> None:
+    world.start(SHORT)
+    answer = world.raw(POST + b"Content-Length: 100\r\n\r\n{")
+    assert answer.startswith(b"HTTP/1.1 408")
+    wait_until(lambda: len(world.server.connections) == 0)
+
+
+def test_a_body_without_end_is_not_read_for_ever(world: World) -> None:
+    world.start(SHORT)
+    connection = world.connect()
+    connection.sendall(POST + b"Transfer-Encoding: chunked\r\n\r\n")
+    begun = time.monotonic()
+    with pytest.raises(ConnectionError):  # noqa: PT012 the sending is the raising
+        while time.monotonic() < begun + 10:
+            connection.sendall(b"64\r\n" + b" " * 100 + b"\r\n")
+            time.sleep(0.01)
+    wait_until(lambda: len(world.server.connections) == 0)
+
+
+def test_an_answer_that_is_not_taken_is_given_up(world: World) -> None:
+    world.start(SHORT)
+    connection = world.connect()
+    connection.sendall(GET.replace(b"/livez", b"/large"))
+    wait_until(lambda: world.dropped == {ANSWER_NOT_TAKEN: 1})
+    assert len(until_end(connection)) < LARGE
+    assert len(world.server.connections) == 0
+
+
+def test_an_answer_that_is_taken_slowly_is_sent_to_its_end(world: World) -> None:
+    world.start(ConnectionLimits(idle_seconds=1, answer_seconds=1.0))
+    connection = world.connect()
+    connection.sendall(GET.replace(b"/livez", b"/large"))
+    taken = 0
+    begun = time.monotonic()
+    while taken < LARGE:
+        taken += len(connection.recv(1_000_000))
+        time.sleep(0.05)
+    assert time.monotonic() - begun > 1.0
+    assert world.dropped == {}
+
+
+def test_the_connection_that_waits_longest_makes_room_for_a_new_one(world: World) -> None:
+    world.start(ConnectionLimits(connections=3))
+    connections = [world.connect() for _ in range(3)]
+    for connection in connections:
+        assert is_open(connection)
+    assert is_open(connections[0])  # now the second has waited longest
+    assert is_open(world.connect())
+    assert until_end(connections[1]) == b""
+    assert is_open(connections[0])
+    assert is_open(connections[2])
+    assert world.dropped == {TOO_MANY: 1}
+
+
+def test_a_connection_whose_body_is_awaited_makes_room_too(world: World) -> None:
+    world.start(ConnectionLimits(connections=1))
+    half = world.connect()
+    half.sendall(POST + b"Content-Length: 100\r\n\r\n{")
+    time.sleep(0.1)  # the server should have begun with it; the sentence holds if it has not
+    assert is_open(world.connect())
+    assert until_end(half) == b""
+
+
+def test_a_connection_that_is_worked_for_is_never_dropped_for_another(world: World) -> None:
+    world.start(ConnectionLimits(connections=1))
+    busy = world.connect()
+    busy.sendall(GET.replace(b"/livez", b"/job"))
+    assert world.entered.wait(10)
+    assert until_end(world.connect()) == b""
+    world.release.set()
+    assert until(busy, b'"done"').endswith(b'"done"')
+    assert world.dropped == {TOO_MANY: 1}
+
+
+def test_an_address_with_too_many_connections_takes_none_from_others(world: World) -> None:
+    world.start(ConnectionLimits(per_peer=2))
+    other = world.connect("127.0.0.2")
+    assert is_open(other)
+    connections = [world.connect() for _ in range(5)]
+    wait_until(lambda: world.dropped == {TOO_MANY: 3})
+    for connection in (other, *connections[3:]):
+        assert is_open(connection)
+
+
+@pytest.mark.parametrize(
+    ("request_", "status"),
+    [
+        (b"hello\r\n\r\n", 400),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(30), 400),
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000, 431),
+        (b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ],
+)
+def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_ends(
+    world: World, request_: bytes, status: int
+) -> None:
+    world.start(ConnectionLimits())
+    head, _, body = world.raw(request_).partition(b"\r\n\r\n")
+    assert head.startswith(f"HTTP/1.1 {status}".encode())
+    assert b"application/problem+json" in head
+    assert b"connection: close" in head.lower()
+    assert json.loads(body)["status"] == status
+    assert world.dropped == {NO_HTTP: 1}
+    assert is_open(world.connect())

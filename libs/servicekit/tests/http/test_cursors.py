@@ -1,0 +1,54 @@
+import pytest
+
+from servicekit.http.cursors import CURSOR_CHARACTERS_MAX, MAC_BYTES, BadCursor, Cursors
+
+SECRET = b"0123456789abcdef"
+
+
+@pytest.mark.parametrize("position", ["", "alice", "é/\x00 %", "x" * 500])
+def test_a_cursor_gives_back_its_position_for_the_same_query(position: str) -> None:
+    cursors = Cursors(SECRET)
+    assert cursors.open("prefix=a", cursors.seal("prefix=a", position)) == position
+
+
+def test_replicas_with_the_same_secret_take_each_others_cursors() -> None:
+    assert Cursors(SECRET).open("q", Cursors(SECRET).seal("q", "p")) == "p"
+
+
+def test_a_cursor_of_another_query_or_secret_is_refused() -> None:
+    cursor = Cursors(SECRET).seal("q", "p")
+    for cursors, query in ((Cursors(SECRET), "r"), (Cursors(SECRET[::-1]), "q")):
+        with pytest.raises(BadCursor):
+            cursors.open(query, cursor)
+
+
+def test_query_and_position_cannot_be_shifted_into_each_other() -> None:
+    assert Cursors(SECRET).seal("ab", "c")[:20] != Cursors(SECRET).seal("a", "bc")[:20]
+
+
+def test_every_change_of_a_character_is_noticed() -> None:
+    cursors = Cursors(SECRET)
+    cursor = cursors.seal("q", "abc")  # 19 bytes: in the last character two bits carry nothing
+    for index in range(len(cursor) - 1):
+        other = "A" if cursor[index] != "A" else "B"
+        with pytest.raises(BadCursor):
+            cursors.open("q", cursor[:index] + other + cursor[index + 1 :])
+
+
+@pytest.mark.parametrize("cursor", ["", "A", "AAAA", "é", "\x00", "=", "A" * 3001, "A" * 3000, "\ud800", "🂡"])
+def test_what_no_service_has_made_is_refused(cursor: str) -> None:
+    with pytest.raises(BadCursor):
+        Cursors(SECRET).open("q", cursor)
+
+
+def test_the_longest_cursor_that_is_made_to_be_read_is_read_and_a_longer_one_is_refused() -> None:
+    cursors = Cursors(SECRET)
+    longest = "x" * (CURSOR_CHARACTERS_MAX // 4 * 3 - MAC_BYTES)
+    assert cursors.open("q", cursors.seal("q", longest)) == longest
+    with pytest.raises(BadCursor, match="does not belong to this query; begin again without one"):
+        cursors.open("q", cursors.seal("q", f"{longest}x"))
+
+
+def test_a_short_secret_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least 16 bytes"):
+        Cursors(b"short")

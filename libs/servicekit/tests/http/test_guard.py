@@ -1,0 +1,71 @@
+"""What of the guard only many requests at a time show; the rest is in test_rest.py."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from servicekit.http.app import build_app
+from servicekit.http.guard import Limits
+from servicekit.http.server import HttpServer
+
+HEAD = b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+LIMITS = Limits(body_bytes=1000, bodies_bytes=2500, deadline_seconds=60)
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=LIMITS)
+
+    @app.post("/length")
+    def length(body: list[int]) -> int:
+        return len(body)
+
+    server = HttpServer(app, "127.0.0.1", 0)
+    yield server.start()
+    server.stop()
+
+
+def begin(url: str, stack: ExitStack) -> socket.socket:
+    """A request of whose body the last byte is missing."""
+    address = ("127.0.0.1", httpx.URL(url).port or 0)
+    connection = stack.enter_context(socket.create_connection(address, timeout=10))
+    connection.sendall(HEAD + b"[1" + b" " * 997)
+    return connection
+
+
+def test_of_bodies_that_are_too_many_together_the_oldest_gives_way(url: str) -> None:
+    with ExitStack() as stack:
+        first = begin(url, stack)
+        assert httpx.get(f"{url}/livez").status_code == 200  # the server has read what came before
+        others = [begin(url, stack) for _ in range(2)]
+        assert first.recv(65536).startswith(b"HTTP/1.1 408")
+        assert httpx.post(f"{url}/length", json=[1, 2]).json() == 2
+        for connection in others:
+            connection.sendall(b"]")
+            assert connection.recv(65536).startswith(b"HTTP/1.1 200")
+
+
+def test_a_service_is_alive_while_all_of_its_threads_wait() -> None:
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=LIMITS)
+    entered, release = threading.Event(), threading.Event()
+
+    @app.get("/wait")
+    def wait() -> None:
+        entered.set()
+        release.wait(30)
+
+    server = HttpServer(app, "127.0.0.1", 0, threads=1)
+    url = server.start()
+    waiting = threading.Thread(target=httpx.get, args=(f"{url}/wait",), kwargs={"timeout": 30})
+    waiting.start()
+    try:
+        assert entered.wait(10)
+        assert httpx.get(f"{url}/livez").status_code == 200
+    finally:
+        release.set()
+        waiting.join()
+        server.stop()

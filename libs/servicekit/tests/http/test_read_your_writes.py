@@ -1,0 +1,101 @@
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+
+from servicekit.http.problems import Problem
+from servicekit.http.read_your_writes import OwnWrites
+from servicekit_testing import MemoryTable
+from streamtable.types import Ack
+
+WRITE = Ack("clicks", 3, 41)
+
+
+@pytest.fixture
+def table() -> MemoryTable[int]:
+    return MemoryTable()
+
+
+@pytest.fixture
+def make(table: MemoryTable[int]) -> Iterator[Callable[..., OwnWrites]]:
+    made: list[OwnWrites] = []
+
+    def writes(seconds: float, limit: int = 4) -> OwnWrites:
+        made.append(OwnWrites({"clicks": table}, seconds, limit))
+        return made[-1]
+
+    yield writes
+    for each in made:
+        each.close()
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    async def limited() -> Any:
+        async with asyncio.timeout(20):
+            return await work
+
+    return asyncio.run(limited())
+
+
+def test_it_returns_when_the_write_shows(make: Callable[..., OwnWrites], table: MemoryTable[int]) -> None:
+    threading.Timer(0.1, table.put, ("alice", 1, WRITE)).start()
+    run(make(10).shown(WRITE.token))
+    assert WRITE in table.shown
+
+
+def test_after_the_time_it_is_a_problem_504(make: Callable[..., OwnWrites]) -> None:
+    with pytest.raises(Problem) as caught:
+        run(make(0.05).shown(WRITE.token))
+    assert caught.value.status == 504
+
+
+@pytest.mark.parametrize("token", ["", "clicks", "other:3:41", "clicks:3:-1", "clicks:3:41:5"])
+def test_what_names_no_write_of_these_tables_is_a_problem_422(
+    make: Callable[..., OwnWrites], token: str
+) -> None:
+    with pytest.raises(Problem) as caught:
+        run(make(10).shown(token))
+    assert caught.value.status == 422
+
+
+def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
+    make: Callable[..., OwnWrites], table: MemoryTable[int]
+) -> None:
+    writes = make(10, limit=2)
+
+    async def work() -> None:
+        waiting = [asyncio.create_task(writes.shown(WRITE.token)) for _ in range(2)]
+        await asyncio.sleep(0)
+        with pytest.raises(Problem) as caught:
+            await writes.shown(WRITE.token)
+        assert caught.value.status == 503
+        table.put("alice", 1, WRITE)
+        await asyncio.gather(*waiting)
+        await writes.shown(WRITE.token)
+
+    run(work())
+
+
+def test_a_caller_who_has_gone_keeps_the_place_until_the_thread_is_free(
+    make: Callable[..., OwnWrites], table: MemoryTable[int]
+) -> None:
+    writes = make(10, limit=1)
+
+    async def work() -> None:
+        gone = asyncio.create_task(writes.shown(WRITE.token))
+        await asyncio.sleep(0)
+        gone.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await gone
+        with pytest.raises(Problem, match="too many"):
+            await writes.shown(WRITE.token)
+        table.put("alice", 1, WRITE)
+        while True:  # the thread hands its place back a moment later
+            try:
+                return await writes.shown(WRITE.token)
+            except Problem:
+                await asyncio.sleep(0.01)
+
+    run(work())

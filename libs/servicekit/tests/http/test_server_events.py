@@ -1,0 +1,153 @@
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+from starlette.responses import Response
+
+from localkafka.waiting import wait_until
+from servicekit.http.app import build_app
+from servicekit.http.guard import Limits
+from servicekit.http.problems import Problem
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams, ServerEvent, Source
+from servicekit.streams import Streams
+from streamtable.errors import NotReady
+
+
+class Feed:
+    """A blocking source that a test fills."""
+
+    def __init__(self) -> None:
+        self.queue: queue.Queue[ServerEvent | None] = queue.Queue()
+        self.entered = 0
+        self.left = threading.Event()
+        self.ready = True
+        self.opening = threading.Event()
+        self.may_open = threading.Event()
+        self.may_open.set()
+
+    @contextmanager
+    def open(self) -> Iterator[Source]:
+        if not self.ready:
+            raise NotReady("not yet")
+        self.opening.set()
+        assert self.may_open.wait(30)
+        self.entered += 1
+        try:
+            yield self.next
+        finally:
+            self.left.set()
+
+    def next(self, timeout: float) -> ServerEvent | None:
+        try:
+            event = self.queue.get(timeout=timeout)
+        except queue.Empty:
+            return None
+        if event is None:
+            raise StopIteration
+        return event
+
+
+class Service:
+    def __init__(self) -> None:
+        self.feed = Feed()
+        self.streams = Streams(limit=2)
+        self.events = EventStreams(self.streams, heartbeat_seconds=0.2, send_seconds=0.5)
+        limits = Limits(deadline_seconds=3)
+        app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=limits)
+
+        @app.get("/events")
+        def events() -> Response:
+            self.source = self.feed.open()  # kept, so that it is not left by being thrown away
+            return self.events.response(self.source)
+
+        self.server = HttpServer(app, "127.0.0.1", 0, streams=self.streams)
+        self.url = self.server.start() + "/events"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    service = Service()
+    yield service
+    service.server.stop()
+    service.events.close()
+
+
+def test_events_arrive_in_the_form_that_browsers_read(service: Service) -> None:
+    service.feed.queue.put(ServerEvent("change", {"user": "a\nb", "count": 3}, "0-17"))
+    service.feed.queue.put(None)
+    response = httpx.get(service.url)
+    assert response.headers["content-type"].startswith("text/event-stream")
+    assert response.text == 'retry: 3000\n\nevent: change\nid: 0-17\ndata: {"user": "a\\nb", "count": 3}\n\n'
+
+
+def test_a_silent_stream_carries_heartbeats(service: Service) -> None:
+    with httpx.stream("GET", service.url) as response:
+        lines = response.iter_lines()
+        assert any(line == ": still here" for line in lines)
+
+
+def test_the_source_is_left_when_the_caller_goes(service: Service) -> None:
+    with httpx.stream("GET", service.url) as response:
+        next(response.iter_lines())
+        assert service.streams.open_count == 1
+    assert service.feed.left.wait(10)
+    wait_until(lambda: service.streams.open_count == 0)
+
+
+def test_a_source_that_is_not_ready_is_answered_with_503(service: Service) -> None:
+    service.feed.ready = False
+    assert httpx.get(service.url).status_code == 503
+    assert service.streams.open_count == 0
+
+
+def test_a_source_that_opens_after_its_request_was_given_up_is_left_again(service: Service) -> None:
+    service.feed.may_open.clear()
+    assert httpx.get(service.url, timeout=20).status_code == 503
+    assert service.feed.opening.is_set()
+    assert not service.feed.left.is_set()
+    service.feed.may_open.set()
+    assert service.feed.left.wait(10)
+    wait_until(lambda: service.streams.open_count == 0)
+
+
+def test_more_streams_than_the_limit_are_answered_with_503(service: Service) -> None:
+    with httpx.stream("GET", service.url), httpx.stream("GET", service.url):
+        response = httpx.get(service.url)
+        assert response.status_code == 503
+        assert response.headers["retry-after"] == "1"
+
+
+def test_a_caller_who_reads_nothing_is_cut_off(service: Service) -> None:
+    with httpx.stream("GET", service.url):
+        big = ServerEvent("change", {"text": "x" * 1_000_000})
+        for _ in range(20):
+            service.feed.queue.put(big)
+        assert service.feed.left.wait(10)
+
+
+def test_stopping_the_server_ends_streams_soon(service: Service) -> None:
+    with httpx.stream("GET", service.url) as response:
+        before = time.monotonic()
+        service.server.stop()
+        assert time.monotonic() - before < 5
+        response.read()
+    assert service.feed.left.is_set()
+
+
+def test_one_address_cannot_take_all_streams() -> None:
+    events = EventStreams(Streams(limit=4), per_peer=2)
+    with events.admit("a"), events.admit("a"):
+        with pytest.raises(Problem) as refused, events.admit("a"):
+            pass
+        assert refused.value.status == 429
+        assert refused.value.headers["Retry-After"] == "5"
+        with events.admit("b"):
+            assert events.streams.open_count == 3
+    with events.admit("a"):
+        assert events.streams.open_count == 1
+    events.close()

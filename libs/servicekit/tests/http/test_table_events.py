@@ -1,0 +1,120 @@
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from servicekit.http.server_events import ServerEvent, Source
+from servicekit.http.table_events import Changes, TableEvents
+from servicekit_testing import MemoryTable
+from streamtable.errors import NotReady
+
+
+@pytest.fixture
+def counts() -> MemoryTable[int]:
+    return MemoryTable()
+
+
+@pytest.fixture
+def names() -> MemoryTable[str]:
+    return MemoryTable()
+
+
+def count(value: int | None) -> Mapping[str, Any]:
+    return {"count": value}
+
+
+def name(value: str | None) -> Mapping[str, Any]:
+    return {"name": value}
+
+
+def following(source: Source) -> ServerEvent:
+    event = source(5)
+    assert event is not None
+    return event
+
+
+def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: MemoryTable[int]) -> None:
+    counts.put("alice", 3)
+    with Changes(TableEvents(counts, "count", count), key="alice") as source:
+        counts.put("bob", 1)
+        counts.put("alice", 4)
+        first, second = following(source), following(source)
+        assert first == ServerEvent(
+            "count", {"user_id": "alice", "count": 3, "partition": 0, "offset": 1}, "0-1"
+        )
+        assert (second.data["count"], second.id) == (4, "0-2")
+        assert source(0) is None
+
+
+def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:
+    with Changes(TableEvents(counts, "count", count, key="url"), prefix="") as source:
+        counts.put("foo.com", 3)
+        data = following(source).data
+        assert (data["url"], data["count"]) == ("foo.com", 3)
+        assert "user_id" not in data
+
+
+def test_changes_of_two_tables_are_told_by_their_names(
+    counts: MemoryTable[int], names: MemoryTable[str]
+) -> None:
+    told = (TableEvents(counts, "count", count), TableEvents(names, "name", name))
+    with Changes(*told, key="alice") as source:
+        assert {following(source).name, following(source).name} == {"count", "name"}
+        names.put("alice", "Alice")
+        assert following(source).data["name"] == "Alice"
+        counts.put("alice", None)
+        assert following(source).data["count"] is None
+
+
+def test_a_table_that_changes_all_the_time_does_not_silence_another(
+    counts: MemoryTable[int], names: MemoryTable[str]
+) -> None:
+    with Changes(TableEvents(counts, "count", count), TableEvents(names, "name", name), prefix="") as source:
+        for n in range(10):
+            counts.put("alice", n)
+        names.put("alice", "Alice")
+        assert "name" in {following(source).name, following(source).name}
+
+
+def test_a_reader_who_was_too_slow_is_told_so_before_the_end(counts: MemoryTable[int]) -> None:
+    with Changes(TableEvents(counts, "count", count), prefix="") as source:
+        counts.put("alice", 1)
+        counts.overrun()
+        assert following(source).name == "missed"
+        with pytest.raises(StopIteration):
+            source(0)
+
+
+def test_what_waited_when_a_watch_was_ended_is_still_told(counts: MemoryTable[int]) -> None:
+    with Changes(TableEvents(counts, "count", count), prefix="") as source:
+        counts.put("alice", 1)
+        counts.watches[-1].ended = True
+        assert following(source).data["count"] == 1
+        with pytest.raises(StopIteration):
+            source(0)
+
+
+def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
+    counts: MemoryTable[int], names: MemoryTable[str]
+) -> None:
+    names.ready = False
+    changes = Changes(TableEvents(counts, "count", count), TableEvents(names, "name", name), key="alice")
+    with pytest.raises(NotReady):
+        changes.__enter__()
+    assert not counts.watches
+    assert not names.watches
+
+
+def test_a_row_that_cannot_be_decoded_is_told_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
+    counts.spoil("alice")
+    with Changes(TableEvents(counts, "count", count), key="alice") as source:
+        event = following(source)
+        assert event.name == "unreadable"
+        assert event.data == {"user_id": "alice", "of": "count", "partition": 0, "before_offset": 2}
+        counts.put("alice", 4)
+        assert following(source).data["count"] == 4
+        counts.spoil("alice")
+        counts.put("alice", 5)
+        assert [following(source).name, following(source).name] == ["unreadable", "count"]
+        counts.spoil("alice")
+        assert following(source).name == "unreadable"

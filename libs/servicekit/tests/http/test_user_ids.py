@@ -1,0 +1,40 @@
+import pytest
+
+from servicekit.http.problems import Problem
+from servicekit.http.user_ids import user_of_path
+from servicekit.tables.user_ids import user_id, user_id_prefix
+
+
+@pytest.mark.parametrize(
+    "text", ["a", "alice", "é", "用户", "a b", "a%2fb", "x" * 128, "🂡" * 128, "...", "a'\"<>&"]
+)
+def test_user_ids_are_free_text(text: str) -> None:
+    assert user_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x" * 129, "a\x00", "a\nb", "\x7f", "\x85", "\ufffd", chr(0xD800), "a/b", ".", ".."]
+)
+def test_what_addresses_and_logs_cannot_carry_is_no_user_id(text: str) -> None:
+    with pytest.raises(ValueError, match=r"^must ") as caught:
+        user_id(text)
+    assert not text.strip() or text not in str(caught.value) or text in "/."
+
+
+def test_composed_and_decomposed_forms_are_different_users() -> None:
+    assert user_id("é") != user_id("e\u0301")
+
+
+def test_a_prefix_may_be_empty_but_not_hold_what_no_id_holds() -> None:
+    assert user_id_prefix("") == ""
+    for text in ("\x00", "\ufffd", "a/", "x" * 129):
+        with pytest.raises(ValueError, match=r"^must "):
+            user_id_prefix(text)
+
+
+def test_a_bad_user_in_an_address_is_told_as_other_bad_parameters_are() -> None:
+    assert user_of_path("alice") == "alice"
+    with pytest.raises(Problem) as caught:
+        user_of_path("a/b")
+    assert caught.value.status == 422
+    assert caught.value.members["errors"][0]["where"] == "path.user"

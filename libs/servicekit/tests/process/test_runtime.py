@@ -1,0 +1,115 @@
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from servicekit.process.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.signals import StopSignals
+from streamtable.errors import RetryLater, RightNeeded, TopicMismatch
+from streamtable.ports import TopicInfo
+from streamtable.settings import Settings
+
+
+class SilentCluster:
+    """A cluster that does not answer until it is told to, and then has one topic."""
+
+    def __init__(self) -> None:
+        self.answers = False
+        self.asked = 0
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        self.asked += 1
+        if not self.answers:
+            raise RetryLater("no answer")
+        there = {"there": TopicInfo("there", 1, "id", False, 0, 0)}
+        return {name: there[name] for name in names if name in there}
+
+
+@pytest.fixture
+def cluster() -> SilentCluster:
+    return SilentCluster()
+
+
+def test_it_waits_until_the_broker_answers(cluster: SilentCluster) -> None:
+    threading.Timer(0.1, setattr, (cluster, "answers", True)).start()
+    with StopSignals() as signals:
+        wait_for_topic(cluster, "there", 30, signals)
+    assert cluster.asked > 1
+
+
+def test_a_missing_topic_is_an_error(cluster: SilentCluster) -> None:
+    cluster.answers = True
+    with StopSignals() as signals, pytest.raises(TopicMismatch, match="no topic 'missing'"):
+        wait_for_topic(cluster, "missing", 30, signals)
+
+
+def test_a_silent_broker_is_an_error_after_the_time(cluster: SilentCluster) -> None:
+    with StopSignals() as signals, pytest.raises(RetryLater):
+        wait_for_topic(cluster, "there", 0.1, signals)
+
+
+def test_a_request_to_stop_ends_the_waiting_and_is_not_lost(cluster: SilentCluster) -> None:
+    with StopSignals() as signals:
+        signals.ask("test")
+        wait_for_topic(cluster, "there", 30, signals)
+        assert signals.wait(0) == "test"
+
+
+def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> None:
+    reachable = Reachable(cluster, "there", seconds=0.1)
+    assert not reachable()
+    cluster.answers = True
+    assert not reachable()
+    assert cluster.asked == 1
+    end = time.monotonic() + 10
+    while not reachable():
+        assert time.monotonic() < end
+
+
+@dataclass(frozen=True)
+class RefusingKafka:
+    """Answers, and lets nobody see a topic."""
+
+    admin_timeout: float = 1.0
+
+    def cluster(self) -> Any:
+        return self
+
+    def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
+        (name,) = names
+        raise RightNeeded(user="me", operation="DESCRIBE", resource="topic", name=name, reason="refused")
+
+    def close(self) -> None: ...
+
+
+def test_a_broker_that_refuses_is_no_silent_one_and_not_what_a_service_can_work_with() -> None:
+    refusing: Any = RefusingKafka()
+    assert Program("service", ServiceSettings, "there")._silence(refusing) is None
+    assert not Reachable(refusing, "there")()
+
+
+def test_what_the_check_raises_ends_the_waiting() -> None:
+    def check() -> None:
+        raise RetryLater("the view has stopped")
+
+    with StopSignals() as signals, pytest.raises(RetryLater, match="the view has stopped"):
+        wait_to_stop(signals, check)
+
+
+def test_services_and_instances_that_share_a_state_folder_keep_their_views_apart(tmp_path: Path) -> None:
+    nothing = cast("Any", None)
+
+    def folder(service: str, instance: str) -> Path:
+        settings = Settings(state_dir=tmp_path, instance_id=instance)
+        return Runtime(
+            service, settings, nothing, nothing, nothing, nothing, nothing, nothing, nothing, nothing
+        ).views_dir
+
+    folders = {folder(service, instance) for service in ("click-count", "user-status") for instance in "ab"}
+    assert len(folders) == 4
+    assert all(path.is_relative_to(tmp_path) for path in folders)

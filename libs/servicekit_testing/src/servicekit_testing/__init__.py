@@ -1,0 +1,12 @@
+"""Tools for tests of services; production images do not contain them."""
+
+from servicekit_testing.memory_table import (
+    MemoryAnswer,
+    MemoryChange,
+    MemoryPosition,
+    MemoryTable,
+    MemoryWatch,
+)
+from servicekit_testing.processes import Process
+
+__all__ = ["MemoryAnswer", "MemoryChange", "MemoryPosition", "MemoryTable", "MemoryWatch", "Process"]

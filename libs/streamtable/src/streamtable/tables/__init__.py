@@ -1,0 +1,1 @@
+"""Tables on this machine: replicas of changelog partitions, and the rows that a task works on."""

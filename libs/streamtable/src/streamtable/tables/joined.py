@@ -1,0 +1,185 @@
+"""A partition of another group's table, as far as this group has followed it (after the tables of Kafka Streams).
+
+A joined table is an input like the others: its records come through the group's consumer and count as applied when
+the group has committed their offsets. So what a handler has seen of it is repeated exactly after an aborted commit.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Any, Generic, TypeVar
+
+import structlog
+
+from streamtable.errors import PoisonRecord
+from streamtable.ports import Codec, Store
+from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
+from streamtable.types import RecordBatch
+
+J = TypeVar("J")
+log = structlog.get_logger()
+
+_LOOKED_AT = 8  # times while the memory fills up
+
+
+class Missing:
+    """Nothing came for a key."""
+
+
+MISSING = Missing()
+
+
+class JoinedTable(Generic[J]):
+    """Rows of one partition by encoded key: what came since the last commit, over a store. One thread.
+
+    Args:
+        name: of the table.
+        store: what came before. The table never writes to it; the commit does, with what `changes` returned.
+        codec: of the rows.
+        cache_bytes: about how much memory decoded rows may take.
+        timed: note the time to which it has come.
+        time_ms: to which the store has come.
+
+    Attributes:
+        time_ms: the highest timestamp that came, if `timed`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        store: Store,
+        codec: Codec[J],
+        cache_bytes: int,
+        *,
+        timed: bool = False,
+        time_ms: int = -1,
+    ) -> None:
+        self.name = name
+        self.store = store
+        self._sizes = RowSizes()
+        self.cache_bytes = cache_bytes
+        self.time_ms = self._committed_ms = time_ms
+        self._timed = timed
+        self._codec = codec
+        self._new: dict[bytes, bytes | None] = {}
+        self._rows: dict[bytes, J | None] = {}  # decoded; None: known not to exist
+        self._new_bytes = 0  # encoded
+        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
+        self._until_measured = 1
+
+    @property
+    def cache_bytes(self) -> int:
+        """About how much memory decoded rows may take."""
+        return self._cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, memory_bytes: int) -> None:
+        self._cache_bytes = memory_bytes
+        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
+
+    def get(self, key: bytes) -> J | None:
+        """The row; None if there is none. Raises `PoisonRecord` if it cannot be decoded."""
+        try:
+            return self._rows[key]
+        except KeyError:
+            if self._crowded:
+                self._make_room()
+            return self._load(key)
+
+    def apply(self, records: RecordBatch) -> None:
+        """Take in records of the table's topic; of those with the same key the last one counts."""
+        new = dict(zip(records.keys, records.values, strict=True))
+        if None in new:
+            del new[None]
+            log.warning(
+                "record without a key in a joined table left out",
+                topic=self.name,
+                partition=records.partition,
+            )
+        self._new.update(new)  # type: ignore[arg-type] # None popped
+        self._new_bytes += sum(len(key or b"") + len(value or b"") for key, value in new.items())
+        for key in new:
+            self._rows.pop(key, None)  # type: ignore[arg-type] # the same
+        if self._timed:
+            self.time_ms = max(self.time_ms, *map(records.timestamp, range(len(records))))
+
+    def put(self, key: bytes, data: bytes | None, row: J | None, timestamp_ms: int) -> None:
+        """Take in one record that is decoded already."""
+        self._new[key] = data
+        self._new_bytes += len(key) + len(data or b"")
+        if key not in self._rows:
+            self._count(key, data, row)
+        self._rows[key] = row
+        self.time_ms = max(self.time_ms, timestamp_ms)
+
+    def decode_again(self, keys: Iterable[bytes]) -> None:
+        """Drop the decoded rows of these keys: a handler that was undone may have changed them in place."""
+        for key in keys:
+            self._rows.pop(key, None)
+
+    def take_back(self, key: bytes, before: bytes | Missing | None) -> None:
+        """Undo a `put`. `before` is what `uncommitted` returned for the key then."""
+        if isinstance(before, Missing):
+            self._new.pop(key, None)
+        else:
+            self._new[key] = before
+        self._rows.pop(key, None)
+
+    def uncommitted(self, key: bytes) -> "bytes | Missing | None":
+        """What came for the key since the last commit; `MISSING` if nothing did."""
+        return self._new.get(key, MISSING)
+
+    @property
+    def changed_bytes(self) -> int:
+        """About how many bytes the next commit will write to the store."""
+        return self._new_bytes
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """What came since the last commit, in the order of the keys."""
+        return sorted(self._new.items())
+
+    def committed(self) -> None:
+        """The changes are in the store now. Drops the oldest decoded rows that memory has no room for."""
+        self._new, self._new_bytes = {}, 0
+        self._committed_ms = self.time_ms
+        self._make_room()
+
+    def forget(self) -> None:
+        """Drop what came since the last commit, and all decoded rows: a handler may have changed values in place."""
+        self._new, self._new_bytes = {}, 0
+        self._rows = {}
+        self.time_ms = self._committed_ms
+
+    def _make_room(self) -> None:
+        """Drop the oldest decoded rows that memory has no room for; what came since the last commit is kept encoded."""
+        self._sizes.settle(len(self._rows))
+        self._crowded = False
+        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
+        room = self._sizes.room(self._cache_bytes)
+        if len(self._rows) > room:
+            for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):
+                del self._rows[key]
+
+    def _count(self, key: bytes, data: bytes | None, row: J | None) -> None:
+        self._until_measured -= 1
+        if not self._until_measured:
+            self._until_measured = MEASURED_EVERY
+            self._sizes.loaded(key, data, row)
+            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
+
+    def _load(self, key: bytes) -> J | None:
+        data = self._new[key] if key in self._new else self.store.get(key)
+        row: J | None = None
+        if data is not None:
+            try:
+                row = self._codec.decode(data)
+            except PoisonRecord as error:
+                raise PoisonRecord(
+                    f"the row of the joined table {self.name!r} for key {key!r} cannot be decoded: {error.message}"
+                ) from error
+        self._count(key, data, row)
+        self._rows[key] = row
+        return row
+
+
+Joined = Mapping[str, JoinedTable[Any]]
+"""By name of the table."""

@@ -1,0 +1,113 @@
+"""Where a partition stands, in the two places that remember it.
+
+- With every committed input offset goes, as its *metadata*, the changelog offset that the same commit reached. Kafka
+  keeps both in one record, so "inputs applied" and "table position" are known together, atomically, to everybody:
+  recovery ends there, a reader's own write is waited for there, audits cut there.
+- In the local store, in the same write as the rows: what the rows hold.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from streamtable.errors import StoreCorrupted
+from streamtable.tables.seen import SeenInputs
+
+
+class Guarantee(Enum):
+    """What holds when something crashes."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Inputs, table and outputs are committed in one Kafka transaction."""
+    AT_LEAST_ONCE = "at_least_once"
+    """No transactions: after a crash the records since the last commit are applied once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class TablePosition:
+    """The metadata of a committed input offset.
+
+    Attributes:
+        changelog: the changelog offset after the last record of the commit.
+        exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
+            committed and have displaced older ones, so a reader must go to the end.
+        tables: the same offset of the changelog of each named table of the group, by the table's name. What was
+            committed before the group had such a table does not name it.
+        seen: which topics the inputs were; None if it was committed by a tool or an older version.
+    """
+
+    changelog: int
+    exact: bool
+    tables: Mapping[str, int] = field(default_factory=dict)
+    seen: SeenInputs | None = None
+
+    def encode(self) -> str:
+        document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
+        if self.tables:
+            document["tables"] = dict(self.tables)
+        if self.seen is not None:
+            document["seen"] = self.seen.encode()
+        return orjson.dumps(document).decode()
+
+    @staticmethod
+    def decode(metadata: str) -> "TablePosition | None":
+        """None for metadata that is not ours: the offset was set by another tool."""
+        try:
+            match orjson.loads(metadata):
+                case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
+                    tables, seen = _positions(more.get("tables", {})), SeenInputs.read(more.get("seen"))
+                    return TablePosition(changelog, exact, tables, seen) if tables is not None else None
+        except orjson.JSONDecodeError:
+            return None
+        return None
+
+
+def _positions(found: object) -> dict[str, int] | None:
+    """Changelog offsets by name, if that is what it is."""
+    if isinstance(found, dict) and all(type(offset) is int and offset >= 0 for offset in found.values()):
+        return found
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class LocalPosition:
+    """What a local store holds, written together with its rows.
+
+    Attributes:
+        changelog: the changelog offset up to which it is complete.
+        topic_id: of the changelog; another one means the topic was deleted and created again.
+        current_at: seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
+            tombstones would bring deleted keys back.
+        inputs: next input offsets by topic: which inputs the rows hold something of.
+        partitions: of the table, so that a view can find keys while the broker is away; 0 if it does not matter.
+        whole: it has been complete once (a copy that is still loading for the first time has not).
+        begins: the first offset of the topic when the rows were loaded; None if that is not known. Rows whose records
+            have been deleted since are still in the copy, though not in the topic.
+    """
+
+    changelog: int
+    topic_id: str
+    current_at: float
+    inputs: Mapping[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    whole: bool = True
+    begins: int | None = None
+
+    def encode(self) -> bytes:
+        return orjson.dumps(asdict(self))
+
+    @staticmethod
+    def decode(checkpoint: bytes) -> "LocalPosition":
+        """Raises `StoreCorrupted` for anything but what `encode` made."""
+        try:
+            match LocalPosition(**orjson.loads(checkpoint)):
+                case LocalPosition(
+                    int(), str(), int() | float(), dict(), int(), bool(), int() | None
+                ) as position:
+                    return position
+        except (orjson.JSONDecodeError, TypeError) as error:
+            raise StoreCorrupted(f"the store's checkpoint is unreadable: {error}") from error
+        raise StoreCorrupted(f"the store's checkpoint is not one of ours: {checkpoint[:200]!r}")

@@ -1,0 +1,325 @@
+"""How a partition's table is brought up to date: from where, to where, and when not to. Pure decisions.
+
+The rules, each of which has lost or doubled data somewhere when it was missing:
+
+- Read to the position in the committed offsets' metadata, the largest over the inputs; not to the last stable
+  offset, which may still be behind a commit that has returned.
+- Read to the end of the log if an offset has no metadata (set by a tool) or was committed at least once.
+- No committed offset and an empty changelog: a new partition. No committed offset but a changelog: the offsets have
+  expired or were deleted; starting over would count everything twice, so stop. The same if only one input has
+  none, but the local copy has applied some of it: the broker forgets the offsets of a topic that is deleted.
+- The local copy is thrown away only if it is beyond the end, of another topic, or older than the topic keeps
+  tombstones; a copy of another's table also if records were deleted behind the topic's start since it was loaded.
+- An offset is of one topic, not of a name: the metadata names the topics that were read. The same if only one input
+  has no offset, but the metadata of the others' say that it was read.
+- A joined table is another's, and can always be loaded again. Where its changes are handled, it is loaded to the
+  committed offset and not beyond, or a change would go by unhandled.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from streamtable.errors import InputLost, StateLost
+from streamtable.ports import TopicInfo
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.seen import SeenInputs
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+
+
+@dataclass(frozen=True)
+class InputState:
+    """What is known of one input partition before its task starts.
+
+    Attributes:
+        committed: by the group, stable; None if never.
+        marks: what the topic holds.
+        start: where a new group begins.
+        topic_id: The topic's id now; "" if it is not to be compared.
+    """
+
+    committed: Committed | None
+    marks: Watermarks
+    start: Literal["earliest", "latest"] = "earliest"
+    topic_id: str = ""
+
+
+@dataclass(frozen=True)
+class Changelog:
+    """What is known of the partition's changelog: the topic, and what it holds."""
+
+    topic: TopicInfo
+    marks: Watermarks
+
+
+@dataclass(frozen=True)
+class Load:
+    """What there is to do for one table.
+
+    Attributes:
+        discard: why the local copy must be thrown away first; None if it is good.
+        read_from: first offset to read.
+        read_to: the table is ready when the reader's position is here; equal to `read_from` if nothing is to do.
+        exactly: nothing beyond `read_to` may be taken in.
+    """
+
+    discard: str | None = None
+    read_from: int = 0
+    read_to: int = 0
+    exactly: bool = False
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What recovery has to do.
+
+    Attributes:
+        next_offsets: where each input goes on.
+        uncommitted: of some input the group has never committed an offset: commit these before the first record.
+        load: of the group's own table; nothing to do if it keeps none.
+        named: of each of its named tables.
+    """
+
+    next_offsets: Mapping[str, NextOffset]
+    uncommitted: bool
+    load: Load = Load()
+    named: Mapping[str, Load] = field(default_factory=dict)
+
+
+def plan(
+    partition: int,
+    inputs: Mapping[str, InputState],
+    changelog: Changelog | None,
+    local: LocalPosition | None,
+    *,
+    exactly_once: bool,
+    now: float,
+    named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
+) -> Plan:
+    """Decide how the partition recovers.
+
+    Args:
+        partition: its number, for messages.
+        inputs: by topic.
+        changelog: None for a group without a table.
+        local: what the store on disk says; None if there is none.
+        exactly_once: the guarantee the process runs with.
+        now: seconds since 1970.
+        named: changelog, and what the store on disk says, of each named table.
+
+    Raises:
+        StateLost: there is a table but no offsets that fit it, or the changelog has been cut.
+        InputLost: a committed input offset is outside of its topic, or has gone though others have not.
+    """
+    offsets = {
+        topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
+    }
+    # Also of a single input that was added to the graph: with start="latest" a crash before its first commit would
+    # otherwise skip what had arrived until then.
+    uncommitted = any(state.committed is None for state in inputs.values())
+    own = Load() if changelog is None else _load(partition, inputs, "", changelog, local, exactly_once, now)
+    loads = {
+        name: _load(partition, inputs, name, log, copy, exactly_once, now)
+        for name, (log, copy) in (named or {}).items()
+    }
+    return Plan(offsets, uncommitted, own, loads)
+
+
+def _load(
+    partition: int,
+    inputs: Mapping[str, InputState],
+    name: str,
+    changelog: Changelog,
+    local: LocalPosition | None,
+    exactly_once: bool,  # noqa: FBT001 - handed on
+    now: float,
+) -> Load:
+    """What there is to do for a table that the group keeps. `name`: of a named table; "" for the group's own."""
+    new = all(state.committed is None for state in inputs.values())
+    if new and changelog.marks.high > 0:
+        raise StateLost(
+            f"the table holds {changelog.marks.high} changes, but the group has no committed offset for "
+            f"{', '.join(sorted(inputs))}: offsets expire after a week without members (offsets.retention.minutes), "
+            "or were deleted. Starting over would count everything twice. Set the group's offsets to where the table "
+            "stands, or delete the table to rebuild it",
+            topic=changelog.topic.name,
+            partition=partition,
+        )
+    target = 0 if new else _target(partition, inputs, name, changelog, exactly_once=exactly_once)
+    discard = why_discard(changelog, local, now) if local else None
+    if local and not discard:
+        _refuse_forgotten(partition, inputs, local)
+    start = local.changelog if local and not discard else 0
+    if start < changelog.marks.low:
+        if changelog.topic.compacted and target > start:
+            raise StateLost(
+                f"records {start} to {changelog.marks.low} of the table's changelog have been deleted, though a "
+                "compacted topic loses none by itself (DeleteRecords?); restore the topic or rebuild the table",
+                topic=changelog.topic.name,
+                partition=partition,
+            )
+        start = changelog.marks.low
+    return Load(discard, start, max(start, target))
+
+
+def plan_join(
+    table: Changelog,
+    local: LocalPosition | None,
+    committed: Committed | None,
+    changes_from: Literal["earliest", "latest"] | None,
+    now: float,
+) -> Load:
+    """Decide how a partition of a joined table is brought up to date.
+
+    Args:
+        table: the topic, and what it holds.
+        local: what the store on disk says; None if there is none.
+        committed: of the table's topic, by this group.
+        changes_from: None if nobody handles the changes; else what a new group does with the rows that are there.
+        now: seconds since 1970.
+
+    Returns:
+        To the end if nobody handles the changes; else to the committed offset: the group's consumer goes on from there.
+    """
+    marks = table.marks
+    if changes_from is None:
+        return plan_replica(table, local, now)
+    if committed is not None:
+        end = min(max(committed.next_offset, marks.low), marks.high)
+    else:
+        end = marks.high if changes_from == "latest" else marks.low
+    load = plan_replica(table, local, now)
+    if local and not load.discard and local.changelog > end:
+        reason = f"it is at {local.changelog}, beyond {end}, where the group goes on"
+        load = Load(reason, marks.low)
+    return Load(load.discard, load.read_from, end, exactly=True)
+
+
+def plan_replica(table: Changelog, local: LocalPosition | None, now: float, *, owned: bool = False) -> Load:
+    """Decide how a replica is brought to the end of its topic. `owned`: its rows stay when their records are gone."""
+    marks = table.marks
+    discard = why_discard(table, local, now) if local else None
+    if local and not discard:
+        discard = behind_start(marks.low, replace(local, begins=marks.low) if owned else local)
+    return Load(discard, local.changelog if local and not discard else marks.low, marks.high)
+
+
+def _refuse_forgotten(partition: int, inputs: Mapping[str, InputState], local: LocalPosition) -> None:
+    for topic, state in inputs.items():
+        if state.committed is None and (applied := local.inputs.get(topic)):
+            raise InputLost(
+                "the group has no committed offset for this input, but its table holds what came before offset "
+                f"{applied}: the topic was deleted and created again, or the offset was deleted. Starting over could "
+                "count everything twice. Set the group's offset to where it is to go on, or rebuild the table",
+                topic=topic,
+                partition=partition,
+            )
+
+
+def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
+    """Compare the inputs with the topics that the committed offsets were made of.
+
+    Raises:
+        InputLost: one was deleted and created again, or has lost its end.
+    """
+    own = {
+        topic: SeenInputs.decode(state.committed.metadata) if state.committed else None
+        for topic, state in inputs.items()
+    }
+    known = [seen for seen in own.values() if seen is not None]
+    for topic, state in inputs.items():
+        seen, lost = own[topic], ""
+        if state.committed is None:
+            if any(each.knows(topic) for each in known):
+                lost = "the group has no committed offset for this input any more, but has read it before: it"
+        elif seen is not None:
+            if state.topic_id and seen.is_other(topic, state.topic_id):
+                lost = f"the group's offset {state.committed.next_offset} is of an earlier topic of this name: it"
+            elif state.marks.high < seen.end:
+                lost = f"the topic ended at {seen.end} when the group last committed, and ends at {state.marks.high} now: it"
+        if lost:
+            raise InputLost(
+                f"{lost} was deleted and created again, or lost records. Starting over could count twice, going on could "
+                "leave records out. Set the group's offset to where it is to go on, or rebuild the table",
+                topic=topic,
+                partition=partition,
+                offset=state.committed.next_offset if state.committed else None,
+            )
+
+
+def _next_offset(place: TopicPartition, state: InputState) -> NextOffset:
+    low, high = state.marks
+    if state.committed is None:
+        return NextOffset(low if state.start == "earliest" else high)
+    offset = state.committed.next_offset
+    if low <= offset <= high:
+        return offset
+    raise InputLost(
+        f"the group goes on at offset {offset}, but the topic holds {low} to {high}: "
+        + (
+            "records were deleted (retention) before they were processed. "
+            if offset < low
+            else "it was deleted and created again, or lost its end. "
+        )
+        + "Set the group's offset to accept the loss",
+        topic=place.topic,
+        partition=place.partition,
+        offset=offset,
+    )
+
+
+def _target(
+    partition: int, inputs: Mapping[str, InputState], name: str, changelog: Changelog, *, exactly_once: bool
+) -> int:
+    positions = [
+        TablePosition.decode(state.committed.metadata)
+        for state in inputs.values()
+        if state.committed is not None
+    ]
+    known = [position for position in positions if position is not None]
+    # What was committed before the group had this table does not name it; then it is read to its end.
+    reached = [position.tables.get(name, -1) if name else position.changelog for position in known]
+    furthest = max(reached, default=0)
+    if furthest > changelog.marks.high:
+        raise StateLost(
+            f"the group has committed the table's position {furthest}, but its changelog ends at "
+            f"{changelog.marks.high}: the topic was deleted, or has lost its end. Restore it, or rebuild the table",
+            topic=changelog.topic.name,
+            partition=partition,
+        )
+    exact = exactly_once and len(known) == len(positions) and all(position.exact for position in known)
+    return furthest if exact and furthest >= 0 else changelog.marks.high
+
+
+def why_discard(changelog: Changelog, local: LocalPosition, now: float) -> str | None:
+    """Why a local copy must not be used any more; None if it may. `now` is in seconds since 1970."""
+    topic, marks = changelog.topic, changelog.marks
+    if local.topic_id != topic.topic_id:
+        return f"it belongs to an earlier topic of the same name (id {local.topic_id}, now {topic.topic_id})"
+    if local.changelog > marks.high:
+        return f"it is at {local.changelog}, beyond the changelog's end {marks.high}"
+    age = now - local.current_at
+    if age * 1000 > topic.delete_retention_ms:
+        return (
+            f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
+            f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys would come back"
+        )
+    return None
+
+
+def behind_start(low: int, local: LocalPosition) -> str | None:
+    """Why a copy of a table must be loaded again after records were deleted (retention, DeleteRecords); None if not.
+
+    What was deleted beyond the copy's position was never seen by it. What was deleted before it is no longer in the
+    table, but still in the copy, where nothing tells which rows those are.
+    """
+    if local.changelog < low:
+        return (
+            f"it is at {local.changelog}, and the topic begins at {low} now: what was deleted was never read"
+        )
+    if (local.begins or 0) < low:
+        return (
+            f"it was loaded when the topic began at {local.begins or 0}, and the topic begins at {low} now: rows whose "
+            "records were deleted would stay"
+        )
+    return None

@@ -1,0 +1,307 @@
+"""A replica of one changelog partition on this machine: its rows, how far it has come, and whether it can be used.
+
+The same class serves everybody who keeps a replica: views and lookups follow theirs for ever, a task restores those of
+its tables before it starts, a standby keeps those of partitions that other members work on.
+
+    OPENING ── follow ──> LOADING ── caught up ──> CURRENT        a new or half-loaded store
+    OPENING ── follow ──> STALE   ── caught up ──> CURRENT        a store that was complete in an earlier life
+    LOADING, STALE, CURRENT ── fail ──> FAILED                    damaged, or the next records are gone
+    any ── stop ──> OPENING                                       its owner changes, or its plan
+    any ── discard ──> OPENING, empty                             the only place where local state is given up
+"""
+
+import threading
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from enum import Enum
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.errors import StoreCorrupted
+from streamtable.ports import Store, Stores, TopicInfo
+from streamtable.tables.position import LocalPosition
+from streamtable.tables.recovery import Changelog, behind_start, why_discard
+from streamtable.tracing import Span
+from streamtable.types import RecordBatch, TopicPartition
+
+log = structlog.get_logger()
+
+_ENDS_KEPT = 120
+
+Listener = Callable[[int, Mapping[bytes, bytes | None], int], None]
+"""Called with partition, changed rows (None: deleted), and the offset after the last of them."""
+
+Rows = Iterable[tuple[bytes, bytes | None]]
+Expand = Callable[[Store, Rows], Rows]
+"""Makes the rows of the local store from the records of a changelog; their order does not matter to the store."""
+
+Applying = Callable[[RecordBatch], Span]
+"""Makes the span in which a batch is applied."""
+
+
+class ReplicaState(Enum):
+    """What a replica is doing; see the module's drawing."""
+
+    OPENING = "opening"
+    """The store is open. Whether its rows can be used is decided when they are compared with the topic."""
+    LOADING = "loading"
+    """It reads the changelog and has never been complete: nothing is answered from it."""
+    STALE = "stale"
+    """It was complete in an earlier life and reads what it has missed. It answers while Kafka is away."""
+    CURRENT = "current"
+    """It has reached an end that the changelog had in this life, and keeps up."""
+    FAILED = "failed"
+    """It is followed no more; `failure` says why. It has to be discarded."""
+
+
+class PartitionReplica:
+    """The rows of one changelog partition. One thread writes; any thread may read.
+
+    Args:
+        stores: Where stores live.
+        table: The changelog topic.
+        partition: Its number.
+        clock: The wall clock.
+        store: The open store; opened unless given. A damaged one is discarded.
+        spare: Not for work: another process that holds the store is not asked to release it.
+        expand: Makes the rows of the store; None: they are the records.
+        listener: Told of every batch after it is in the store, once the replica has been complete.
+        applying: Makes the span around every batch, once the replica has been complete.
+
+    Attributes:
+        position: The next changelog offset to apply.
+        begins: The topic's first offset when its rows were loaded.
+        complete: It has been complete once, now or in an earlier life.
+        current_at: The wall time at which it last held everything that the changelog had.
+        end: The end of the changelog when it was last asked for; None: not yet.
+        low: The first offset of the changelog then.
+        failure: What it has failed with.
+    """
+
+    def __init__(
+        self,
+        stores: Stores,
+        table: str,
+        partition: int,
+        clock: Clock,
+        *,
+        store: Store | None = None,
+        spare: bool = False,
+        expand: Expand | None = None,
+        listener: Listener | None = None,
+        applying: Applying | None = None,
+    ) -> None:
+        self.place = TopicPartition(table, partition)
+        self.partition = partition
+        self.low = 0
+        self._stores = stores
+        self._clock = clock
+        self._expand = expand
+        self._listener = listener
+        self._applying = applying
+        self._writing = threading.Lock()
+        self._topic: TopicInfo | None = None
+        self._limit: int | None = None
+        self._ends: deque[tuple[float, int]] = deque(maxlen=_ENDS_KEPT)  # with the time it was asked for
+        self._has_rows = self.complete = False
+        self._state = ReplicaState.OPENING
+        self.position = 0
+        self.begins: int | None = None
+        self.end: int | None = None
+        self.current_at = clock.now()
+        self.failure: Exception | None = None
+        try:
+            self.store = stores.open(table, partition, spare=spare) if store is None else store
+        except StoreCorrupted as error:
+            self.store = self._emptied(error.message)
+        try:
+            self.stop()
+        except StoreCorrupted as error:
+            self.discard(error.message)
+
+    @property
+    def state(self) -> ReplicaState:
+        """What it is doing."""
+        return self._state if self.failure is None else ReplicaState.FAILED
+
+    @property
+    def current(self) -> bool:
+        """It has caught up in this life. It stays so while its owner decides what to do about a failure."""
+        return self._state is ReplicaState.CURRENT
+
+    @property
+    def lag(self) -> int:
+        """Offsets between its position and the end of the changelog when that was last asked for."""
+        return max(0, self.end - self.position) if self.end is not None else 0
+
+    def local(self) -> LocalPosition | None:
+        """Return what the store says about its rows; None if it is new. Raises `StoreCorrupted`."""
+        checkpoint = self.store.checkpoint()
+        return LocalPosition.decode(checkpoint) if checkpoint is not None else None
+
+    # ---- transitions -----------------------------------------------------------------------------------------------
+
+    def follow(self, topic: TopicInfo, start: int, limit: int | None = None) -> None:
+        """Leave OPENING: its rows can be used, and it goes on from there.
+
+        Args:
+            topic: The changelog.
+            start: The offset to read from; it moves an empty replica past records that are gone.
+            limit: Records from this offset on are left out.
+        """
+        self._topic, self._limit = topic, limit
+        if not self._has_rows:
+            self.begins = start
+        self._state = ReplicaState.STALE if self.complete else ReplicaState.LOADING
+        self.advance(start)
+
+    def stop(self) -> LocalPosition | None:
+        """Return to OPENING, and what the store says; None if it is new. Raises `StoreCorrupted`."""
+        local = self.local()
+        self._reset(local)
+        return local
+
+    def fail(self, error: Exception) -> None:
+        """Note that it cannot go on. Any thread: a reader may be the first to find damage."""
+        self.failure = error
+
+    def discard(self, reason: str) -> None:
+        """Throw its rows away and return to OPENING with an empty store.
+
+        Raises:
+            StoreInUse: Another process has taken the store meanwhile; this replica is closed.
+        """
+        self.complete, self._state = False, ReplicaState.OPENING  # from here on nothing is answered from it
+        self.store.close()
+        self.store = self._emptied(reason)
+        self._reset(None)
+
+    def close(self) -> None:
+        """Close the store. May be called twice."""
+        self.store.close()
+
+    # ---- following -------------------------------------------------------------------------------------------------
+
+    def apply(self, records: RecordBatch) -> None:
+        """Write a batch: the last value of each key and the new position, all or nothing."""
+        if self._limit is not None and records.last_offset >= self._limit:
+            records = records.part(0, bisect_left(records.offsets, self._limit))
+            if not records:
+                return
+        with self._applying(records) if self._applying is not None and self.complete else nullcontext():
+            self._apply(records)
+
+    def _apply(self, records: RecordBatch) -> None:
+        rows = dict(zip(records.keys, records.values, strict=True))
+        if None in rows:
+            del rows[None]
+            log.warning("record without a key in a table left out", **self.place._asdict())
+        position = records.last_offset + 1
+        with self._writing:
+            written: Rows = rows.items()  # type: ignore[assignment] # None popped
+            if self._expand is not None:
+                written = self._expand(self.store, written)
+            # Loading is bulk; once complete, rows are written through, so that a crash costs no reload.
+            self.store.write(written, self._checkpoint(position), bulk=not self.complete)
+            # Last: a reader who takes the position and then a row finds no less than the position says.
+            self.position = position
+        if self._listener is not None and self.complete:
+            self._listener(self.partition, rows, position)  # type: ignore[arg-type] # the same
+
+    def advance(self, position: int) -> bool:
+        """Note that the log holds nothing more below `position`: markers and compacted gaps are passed.
+
+        Returns:
+            Whether it has become CURRENT by that.
+        """
+        if self._limit is not None:
+            position = min(position, self._limit)
+        self.position = max(self.position, position)
+        reached = False
+        while self._ends and self._ends[0][1] <= self.position:
+            self.current_at, _ = self._ends.popleft()
+            reached = True
+        return reached and self._state is not ReplicaState.CURRENT and self.mark_current(self.current_at)
+
+    def observe_end(self, asked_at: float, low: int, end: int) -> bool:
+        """Note where the changelog begins and ended when the broker was asked. Returns as `advance`."""
+        self.low, self.end = low, end
+        self._ends.append((asked_at, end))
+        return self.advance(self.position)
+
+    def mark_current(self, at: float) -> bool:
+        """Become CURRENT: it was complete at this wall time. False if the store cannot note that, and it has failed."""
+        self.complete, self._state = True, ReplicaState.CURRENT
+        return self.save(at)
+
+    def save(self, at: float) -> bool:
+        """Note in the store that it was complete at this wall time: its age decides later whether it can be used."""
+        self.current_at = at
+        try:
+            self.store.write((), self._checkpoint(self.position))
+        except StoreCorrupted as error:
+            self.fail(error)
+            return False
+        return True
+
+    def why_discard(self, changelog: Changelog, now: float) -> str | None:
+        """Return why it has to be loaded again, now that the changelog is as given; None if it need not be."""
+        return why_discard(changelog, self._live(), now)
+
+    def behind_start(self, low: int) -> str | None:
+        """Return why it has to be loaded again, now that the topic begins at `low`; None if it need not be."""
+        return behind_start(low, self._live())
+
+    # ---- reading ---------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def pinned(self) -> Iterator[tuple[int, Iterator[tuple[bytes, bytes]]]]:
+        """Give a position and all rows exactly as of it, whatever is written meanwhile. Any thread."""
+        with self._writing:
+            position, scan = self.position, self.store.scan()
+            rows = scan.__enter__()
+        try:
+            yield position, rows
+        finally:
+            scan.__exit__(None, None, None)
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _emptied(self, reason: str) -> Store:
+        log.warning(
+            "local copy thrown away, loading it from the log",
+            table=self.place.topic, partition=self.partition, reason=reason,
+        )  # fmt: skip
+        self._stores.destroy(*self.place)
+        return self._stores.open(*self.place)
+
+    def _reset(self, local: LocalPosition | None) -> None:
+        """Begin with what the store holds."""
+        self._state = ReplicaState.OPENING
+        self._has_rows = local is not None
+        self.position = local.changelog if local else 0
+        self.begins = local.begins if local else None
+        self.complete = local.whole if local else False
+        # Until it has caught up it is as old as it was, however many records are applied, and a first load is as old as
+        # its beginning: tombstones of that time may be gone when the load comes to where they were.
+        self.current_at = local.current_at if local else self._clock.now()
+        self.end = self._limit = self.failure = None
+        self._ends.clear()
+
+    def _live(self) -> LocalPosition:
+        assert self._topic is not None, "it is not followed"
+        return LocalPosition(self.position, self._topic.topic_id, self.current_at, begins=self.begins)
+
+    def _checkpoint(self, position: int) -> bytes:
+        assert self._topic is not None, "it is not followed"
+        return LocalPosition(
+            changelog=position,
+            topic_id=self._topic.topic_id,
+            current_at=self.current_at,
+            partitions=self._topic.partitions,
+            whole=self.complete,
+            begins=self.begins,
+        ).encode()

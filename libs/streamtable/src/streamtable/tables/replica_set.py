@@ -1,0 +1,428 @@
+"""The replicas of all partitions of a table: opened from disk, kept current, compared with the broker once a second."""
+
+import math
+import threading
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
+from streamtable.observe import Metrics
+from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.offset_barrier import OffsetBarrier
+from streamtable.tables.recovery import Changelog, behind_start, why_discard
+from streamtable.tables.replica import Applying, Listener, PartitionReplica
+from streamtable.types import TopicPartition, Watermarks
+
+log = structlog.get_logger()
+
+_WAKE_SECONDS = 0.1
+_LOOK_SECONDS = 1.0
+_CHECK_SECONDS = 30.0  # how often the topic itself is looked at
+_SAVE_SECONDS = 60.0
+_WAIT_SECONDS_MAX = 5.0
+_AWAY_SECONDS = 2.0  # Kafka that has not answered for so long after the start is away
+
+Marks = Mapping[TopicPartition, Watermarks]
+
+
+@dataclass(frozen=True)
+class ReplicaGauges:
+    """The metrics that show where the replicas of a view are."""
+
+    metrics: Metrics
+    view: str
+    table: str
+
+    def show(self, replica: PartitionReplica, now: float) -> None:
+        """Set the gauges of one partition."""
+        labels = (self.view, self.table, str(replica.partition))
+        self.metrics.view_position.labels(*labels).set(replica.position)
+        self.metrics.view_age_seconds.labels(*labels).set(max(0.0, now - replica.current_at))
+        self.metrics.recovery_remaining.labels(*labels).set(0 if replica.current else replica.lag)
+
+
+class ReplicaSet:
+    """All partitions of a table in this process. A `ViewUpdater` gives it its turns.
+
+    Args:
+        table: The name of the topic.
+        stores: Where the replicas live.
+        clock: Wall and monotonic time.
+        listener: Told of changed rows, in the updater's thread.
+        gauges: Updated once a second.
+        on_end: Called when the set is closed, or an error has stopped it for good.
+        on_discard: Called with partition and reason after a replica that may have answered was discarded: the listener
+            is not told of changes until it is loaded again.
+        applying: Makes the span around every batch of changes of a complete replica.
+
+    Attributes:
+        arrivals: Lets callers wait until a partition has come to a changelog offset.
+        loads: Changes when a replica is loaded again: what was read before may be of rows that are gone.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        stores: Stores,
+        clock: Clock,
+        listener: Listener,
+        gauges: ReplicaGauges,
+        on_end: Callable[[], None],
+        on_discard: Callable[[int, str], None],
+        applying: Applying | None = None,
+    ) -> None:
+        self.arrivals: OffsetBarrier[int, None] = OffsetBarrier()
+        self.loads = 0
+        self._table = table
+        self._stores = stores
+        self._clock = clock
+        self._listener = listener
+        self._gauges = gauges
+        self._on_end = on_end
+        self._on_discard = on_discard
+        self._applying = applying
+        self._replicas: list[PartitionReplica] = []
+        self._changed = threading.Condition()
+        self._stop = threading.Event()
+        self._turns: Generator[None, None, None] | None = None
+        self._failure: Exception | None = None
+        self._ready = False
+        self._opened = False
+        self._answered = False  # Kafka, in this life
+        self._opened_at = self._saved_at = clock.monotonic()
+        self._asked_at = 0.0  # wall time
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Wake all who wait: it is going to be closed."""
+        self._stop.set()
+        self._end(NotReady(f"view of {self._table!r} is closed"))
+
+    def close(self) -> None:
+        """Close the stores, once no turns are given any more."""
+        self.stop()
+        if self._turns is not None:
+            self._turns.close()
+        self._ready = False
+        for replica in self._replicas:
+            replica.close()
+
+    @property
+    def ready(self) -> bool:
+        """Every partition can answer. Raises as `check`."""
+        self.check()
+        return self._ready or self._complete_on_disk()
+
+    def check(self) -> None:
+        """Raise what has stopped the set for good, if something has."""
+        if self._failure is not None:
+            raise self._failure
+
+    def wait_ready(self, timeout: float | None) -> bool:
+        """Wait until every partition can answer, `timeout` seconds at most. Return whether it can."""
+        left = math.inf if timeout is None else timeout
+        while not self.ready and not self._stop.is_set() and left > 0:
+            with self._changed:
+                self._changed.wait(min(left, _WAKE_SECONDS))  # nothing notifies that Kafka stays away
+            left -= _WAKE_SECONDS
+        return self.ready
+
+    def _complete_on_disk(self) -> bool:
+        """What was complete in an earlier life answers while Kafka is away, but not otherwise: it is of the past."""
+        away = not self._answered and self._clock.monotonic() - self._opened_at > _AWAY_SECONDS
+        return away and bool(self._replicas) and all(replica.complete for replica in self._replicas)
+
+    def all(self) -> list[PartitionReplica]:
+        """Return the replicas by partition; empty while the number of partitions is not known."""
+        return self._replicas
+
+    def position(self, partition: int) -> int:
+        """Return the next changelog offset to apply; 0 while the partition is not known."""
+        return self._replicas[partition].position if partition < len(self._replicas) else 0
+
+    @property
+    def ended(self) -> bool:
+        """It is closed, or stopped by an error."""
+        return self._stop.is_set() or self._failure is not None
+
+    def damaged(self, error: StoreCorrupted) -> NotReady:
+        """Have a replica that a reader has found damaged loaded again. Return the error for that reader."""
+        for replica in self._replicas:
+            if replica.partition == error.partition:
+                replica.fail(error)
+        return NotReady(
+            f"a part of the local copy is damaged, and is loaded anew: {error.message}",
+            topic=self._table,
+            partition=error.partition,
+        )
+
+    def missing(self) -> str:
+        """Return what is missing until it is ready, for people."""
+        if self._stop.is_set():
+            return "it is closed"
+        if not self._opened:
+            return "it was not started: use it in a 'with' block, or call start()"
+        if not self._replicas:
+            return "the broker has not answered yet"
+        loading = [replica.lag for replica in self._replicas if not replica.current]
+        return (
+            f"{len(loading)} of {len(self._replicas)} partitions are loading, {sum(loading):,} records to go"
+        )
+
+    def fail(self, error: Exception) -> None:
+        """Stop for good: every question raises this error."""
+        if not self.ended:
+            log.error("view has stopped", table=self._table, exc_info=error)
+            self._failure = error
+            self._end(error)
+
+    # ---- the updater's thread --------------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open what is on disk. If Kafka is away, replicas that were complete answer as they are."""
+        self._opened, self._opened_at = True, self._clock.monotonic()
+        present = sorted(partition for table, partition in self._stores.present() if table == self._table)
+        opened = [self._open(partition) for partition in present]
+        if present and present == list(range(len(present))) and _partitions(opened) == {len(present)}:
+            self._replicas = opened
+        else:
+            for replica in opened:
+                replica.close()
+
+    def turn(self, cluster: Cluster, reader: ChangelogReader) -> None:
+        """Do all that is due, but for reading. An error ends this set alone."""
+        if self.ended:
+            return
+        try:
+            self._turns = self._turns or self._life(cluster, reader)
+            next(self._turns)
+        except Exception as error:  # noqa: BLE001 - raised in whoever asks for a row
+            self.fail(error)
+
+    def _life(self, cluster: Cluster, reader: ChangelogReader) -> Generator[None, None, None]:
+        while True:
+            topic = yield from self._find_topic(cluster)
+            yield from self._follow(topic, cluster, reader)
+
+    def _find_topic(self, cluster: Cluster) -> Generator[None, None, TopicInfo]:
+        """Wait for the broker, and return the table's topic."""
+        wait = 0.1
+        while True:
+            try:
+                topic = cluster.topics([self._table]).get(self._table)
+            except RetryLater as error:
+                log.warning("view waits for Kafka", table=self._table, reason=str(error))
+                again_at = self._clock.monotonic() + wait
+                while self._clock.monotonic() < again_at:
+                    yield
+                wait = min(2 * wait, _WAIT_SECONDS_MAX)
+                continue
+            if topic is None:
+                raise TopicMismatch(
+                    f"there is no topic {self._table!r} to view: declare it in topics.yaml and run "
+                    "'streamtable topics apply'",
+                    topic=self._table,
+                )
+            return topic
+
+    def _follow(
+        self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader
+    ) -> Generator[None, None, None]:
+        """Keep the replicas current until the topic is deleted and created again."""
+        places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
+        following, asked_at, checked_at = False, -_LOOK_SECONDS, self._clock.monotonic()
+        try:
+            while True:
+                if self._clock.monotonic() - asked_at >= _LOOK_SECONDS:
+                    asked_at = self._clock.monotonic()
+                    if (marks := self._ask(cluster, places)) is not None:
+                        if not following:
+                            self._ready = self.ready  # whoever was given answers goes on getting them
+                            self._answered = following = True
+                            self._begin(topic, marks, reader)
+                        shorter = any(marks[each.place].high < each.position for each in self._replicas)
+                        if shorter or asked_at - checked_at >= _CHECK_SECONDS:
+                            checked_at = asked_at
+                            if self._recreated(topic, cluster):
+                                return
+                        self._compare(topic, marks, shorter=shorter)
+                    for replica in self._replicas:
+                        self._gauges.show(replica, self._clock.now())
+                if following and self._mend(topic, cluster, reader):
+                    return
+                yield
+        finally:
+            for replica in self._replicas:
+                reader.remove(replica)
+
+    def _ask(self, cluster: Cluster, places: list[TopicPartition]) -> Marks | None:
+        self._asked_at = self._clock.now()
+        try:
+            return cluster.watermarks(places)
+        except RetryLater as error:
+            log.warning("view cannot look at the log's end", table=self._table, reason=str(error))
+            return None
+
+    def _compare(self, topic: TopicInfo, marks: Marks, *, shorter: bool) -> None:
+        """Compare the replicas with what the log holds. `shorter`: its ends say nothing, as one has gone back."""
+        for replica in self._replicas:
+            low, high = marks[replica.place]
+            replica.low = low
+            age = self._asked_at - replica.current_at
+            if replica.current and age * 1000 > topic.delete_retention_ms:
+                # The process, or Kafka, stood still: what was deleted meanwhile may have left no trace in the log.
+                replica.fail(
+                    StoreCorrupted(
+                        f"it was last complete {age:.0f} s ago, and the topic keeps tombstones for "
+                        f"{topic.delete_retention_ms / 1000:.0f} s: deleted keys could stay for ever"
+                    )
+                )
+            elif reason := replica.behind_start(low):
+                replica.fail(StoreCorrupted(reason))
+            elif not shorter:
+                replica.observe_end(self._asked_at, low, high)
+        self._judge()
+        self._save_current()
+
+    def _recreated(self, topic: TopicInfo, cluster: Cluster) -> bool | None:
+        """Return whether the topic was deleted and created again; None: that cannot be found out now.
+
+        Raises `TopicMismatch` if it has more partitions now.
+        """
+        try:
+            found = cluster.topics([self._table]).get(self._table)
+        except RetryLater as error:
+            log.warning("view cannot look at its topic", table=self._table, reason=str(error))
+            return None
+        if found is None:
+            return None  # deleted; perhaps it is going to be created again
+        if found.topic_id == topic.topic_id:
+            if found.partitions != topic.partitions:
+                raise self._more_partitions(topic.partitions, found.partitions)
+            return False
+        log.warning("table's topic was deleted and created again: loading it again", table=self._table)
+        return True
+
+    def _more_partitions(self, before: int, now: int) -> TopicMismatch:
+        return TopicMismatch(
+            f"the table {self._table!r} had {before} partitions and has {now} now: rows have stayed where they were, "
+            "but new ones go elsewhere, so neither can be found by its key. Make a new topic of the right size and "
+            "rebuild the table there",
+            topic=self._table,
+        )
+
+    def _open(self, partition: int) -> PartitionReplica:
+        return PartitionReplica(
+            self._stores,
+            self._table,
+            partition,
+            self._clock,
+            listener=self._listener,
+            applying=self._applying,
+        )
+
+    def _begin(self, topic: TopicInfo, marks: Marks, reader: ChangelogReader) -> None:
+        """Decide for each replica whether its rows can be used, and follow all."""
+        if len(self._replicas) not in {0, topic.partitions}:
+            former, self._replicas, self._ready = self._replicas, [], False
+            for replica in former:
+                replica.close()
+                self._on_discard(replica.partition, "the topic has another number of partitions now")
+        if not self._replicas:
+            self._replicas = [self._open(partition) for partition in range(topic.partitions)]
+        for replica in self._replicas:
+            replica.low = marks[replica.place].low
+            if reason := self._why_discard(replica, Changelog(topic, marks[replica.place])):
+                self._discard(replica, reason)
+            self._start(replica, topic, reader)
+        for table, partition in self._stores.present():
+            if table == self._table and partition >= topic.partitions:
+                # Of an earlier topic with more partitions: it would look like part of a copy at the next start.
+                self._stores.destroy(table, partition)
+
+    def _why_discard(self, replica: PartitionReplica, changelog: Changelog) -> str | None:
+        if isinstance(replica.failure, StoreCorrupted):
+            return replica.failure.message
+        try:
+            local = replica.stop()
+        except StoreCorrupted as error:
+            return error.message
+        if local is None:
+            return None
+        if local.topic_id == changelog.topic.topic_id and local.partitions != changelog.topic.partitions:
+            raise self._more_partitions(local.partitions, changelog.topic.partitions)
+        return why_discard(changelog, local, self._clock.now()) or behind_start(changelog.marks.low, local)
+
+    def _start(self, replica: PartitionReplica, topic: TopicInfo, reader: ChangelogReader) -> None:
+        self.loads += 1
+        replica.follow(topic, replica.low)
+        reader.add(replica, self._advanced)
+
+    def _discard(self, replica: PartitionReplica, reason: str) -> None:
+        answered, self._ready = replica.complete, False  # from here on nothing is answered from it
+        self.loads += 1  # before the store is replaced: an answer that was read meanwhile is not given
+        replica.discard(reason)
+        if answered:
+            self._on_discard(replica.partition, reason)
+
+    def _mend(self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader) -> bool:
+        """Load failed replicas again. Return whether all must be, as the topic is another; raise any other failure."""
+        for replica in self._replicas:
+            failure = replica.failure
+            if isinstance(failure, StoreCorrupted):
+                self._reload(replica, failure.message, topic, reader)
+            elif isinstance(failure, InputLost):
+                # Records are also gone when the topic was created again; while that is not known, it is asked again.
+                if (recreated := self._recreated(topic, cluster)) is None:
+                    continue
+                if recreated:
+                    return True
+                if (marks := self._ask(cluster, [replica.place])) is not None:
+                    replica.low = marks[replica.place].low
+                    self._reload(replica, failure.message, topic, reader)
+            elif failure is not None:
+                raise failure
+        return False
+
+    def _reload(
+        self, replica: PartitionReplica, reason: str, topic: TopicInfo, reader: ChangelogReader
+    ) -> None:
+        reader.remove(replica)
+        self._discard(replica, reason)
+        self._start(replica, topic, reader)
+
+    def _advanced(self, replica: PartitionReplica) -> None:
+        self.arrivals.arrived(replica.partition, replica.position, None)
+        if not self._ready and replica.current:
+            self._judge()
+
+    def _save_current(self) -> None:
+        """Note in the stores that they are current, though nothing has changed: a copy's age decides if it is good."""
+        if self._clock.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            self._saved_at = self._clock.monotonic()
+            for replica in self._replicas:
+                if replica.current and replica.lag == 0:
+                    replica.save(replica.current_at)
+
+    def _judge(self) -> None:
+        if not self._ready and self._replicas and all(replica.current for replica in self._replicas):
+            log.info("view is ready", table=self._table, partitions=len(self._replicas))
+            self._ready = True
+            with self._changed:
+                self._changed.notify_all()
+
+    def _end(self, error: Exception) -> None:
+        self.arrivals.end(error)
+        with self._changed:
+            self._changed.notify_all()
+        self._on_end()
+
+
+def _partitions(replicas: list[PartitionReplica]) -> set[int]:
+    """Return how many partitions the table had when these were written, by what they say."""
+    return {local.partitions for replica in replicas if (local := replica.local()) is not None}

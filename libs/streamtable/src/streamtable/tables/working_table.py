@@ -1,0 +1,220 @@
+"""A partition of a group's table while it is being worked on: decoded rows over a store.
+
+Reads go to the rows in memory first, then to the store. Changed rows stay decoded until the commit encodes each of
+them once, however often it changed. Nothing reaches the store before the commit.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+from typing import Generic, TypeVar
+
+from streamtable.errors import Fatal, PoisonRecord, Unencodable
+from streamtable.ports import Codec, Store
+from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
+
+V = TypeVar("V")
+
+_LOOKED_AT = 8  # times while the memory fills up
+
+
+class PartitionTable(Generic[V]):
+    """Rows of one partition by encoded key. One thread.
+
+    Args:
+        store: the committed rows. The table never writes to it; the commit does, with what `changes` returned.
+        codec: of the rows.
+        cache_bytes: about how much memory decoded rows may take, beside those that have changed since the last commit.
+    """
+
+    def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
+        self.store = store
+        self._codec = codec
+        self._sizes = RowSizes()
+        self.cache_bytes = cache_bytes
+        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
+        self._until_measured = 1
+        self._rows: dict[bytes, V | None] = {}  # None: known not to exist
+        self._changed: set[bytes] = set()
+        self._row_bytes = 64.0  # running mean of an encoded row that has changed, and its key
+
+    @property
+    def cache_bytes(self) -> int:
+        """About how much memory decoded rows may take."""
+        return self._cache_bytes
+
+    @cache_bytes.setter
+    def cache_bytes(self, memory_bytes: int) -> None:
+        self._cache_bytes = memory_bytes
+        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
+
+    def get(self, key: bytes) -> V | None:
+        try:
+            return self._rows[key]
+        except KeyError:
+            if self._crowded:
+                self._make_room()
+            return self._load(key)
+
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
+        """Rows in the order of the keys."""
+        keys = list(keys)
+        if self._crowded:  # not later: all of these rows have to be in memory together
+            self._make_room()
+        rows = self._rows
+        for key in [key for key in keys if key not in rows]:
+            self._load(key)
+        return list(map(rows.__getitem__, keys))
+
+    def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
+        """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
+        changed = set(keys)
+        if self._crowded:
+            self._make_room()
+        for key in changed.difference(self._rows):
+            self._load(key)
+        self._changed |= changed
+        return self._rows
+
+    def put(self, key: bytes, value: V) -> None:
+        self._rows[key] = value
+        self._changed.add(key)
+
+    def delete(self, key: bytes) -> None:
+        self._rows[key] = None
+        self._changed.add(key)
+
+    @property
+    def changed_bytes(self) -> int:
+        """About how many bytes the next commit will write."""
+        return int(len(self._changed) * self._row_bytes)
+
+    def changes(
+        self, bytes_max: int, encoded: Mapping[bytes, bytes | None] | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The changed rows in the order of their keys, encoded; None for a deleted one.
+
+        Args:
+            bytes_max: The most that an encoded row and its key may have.
+            encoded: Rows that are encoded already.
+
+        Raises:
+            Unencodable: a row does not fit its schema, or has more bytes than `bytes_max`.
+        """
+        if not self._changed:
+            return []
+        encode = self._codec.encode
+        keys = sorted(self._changed)  # what comes in order costs RocksDB half the time
+        if encoded:
+            values = [encoded[key] if key in encoded else self.encoded(key) for key in keys]
+        else:
+            values = [None if row is None else encode(row) for row in map(self._rows.__getitem__, keys)]
+        changes = list(zip(keys, values, strict=True))
+        key_sizes, value_sizes = (
+            list(map(len, keys)),
+            [0 if value is None else len(value) for value in values],
+        )
+        if max(key_sizes) + max(value_sizes) > bytes_max:  # perhaps: if they are of one row
+            refuse_if_larger(
+                max(map(sum, zip(key_sizes, value_sizes, strict=True))), bytes_max, "a row of the table"
+            )
+        mean = (sum(key_sizes) + sum(value_sizes)) / len(keys)
+        self._row_bytes = 0.5 * self._row_bytes + 0.5 * mean
+        middle = len(keys) // 2
+        self._sizes.sample(keys[middle], value_sizes[middle], self._rows[keys[middle]])
+        self._sizes.settle(len(self._rows), len(keys), mean)
+        return changes
+
+    def keys_after(self, after: bytes | None, limit: int) -> tuple[list[bytes], bytes, bool]:
+        """The next rows in the order of their keys, those not yet committed among them.
+
+        Args:
+            after: begin behind this key; None: at the first.
+            limit: of rows that are read from the store.
+
+        Returns:
+            Their keys; the key to go on after; whether there are no more.
+        """
+        with self.store.scan(None if after is None else after + b"\0") as rows:
+            stored = [key for key, _ in islice(rows, limit)]
+        done = len(stored) < limit
+        found = set(stored)
+        found.update(
+            key for key in self._changed if (after is None or key > after) and (done or key <= stored[-1])
+        )
+        keys = sorted(key for key in found if self._rows.get(key, True) is not None)
+        last = keys[-1:] if done else stored[-1:]
+        return keys, last[0] if last else after or b"", done
+
+    def is_changed(self, key: bytes) -> bool:
+        """Whether the row was changed since the last commit."""
+        return key in self._changed
+
+    def encoded(self, key: bytes) -> bytes | None:
+        """A changed row as the commit writes it. Raises `Unencodable`."""
+        row = self._rows.get(key)
+        return None if row is None else self._codec.encode(row)
+
+    def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
+        """Put a row back as it was before a record; its value may have been changed in place.
+
+        Args:
+            key: The row's encoded key.
+            data: The encoded row; None if it was deleted. Not looked at if it was not changed.
+            changed: Whether it had been changed since the last commit; else the store has it.
+        """
+        if changed:
+            self._rows[key] = None if data is None else self._codec.decode(data)
+            self._changed.add(key)
+        else:
+            self._rows.pop(key, None)
+            self._changed.discard(key)
+
+    def committed(self) -> None:
+        """The changes are in the store now. Drops the oldest rows that memory has no room for."""
+        self._changed = set()
+        self._make_room()
+
+    def forget(self) -> None:
+        """Drop all rows in memory, also the clean ones: a handler may have changed values in place."""
+        self._rows = {}
+        self._changed = set()
+
+    def _make_room(self) -> None:
+        """Drop the oldest rows that memory has no room for, if they have not changed."""
+        sizes, rows, changed = self._sizes, self._rows, self._changed
+        sizes.settle(len(rows))
+        self._crowded = False
+        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
+        room = sizes.room(self._cache_bytes)
+        if len(rows) > room:
+            # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
+            for key in list(islice(rows, len(rows) - room * 3 // 4)):
+                if key not in changed:
+                    del rows[key]
+
+    def _load(self, key: bytes) -> V | None:
+        data = self.store.get(key)
+        row: V | None = None
+        if data is not None:
+            try:
+                row = self._codec.decode(data)
+            except PoisonRecord as error:
+                # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
+                # loading it again would never end.
+                raise Fatal(
+                    f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
+                    "codec or by another program?"
+                ) from error
+        self._until_measured -= 1
+        if not self._until_measured:
+            self._until_measured = MEASURED_EVERY
+            self._sizes.loaded(key, data, row)
+            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
+        self._rows[key] = row
+        return row
+
+
+def refuse_if_larger(size: int, limit: int, what: str) -> None:
+    """Raise `Unencodable` if something would not fit into a Kafka record."""
+    if size > limit:
+        raise Unencodable(f"{what} has {size:,} bytes, more than the {limit:,} that its topic accepts")

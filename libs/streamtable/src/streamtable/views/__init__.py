@@ -1,0 +1,1 @@
+"""Views: read-only, local copies of whole tables that can be asked and watched."""

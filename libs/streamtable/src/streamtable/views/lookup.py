@@ -1,0 +1,80 @@
+"""Whole tables for handlers: views that keep the rows asked for last at hand, as a handler may ask for every record."""
+
+import threading
+from collections.abc import Mapping
+from itertools import islice
+from typing import Any, TypeVar
+
+from streamtable.topics import Table
+from streamtable.views.several import Views
+from streamtable.views.view import View
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+_KEPT_BYTES_MAX = 32 << 20
+_ROW_OVERHEAD_BYTES = 150  # of a dict entry and two bytes objects in CPython
+
+
+class LookedUp(View[K, V]):
+    """A view of which one thread asks for single rows again and again.
+
+    Rows are kept encoded: what a handler does to a value must not be seen by the next one. A row is kept only if
+    nothing has changed while it was read; a change that arrives takes it away.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._kept: dict[bytes, bytes | None] = {}
+        self._kept_bytes = 0
+        self._kept_of = 0  # the loads of the copies that the rows are of
+        self._changes = 0
+        self._keeping = threading.Lock()
+        super().__init__(*args, **kwargs)
+
+    def get(self, key: K) -> V | None:
+        """The row of a key, None if there is none. Raises `NotReady`."""
+        data = self.table.key.encode(key)
+        self._whole()
+        if self._kept_of != self._replicas.loads:
+            self._forget()
+        value = self._kept[data] if data in self._kept else self._read_and_keep(data)
+        return None if value is None else self._reader.value(data, value)
+
+    def _read_and_keep(self, data: bytes) -> bytes | None:
+        loads, changes = self._replicas.loads, self._changes
+        value = self._read(data)
+        with self._keeping:
+            if (loads, changes) == (self._kept_of, self._changes):
+                self._drop(data)  # another row of this key, which another thread has kept meanwhile
+                self._kept[data] = value
+                self._kept_bytes += _size(data, value)
+                if self._kept_bytes > _KEPT_BYTES_MAX:
+                    for oldest in list(islice(self._kept, len(self._kept) // 4 + 1)):
+                        self._drop(oldest)
+        return value
+
+    def _drop(self, key: bytes) -> None:
+        if key in self._kept:
+            self._kept_bytes -= _size(key, self._kept.pop(key))
+
+    def _forget(self) -> None:
+        with self._keeping:
+            self._kept, self._kept_bytes, self._kept_of = {}, 0, self._replicas.loads
+
+    def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
+        with self._keeping:
+            self._changes += 1
+            for key in rows:
+                self._drop(key)
+        super()._changed(partition, rows, offset)
+
+
+def _size(key: bytes, value: bytes | None) -> int:
+    return _ROW_OVERHEAD_BYTES + len(key) + len(value or b"")
+
+
+class Lookups(Views):
+    """The tables that a group looks up. Arguments as of a `Host`."""
+
+    def _make(self, table: Table[K, V]) -> View[K, V]:
+        return LookedUp(table, self.log, self.stores, self.clock, self.metrics, self.name, host=self)

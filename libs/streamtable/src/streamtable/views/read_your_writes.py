@@ -1,0 +1,132 @@
+"""Waiting for the effect of an event: first until its group has committed it, then until a view's copy is there."""
+
+import threading
+from collections.abc import Callable
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.errors import NotReady, RetryLater
+from streamtable.ports import Cluster
+from streamtable.tables.offset_barrier import OffsetBarrier
+from streamtable.types import Committed, TopicPartition
+
+Asked = tuple[str, TopicPartition]  # a group, and one of its inputs
+log = structlog.get_logger()
+
+_PAUSE_SECONDS = 0.02
+_ALONE_SECONDS = 1.0
+
+
+class CommitWatcher:
+    """How far groups have come, asked for as long as somebody waits: one question at a time, for all who wait.
+
+    Args:
+        cluster: whom to ask.
+        clock: monotonic time.
+    """
+
+    def __init__(self, cluster: Callable[[], Cluster], clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self._gates: OffsetBarrier[Asked, Committed] = OffsetBarrier()
+        self._found: dict[Asked, Committed | None] = {}
+        self._alone: dict[Asked, float] = {}  # from when on to ask for it again, by itself
+        self._reason = "no answer from Kafka yet"
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._stopping = threading.Event()
+        self._threaded = False
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """From now on questions are asked in a thread, which begins with the first of them."""
+        self._threaded = True
+
+    def close(self) -> None:
+        """Wake all who wait. May be called twice."""
+        self._gates.end(NotReady("the view is closed"))
+        self._stopping.set()
+        self._wake.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def wait(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:
+        """What the group has committed of this place, once it has committed what it did for the record at `offset`.
+
+        Without a thread it is asked for once.
+
+        Raises:
+            NotReady: not within `timeout` seconds, or the view is closed; the message says how far it is.
+        """
+        asked = (group, place)
+        with self._gates.waiting(asked, offset + 1) as future:
+            if self._threaded:
+                self._begin()
+            else:
+                self.ask()
+            try:
+                return future.result(timeout if self._threaded else 0)
+            except TimeoutError:
+                raise NotReady(f"{self._how_far(asked)}, after {timeout:g} s").at(*place, offset) from None
+
+    def ask(self) -> None:
+        """Ask for everything that somebody waits for."""
+        places = self._gates.places()
+        now = self._clock.monotonic()
+        self._alone = {asked: at for asked, at in self._alone.items() if asked in places}
+        self._found = {asked: found for asked, found in self._found.items() if asked in places}
+        for group in dict.fromkeys(group for group, _ in places):
+            mine = [asked for asked in places if asked[0] == group]
+            self._ask(group, [asked for asked in mine if asked not in self._alone])
+            for asked in mine:
+                if self._alone.get(asked, now + 1) <= now:
+                    self._ask(group, [asked])
+
+    def _ask(self, group: str, asked: list[Asked]) -> None:
+        if not asked:
+            return
+        try:
+            answers = self._cluster().stable_offsets(group, [place for _, place in asked])
+        except RetryLater as error:
+            # One place whose transaction hangs fails the question for all: from here on each is asked for by itself,
+            # until it has an answer, and one that has none not so often, as that takes long.
+            self._reason = str(error)
+            pause = _ALONE_SECONDS if len(asked) == 1 else 0.0
+            self._alone.update(dict.fromkeys(asked, self._clock.monotonic() + pause))
+            return
+        for place, committed in answers.items():
+            self._alone.pop((group, place), None)
+            self._found[group, place] = committed
+            if committed is not None:
+                self._gates.arrived((group, place), committed.next_offset, committed)
+
+    def _how_far(self, asked: Asked) -> str:
+        group, place = asked
+        if asked not in self._found or asked in self._alone:
+            return f"what group {group!r} has committed is not known ({self._reason})"
+        found = self._found[asked]
+        if found is None:
+            return f"group {group!r} has never committed an offset of {place}: is that one of its inputs, and does it run?"
+        return f"group {group!r} has come to offset {found.next_offset} of {place} and not yet past the event"
+
+    def _begin(self) -> None:
+        self._wake.set()
+        with self._lock:
+            if self._thread is None and not self._stopping.is_set():
+                self._thread = threading.Thread(target=self._run, name="views-wait", daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self._wake.wait()
+                self._wake.clear()
+                while self._gates.places() and not self._stopping.is_set():
+                    self.ask()
+                    self._stopping.wait(_PAUSE_SECONDS)
+        except Exception as error:
+            log.exception("nobody can wait for the effect of events any more")
+            self._gates.end(error)

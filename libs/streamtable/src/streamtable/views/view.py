@@ -1,0 +1,488 @@
+"""A view: a whole copy of a table in this process, kept current, to be asked (after Goka's views).
+
+A view never answers with part of a table as if it were all of it: until every partition has reached the end that the
+log had when the view was started, it raises `NotReady`. One that was whole once, also before a restart, keeps
+answering while the broker is away; its answers say how old they are.
+"""
+
+import heapq
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
+from streamtable.observe import Metrics
+from streamtable.partitioner import hash_of
+from streamtable.ports import Log, Stores
+from streamtable.tables.position import TablePosition
+from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
+from streamtable.topics import Table
+from streamtable.tracing import tracer_of
+from streamtable.types import Ack, BadToken, TopicPartition
+from streamtable.views.host import Host
+from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.views.watch import Watch
+
+if TYPE_CHECKING:
+    from streamtable.tables.replica import PartitionReplica
+
+K = TypeVar("K")
+V = TypeVar("V")
+log = structlog.get_logger()
+
+_STALE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[V]):
+    """A row, and how far to trust it.
+
+    Attributes:
+        value: None if the key has no row.
+        partition: of the key.
+        offset: of the table's topic, up to which the answer holds everything.
+        age_seconds: since the copy was last known to hold everything that the broker had.
+        stale: it is older than a broker at work would let it become.
+    """
+
+    value: V | None
+    partition: int
+    offset: int
+    age_seconds: float
+    stale: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a partition of a view stands; see `Answer`. `lag` counts offsets, markers included."""
+
+    offset: int
+    lag: int
+    age_seconds: float
+    ready: bool
+
+
+@dataclass(frozen=True)
+class Snapshot(Generic[K, V]):
+    """A partition's rows exactly as of an offset; to be iterated, once, within the `with` block that gave it.
+
+    Attributes:
+        partition: of the table.
+        offset: of the table's topic: all before it is in the rows, and nothing from it on.
+        age_seconds: since the copy was last known to hold everything that the broker had.
+    """
+
+    partition: int
+    offset: int
+    age_seconds: float
+    _rows: RowIterator[K, V] = field(repr=False)
+
+    @property
+    def unreadable(self) -> int:
+        """How many rows have been left out so far because they cannot be decoded."""
+        return self._rows.unreadable
+
+    def __iter__(self) -> Iterator[tuple[K, V]]:
+        return self._rows
+
+
+class View(Generic[K, V]):
+    """A whole, local, current copy of a table. Any thread may read.
+
+    Every question raises `RetryLater`: mostly as `NotReady`, or bare if the copy is closed or replaced in the middle of
+    an answer. A view that has stopped for good raises what stopped it.
+
+    A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: asked for by its
+    key it raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
+    `on_unreadable` with the error. To get an exception from a list, too, raise it there.
+
+    Args:
+        table: what is copied.
+        log_: Kafka.
+        stores: where the copy lives; of this view alone.
+        clock: wall and monotonic time.
+        metrics: where position and age go.
+        name: of the view, on the metrics and in the log.
+        stale_after: seconds of age from which answers are marked stale. Positions are compared with the broker once
+            a second.
+        host: that keeps it current, together with others, and owns `stores`; one of its own unless given.
+    """
+
+    def __init__(
+        self,
+        table: Table[K, V],
+        log_: Log,
+        stores: Stores,
+        clock: Clock,
+        metrics: Metrics,
+        name: str,
+        stale_after: float = _STALE_SECONDS,
+        host: Host | None = None,
+    ) -> None:
+        self.table = table
+        self._hash = hash_of(table.partitioner)
+        self._stale_after = stale_after
+        self._clock = clock
+        self._watches: set[Watch[K, V]] = set()
+        self._watches_lock = threading.Lock()
+        self._replicas = ReplicaSet(
+            table.name,
+            stores,
+            clock,
+            self._changed,
+            ReplicaGauges(metrics, name, table.name),
+            self._end_watches,
+            self._discarded,
+            partial(tracer_of(log_).apply, name),
+        )
+        self._reader: RowReader[K, V] = RowReader(table, self._partition, metrics, name)
+        self._alone = host is None
+        self._host = host or Host(log_, stores, clock, metrics, name)
+        self._host.add(self._replicas)
+
+    # ---- life ------------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Open what is on disk and begin to follow the table, in a thread. Does not wait for the broker.
+
+        A view of `Views` is started, and closed, with them.
+        """
+        if self._alone:
+            self._host.start()
+        return self
+
+    def turns(self) -> Iterator[float]:
+        """As `start`, but without a thread: the table is followed by a turn whenever the iterator is advanced. For tests."""
+        self._host.open()
+        return self._host.turns()
+
+    def close(self) -> None:
+        """End all watches, stop following, close the copy. May be called twice."""
+        if self._alone:
+            self._host.close()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def ready(self) -> bool:
+        """Every partition is whole."""
+        return self._replicas.ready
+
+    def wait_ready(self, timeout: float | None = None) -> None:
+        """Wait until the view is whole.
+
+        Args:
+            timeout: seconds; None waits for ever.
+
+        Raises:
+            NotReady: it is not, after that time, or it was closed; the message says how much is missing.
+            StreamtableError: it cannot become so: what stopped it.
+        """
+        if not self._replicas.wait_ready(timeout):
+            after = "" if timeout is None else f" after {timeout:g} s"
+            raise NotReady(f"view of {self.table.name!r} is not whole{after}: {self._replicas.missing()}")
+
+    def wait_for(self, ack: Ack, timeout: float = 10.0) -> None:
+        """Wait until the view shows what the table's group has done for an event: read your writes.
+
+            ack = emitter.emit("alice", click).result()
+            clicks.wait_for(ack)
+            clicks.get("alice")
+
+        Any number of threads may wait at the same time; they share the questions to Kafka. What the group does for the
+        event through its loop, or another group for what this one emits, is not waited for.
+
+        Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when he
+        reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of any topic but those that the
+        table is made of), and `wait_for` waits, for less than the request's own time limit; `NotReady` is a 504 with
+        `Retry-After`. Bound how many requests wait at a time: each holds a thread.
+
+        Args:
+            ack: of an event in an input of the group that keeps the table.
+            timeout: seconds.
+
+        Raises:
+            NotReady: it does not after that time, or the view was closed; the message says how far it is.
+            RetryLater: Kafka does not answer.
+            GraphError: the table does not say which group keeps it.
+            BadToken: the table has no partition of that number.
+            StreamtableError: the view has stopped for good: what stopped it.
+        """
+        if not self.table.group:
+            raise GraphError(
+                f"the table {self.table.name!r} does not say which group keeps it, so nobody knows when an event is in "
+                "it: use Group.table, or Table(..., group=...)"
+            )
+        count = len(self._replicas.all())
+        if count and ack.partition >= count:
+            raise BadToken(
+                f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {count}"
+            ).at(*ack)
+        deadline = self._clock.monotonic() + timeout
+        place = TopicPartition(ack.topic, ack.partition)
+        committed = self._host.commits.wait(self.table.group, place, ack.offset, timeout)
+        written = TablePosition.decode(committed.metadata)
+        # An offset that was set by a tool does not say where the table stood: then it is in what there is by now.
+        end = (
+            self._host.end_of(TopicPartition(self.table.name, ack.partition))
+            if written is None
+            else written.changelog
+        )
+        with self._replicas.arrivals.waiting(ack.partition, end) as there:
+            if self._replicas.position(ack.partition) >= end:
+                return
+            try:
+                there.result(max(0.0, deadline - self._clock.monotonic()) if self._host.threaded else 0)
+            except TimeoutError:
+                at = self._replicas.position(ack.partition)
+                raise NotReady(
+                    f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
+                ).at(self.table.name, ack.partition, end) from None
+
+    # ---- questions -------------------------------------------------------------------------------------------------
+
+    def get(self, key: K) -> V | None:
+        """The row of a key, None if there is none. Raises `NotReady`, and `UnreadableRow` if it cannot be decoded."""
+        data = self.table.key.encode(key)
+        value = self._read(data)
+        return None if value is None else self._reader.value(data, value)
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, V]:
+        """The rows of those keys that have one. Raises as `get`."""
+        return {key: row for key in keys if (row := self.get(key)) is not None}
+
+    def answer(self, key: K) -> Answer[V]:
+        """The row of a key with partition, offset and age. Raises as `get`."""
+        data = self.table.key.encode(key)
+        loads, copies = self._replicas.loads, self._whole()
+        copy = copies[self._hash(data) % len(copies)]
+        # Position and age before the row: the answer may hold more than it says, never less.
+        offset, age = copy.position, self._age(copy)
+        try:
+            value = copy.store.get(data)
+        except StoreCorrupted as error:
+            raise self._replicas.damaged(error) from error
+        self._unchanged(loads)
+        row = None if value is None else self._reader.value(data, value, copy.position)
+        return Answer(row, copy.partition, offset, age, age > self._stale_after)
+
+    def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
+        """As `answer`, for many keys; also for those that have no row."""
+        return {key: self.answer(key) for key in keys}
+
+    @contextmanager
+    def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
+        """The rows of a partition, in key order, exactly as of one offset, while the copy goes on.
+
+            with clicks.snapshot(0) as rows:
+                print(rows.offset, dict(rows))
+
+        Args:
+            partition: of the table.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+
+        Raises:
+            NotReady: the view is not whole.
+            ConfigurationError: the table has no such partition.
+        """
+        loads, copies = self._replicas.loads, self._whole()
+        if not 0 <= partition < len(copies):
+            raise ConfigurationError(
+                f"the table {self.table.name!r} has {len(copies)} partitions, from 0 on, and none is {partition}"
+            )
+        copy, age = copies[partition], self._age(copies[partition])
+        try:
+            with copy.pinned() as (offset, rows):
+                self._unchanged(loads)
+                yield Snapshot(partition, offset, age, self._rows(rows, on_unreadable))
+        except StoreCorrupted as error:
+            raise self._replicas.damaged(error) from error
+
+    def range(
+        self,
+        start: K | None = None,
+        end: K | None = None,
+        limit: int | None = None,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Rows[K, V]:
+        """Rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
+
+        Args:
+            start: the first key; None: from the beginning.
+            end: behind the last key; None: to the end.
+            limit: None: all.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+
+        Returns:
+            A list; its `unreadable` counts the rows that were left out.
+        """
+        encode = self.table.key.encode
+        bounds = (None if start is None else encode(start), None if end is None else encode(end))
+        found = self._rows(self._scan(*bounds), on_unreadable)
+        rows: Rows[K, V] = Rows(islice(found, limit))
+        rows.unreadable = found.unreadable
+        found.close()
+        return rows
+
+    def iterate(
+        self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
+    ) -> RowIterator[K, V]:
+        """All rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
+
+        Each partition is read as it stands when the first row is asked for.
+
+        Args:
+            prefix: None: all.
+            after: None: from the first.
+            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+
+        Returns:
+            An iterator; its `unreadable` counts the rows that have been left out so far.
+        """
+        encode = self.table.key.encode
+        start = b"" if prefix is None else encode(prefix)
+        end = _after_prefix(start)
+        if after is not None:
+            start = max(start, encode(after) + b"\0")
+        return self._rows(self._scan(start, end), on_unreadable)
+
+    def position(self) -> Mapping[int, Position]:
+        """Where each partition stands."""
+        return {
+            copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.complete)
+            for copy in self._replicas.all()
+        }
+
+    def lag(self) -> int:
+        """Offsets that the table's topic is ahead of the view, as of the last look."""
+        return sum(copy.lag for copy in self._replicas.all())
+
+    def watch(
+        self,
+        key: K | None = None,
+        prefix: K | None = None,
+        capacity: int = 10_000,
+        on_unreadable: OnUnreadable | None = None,
+    ) -> Watch[K, V]:
+        """Changes from now on: of one key, of all that begin with `prefix`, or of all.
+
+        To miss nothing: begin to watch, then read the rows. When the local copy has to be discarded and loaded again
+        (a damaged disk, a topic that was created again, records deleted by retention), what changes meanwhile cannot be
+        told: the watch is ended with `CopyReloaded`, and a new one begins in the same way.
+
+        Args:
+            key: only this one.
+            prefix: only those whose encoded key begins with this one's bytes.
+            capacity: changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
+
+            on_unreadable: called with the error of each change that is left out because it cannot be decoded.
+
+        Returns:
+            The watch; it ends when the view is closed or stopped by an error.
+        """
+        encode = self.table.key.encode
+        watch: Watch[K, V] = Watch(
+            self.table,
+            None if key is None else encode(key),
+            b"" if prefix is None else encode(prefix),
+            capacity,
+            self._unwatch,
+            self._reader,
+            on_unreadable,
+        )
+        with self._watches_lock:
+            self._watches.add(watch)
+        if self._replicas.ended:
+            watch.close()
+        return watch
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    def _read(self, key: bytes) -> bytes | None:
+        loads, copies = self._replicas.loads, self._whole()
+        try:
+            value = copies[self._hash(key) % len(copies)].store.get(key)
+        except StoreCorrupted as error:
+            raise self._replicas.damaged(error) from error
+        self._unchanged(loads)
+        return value
+
+    def _unchanged(self, loads: int) -> None:
+        """Raise `NotReady` if a copy has been discarded: what was read may be of an empty one that is being loaded."""
+        if self._replicas.loads != loads:
+            raise NotReady(f"a part of the local copy of {self.table.name!r} is being loaded again")
+
+    def _partition(self, key: bytes) -> int:
+        return self._hash(key) % max(1, len(self._replicas.all()))
+
+    def _rows(
+        self, rows: Iterable[tuple[bytes, bytes]], on_unreadable: OnUnreadable | None
+    ) -> RowIterator[K, V]:
+        return RowIterator(rows, self._reader.row, on_unreadable or _leave_out)
+
+    @property
+    def unreadable(self) -> int:
+        """How often a row was left out, or not given, because it cannot be decoded: each time that it was read."""
+        return self._reader.unreadable
+
+    def _whole(self) -> "list[PartitionReplica]":
+        if not self._replicas.ready:
+            raise NotReady(f"view of {self.table.name!r} cannot answer: {self._replicas.missing()}")
+        return self._replicas.all()
+
+    def _age(self, copy: "PartitionReplica") -> float:
+        return max(0.0, self._clock.now() - copy.current_at)
+
+    def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
+        loads, copies = self._replicas.loads, self._whole()
+        try:
+            with ExitStack() as scans:
+                # Keys of different partitions are different, so the merge never compares values.
+                found = [scans.enter_context(copy.store.scan(start, end)) for copy in copies]
+                self._unchanged(loads)
+                yield from heapq.merge(*found)
+        except StoreCorrupted as error:
+            raise self._replicas.damaged(error) from error
+
+    def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
+        with self._watches_lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.offer(partition, rows, offset)
+
+    def _end_watches(self) -> None:
+        with self._watches_lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.close()
+
+    def _discarded(self, partition: int, reason: str) -> None:
+        with self._watches_lock:
+            watches = list(self._watches)
+        for watch in watches:
+            watch.reloaded(partition, reason)
+
+    def _unwatch(self, watch: Watch[K, V]) -> None:
+        with self._watches_lock:
+            self._watches.discard(watch)
+
+
+def _leave_out(_: UnreadableRow) -> None:
+    """It is counted already."""
+
+
+def _after_prefix(prefix: bytes) -> bytes | None:
+    """The first byte string after all that begin with `prefix`; None if there is none."""
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes([shortened[-1] + 1]) if shortened else None

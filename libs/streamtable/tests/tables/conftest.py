@@ -1,0 +1,14 @@
+"""Log lines of the engine are kept for the test instead of printed: a handler's traceback is slow to draw."""
+
+from collections.abc import Iterator, MutableMapping
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+
+@pytest.fixture(autouse=True)
+def logged() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What was logged, as it comes."""
+    with capture_logs() as lines:
+        yield lines

@@ -1,0 +1,55 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.errors import StoreCorrupted
+from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
+from streamtable.tables.position import LocalPosition, TablePosition
+
+
+@given(changelog=st.integers(0, 2**62), exact=st.booleans())
+def test_a_table_position_survives_its_way_through_the_metadata(changelog: int, exact: bool) -> None:  # noqa: FBT001 - hypothesis gives by name
+    assert TablePosition.decode(TablePosition(changelog, exact).encode()) == TablePosition(changelog, exact)
+
+
+def test_the_positions_of_named_tables_survive_it_too() -> None:
+    position = TablePosition(4, exact=True, tables={"ids": 0, "handled": 2**62})
+    assert TablePosition.decode(position.encode()) == position
+
+
+def test_metadata_of_the_version_before_named_tables_is_a_position_without_them() -> None:
+    assert TablePosition.decode('{"changelog":4,"exact":true}') == TablePosition(4, exact=True)
+    assert TablePosition(4, exact=True).encode() == '{"changelog":4,"exact":true}'
+
+
+def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quarter_of_what_kafka_takes() -> (
+    None
+):
+    names = [f"{number:0>{NAMED_TABLE_CHARACTERS_MAX}}" for number in range(NAMED_TABLES_MAX)]
+    metadata = TablePosition(2**63 - 1, exact=False, tables=dict.fromkeys(names, 2**63 - 1)).encode()
+    assert len(metadata) < 4096 / 4
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    ["", '{"changelog":1,"exact":true,"tables":5}', '{"changelog":1,"exact":true,"tables":{"ids":-1}}',
+     '{"changelog":1,"exact":true,"tables":{"ids":true}}', "x", "5", "[]", "{}", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}',
+     '{"changelog":1}', '{"changelog":1,"exact":1}', '{"changelog":1.5,"exact":true}', "\ud800"],
+)  # fmt: skip
+def test_metadata_of_another_tool_is_no_position(metadata: str) -> None:
+    assert TablePosition.decode(metadata) is None
+
+
+def test_a_local_position_survives_its_way_through_the_store() -> None:
+    position = LocalPosition(7, "id", 12.5, {"in": 3}, partitions=4, whole=False)
+    assert LocalPosition.decode(position.encode()) == position
+
+
+@pytest.mark.parametrize(
+    "checkpoint",
+    [b"", b"\xff", b"5", b"[]", b"{}", b'{"changelog":1,"topic_id":"x","current_at":0,"more":1}',
+     b'{"changelog":"1","topic_id":"x","current_at":0}', b'{"changelog":1,"topic_id":"x","current_at":null}'],
+)  # fmt: skip
+def test_a_checkpoint_that_is_not_ours_means_a_damaged_store(checkpoint: bytes) -> None:
+    with pytest.raises(StoreCorrupted):
+        LocalPosition.decode(checkpoint)

@@ -1,0 +1,481 @@
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
+
+from streamtable.codec.plain import Long, String
+from streamtable.errors import (
+    ConfigurationError,
+    GraphError,
+    NotReady,
+    PoisonRecord,
+    StoreCorrupted,
+    TopicMismatch,
+    UnreadableRow,
+)
+from streamtable.observe import Metrics
+from streamtable.partitioner import partition_for
+from streamtable.ports import TopicInfo
+from streamtable.store.memory import MemoryStores
+from streamtable.tables.position import TablePosition
+from streamtable.topics import Table
+from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
+from streamtable.views.view import View, _after_prefix
+from streamtable.views.watch import CopyReloaded
+
+TABLE = Table("t", String(), Long())
+COUNT = 4
+
+
+class LogDouble:
+    def __init__(self, cluster: Any, reader: Any) -> None:
+        self._cluster, self._reader = cluster, reader
+
+    def cluster(self) -> Any:
+        return self._cluster
+
+    def table_reader(self, name: str) -> Any:
+        return self._reader
+
+
+@pytest.fixture
+def cluster(make_cluster: Any, topic_info: Callable[..., TopicInfo]) -> Any:
+    return make_cluster({"t": topic_info("t", partitions=COUNT)})
+
+
+@pytest.fixture
+def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
+    """Write rows into the table's log: `write(alice=1, bob=None)`."""
+
+    def write(**rows: int | None) -> None:
+        for key, value in rows.items():
+            place = TopicPartition("t", partition_for(key.encode(), COUNT))
+            log = reader.logs.setdefault(place, [])
+            log.append(record(key.encode(), None if value is None else Long().encode(value), len(log)))
+            cluster.marks[place] = Watermarks(0, len(log))
+
+    return write
+
+
+@pytest.fixture
+def make(
+    cluster: Any, reader: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., View[str, int]]]:
+    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
+    made: list[View[str, int]] = []
+
+    def make(table: Table[Any, Any] = TABLE) -> View[Any, Any]:
+        log: Any = LogDouble(cluster, reader)
+        made.append(View(table, log, stores, clock, Metrics.register(CollectorRegistry()), "view"))
+        return made[-1]
+
+    yield make
+    for view in made:
+        view.close()
+
+
+@pytest.fixture
+def view(make: Callable[..., View[str, int]], write: Callable[..., None]) -> View[str, int]:
+    write(alice=1, bob=2, carol=3, dave=4, alan=5, al=6, deleted=None)
+    view = make().start()
+    view.wait_ready(5)
+    return view
+
+
+Make = Callable[..., View[str, int]]
+Write = Callable[..., None]
+
+
+def until(true: Callable[[], object]) -> None:
+    waiting = threading.Event()
+    for _ in range(1_000):
+        if true():
+            return
+        waiting.wait(0.005)
+    raise AssertionError("it has not come true in 5 s")
+
+
+def test_rows_are_found_wherever_their_partition_is(view: View[str, int]) -> None:
+    assert [view.get(key) for key in ("alice", "bob", "carol", "nobody", "deleted")] == [1, 2, 3, None, None]
+    assert view.get_many(["alice", "nobody", "bob"]) == {"alice": 1, "bob": 2}
+
+
+def test_an_answer_says_where_it_comes_from_and_how_old_it_is(view: View[str, int], clock: Any) -> None:
+    partition = partition_for(b"alice", COUNT)
+    answer = view.answer("alice")
+    assert (answer.value, answer.partition, answer.stale) == (1, partition, False)
+    assert answer.offset == view.position()[partition].offset > 0
+
+
+def test_ranges_are_half_open_and_in_key_order_over_all_partitions(view: View[str, int]) -> None:
+    assert view.range("alan", "bob") == [("alan", 5), ("alice", 1)]
+    assert [key for key, _ in view.range()] == ["al", "alan", "alice", "bob", "carol", "dave"]
+    assert [key for key, _ in view.range(limit=2)] == ["al", "alan"]
+    assert view.range(limit=0) == []
+    assert view.range("x", "a") == []
+
+
+def test_rows_can_be_walked_by_prefix_and_from_where_one_left_off(view: View[str, int]) -> None:
+    assert [key for key, _ in view.iterate(prefix="al")] == ["al", "alan", "alice"]
+    assert [key for key, _ in view.iterate(prefix="al", after="al")] == ["alan", "alice"]
+    assert [key for key, _ in view.iterate(after="alice")] == ["bob", "carol", "dave"]
+    assert [key for key, _ in view.iterate(after="alic")] == ["alice", "bob", "carol", "dave"]
+    assert list(view.iterate(prefix="al", after="b")) == []
+    assert list(view.iterate(prefix="zz")) == []
+
+
+def test_a_walk_that_was_given_up_does_not_keep_the_view_from_closing(view: View[str, int]) -> None:
+    rows = view.iterate()
+    next(rows)
+    view.close()
+    with pytest.raises(NotReady, match="closed"):
+        view.get("alice")
+
+
+@given(st.binary(max_size=4), st.lists(st.binary(max_size=5)))
+def test_the_bound_after_a_prefix_separates_exactly_the_keys_that_begin_with_it(
+    prefix: bytes, keys: list[bytes]
+) -> None:
+    end = _after_prefix(prefix)
+    for key in [*keys, prefix, prefix + b"\xff" * 3]:
+        assert key.startswith(prefix) == (key >= prefix and (end is None or key < end))
+
+
+def test_nothing_is_answered_before_every_partition_is_whole(
+    make: Make, write: Write, cluster: Any, reader: Any, clock: Any
+) -> None:
+    write(alice=1, bob=2)
+    place = TopicPartition("t", partition_for(b"bob", COUNT))
+    cluster.marks[place] = Watermarks(0, 2)  # somebody's open transaction
+    view = make().start()
+    until(lambda: len(view.position()) == COUNT and view.lag() == 1)
+    for ask in (
+        lambda: view.get("alice"),
+        lambda: view.get_many(["alice"]),
+        lambda: view.answer("alice"),
+        view.range,
+        lambda: next(view.iterate()),
+    ):
+        with pytest.raises(NotReady, match="1 of 4 partitions are loading, 1 records to go"):
+            ask()
+    with pytest.raises(NotReady, match=r"not whole after 0\.01 s"):
+        view.wait_ready(0.01)
+    assert not view.ready
+    reader.ends[place] = 2
+    view.wait_ready(5)
+    assert view.get("alice") == 1
+
+
+def test_waiting_without_end_is_told_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
+    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    view = make().start()
+    closing = threading.Timer(0.05, view.close)
+    closing.start()
+    with pytest.raises(NotReady, match="not whole: it is closed"):
+        view.wait_ready()
+    closing.join()
+
+
+def test_a_watch_hears_of_changes_after_the_view_answers_with_them(
+    view: View[str, int], write: Write
+) -> None:
+    with view.watch("alice") as alice, view.watch(prefix="al") as al, view.watch() as everything:
+        write(alice=10, bob=20)
+        assert (change := alice.next(5)) is not None
+        assert (change.key, change.value, view.get("alice")) == ("alice", 10, 10)
+        assert (change := al.next(5)) is not None
+        assert change.key == "alice"
+        assert {c.key for c in (everything.next(5), everything.next(5)) if c} == {"alice", "bob"}
+    write(alice=11)
+    until(lambda: view.get("alice") == 11)
+    assert alice.next(0) is None
+
+
+def test_watches_end_when_the_view_is_closed_or_was(view: View[str, int]) -> None:
+    watch = view.watch()
+    closing = threading.Timer(0.05, view.close)
+    closing.start()
+    assert list(watch) == []
+    closing.join()
+    assert list(view.watch()) == []
+
+
+def test_watches_end_and_questions_say_why_when_the_view_stops_for_good(
+    view: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    watch = view.watch()
+    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    clock.sleep(60)
+    assert list(watch) == []
+    with pytest.raises(TopicMismatch, match="had 4 partitions and has 5 now"):
+        view.get("alice")
+    with pytest.raises(TopicMismatch):
+        view.wait_ready(1)
+
+
+class _Picky(Long):
+    """Cannot decode 13."""
+
+    def decode(self, data: bytes) -> int:
+        if (number := super().decode(data)) == 13:
+            raise PoisonRecord("13 is not a number")
+        return number
+
+
+@pytest.fixture
+def picky(make: Make, write: Write) -> View[str, Any]:
+    write(alice=1, bob=13, carol=3)
+    view: View[str, Any] = make(Table("t", String(), _Picky())).start()
+    view.wait_ready(5)
+    return view
+
+
+def test_asked_for_by_its_key_an_unreadable_row_is_an_error_that_says_where_and_why(
+    picky: View[str, Any],
+) -> None:
+    for ask in (
+        lambda: picky.get("bob"),
+        lambda: picky.answer("bob"),
+        lambda: picky.get_many(["alice", "bob"]),
+        lambda: picky.answers(["bob"]),
+    ):
+        with pytest.raises(UnreadableRow, match=r"the row for key b'bob'.*13 is not a number") as told:
+            ask()
+        assert (told.value.topic, told.value.partition) == ("t", partition_for(b"bob", COUNT))
+    assert (picky.get("alice"), picky.get("nobody")) == (1, None)
+
+
+def test_lists_leave_an_unreadable_row_out_and_count_it(picky: View[str, Any]) -> None:
+    rows = picky.range()
+    assert (rows, rows.unreadable) == ([("alice", 1), ("carol", 3)], 1)
+    walk = picky.iterate()
+    assert (dict(walk), walk.unreadable) == ({"alice": 1, "carol": 3}, 1)
+    with picky.snapshot(partition_for(b"bob", COUNT)) as snapshot:
+        assert ("bob" in dict(snapshot), snapshot.unreadable) == (False, 1)
+    assert (picky.range("c").unreadable, picky.range(limit=1).unreadable) == (0, 0)
+    assert picky.unreadable == 3
+
+
+def test_a_reader_of_a_list_can_be_told_of_unreadable_rows_or_stop_at_them(picky: View[str, Any]) -> None:
+    told: list[UnreadableRow] = []
+    picky.range(on_unreadable=told.append)
+    list(picky.iterate(on_unreadable=told.append))
+    with picky.snapshot(partition_for(b"bob", COUNT), on_unreadable=told.append) as snapshot:
+        list(snapshot)
+    assert [error.key for error in told] == [b"bob"] * 3
+
+    def stop(error: UnreadableRow) -> None:
+        raise error
+
+    with pytest.raises(UnreadableRow):
+        picky.range(on_unreadable=stop)
+
+
+def test_a_watch_leaves_an_unreadable_change_out_and_goes_on(picky: View[str, Any], write: Write) -> None:
+    told: list[UnreadableRow] = []
+    with picky.watch(on_unreadable=told.append) as watch:
+        write(alice=13)
+        until(lambda: picky.position()[partition_for(b"alice", COUNT)].offset == 2)
+        write(alice=2)
+        assert (change := watch.next(5)) is not None
+        assert (change.key, change.value, watch.unreadable) == ("alice", 2, 1)
+    assert [error.key for error in told] == [b"alice"]
+
+
+def test_unreadable_rows_are_counted_in_a_metric(
+    cluster: Any, reader: Any, stores: MemoryStores, clock: Any, write: Write
+) -> None:
+    registry = CollectorRegistry()
+    log: Any = LogDouble(cluster, reader)
+    write(bob=13)
+    table = Table("t", String(), _Picky())
+    with View(table, log, stores, clock, Metrics.register(registry), "view") as view:
+        view.wait_ready(5)
+        view.range()
+        labels = {"group": "view", "topic": "t", "partition": str(partition_for(b"bob", COUNT))}
+        assert registry.get_sample_value("streamtable_view_unreadable_rows_total", labels) == 1
+
+
+def test_a_watch_ends_with_an_error_when_the_copy_is_loaded_again(
+    view: View[str, int], write: Write, clock: Any
+) -> None:
+    watch = view.watch()
+    place = partition_for(b"alice", COUNT)
+    with pytest.raises(NotReady), view.snapshot(place):
+        raise StoreCorrupted("bit flip", topic="t", partition=place)
+    with pytest.raises(CopyReloaded, match="bit flip"):
+        watch.next(5)
+    clock.sleep(1)  # the next look at the log's end
+    until(lambda: view.ready)
+    with view.watch() as again:
+        write(alice=10)
+        assert (change := again.next(5)) is not None
+        assert change.value == 10
+
+
+@pytest.mark.parametrize("ask", [View.get, View.answer])
+def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
+    ask: Callable[..., Any], view: View[str, int], clock: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = partition_for(b"alice", COUNT)
+
+    def replaced(key: bytes) -> bytes | None:
+        """The copy is replaced between the look whether it is whole and the read."""
+        loads = view._replicas.loads
+        view._replicas.damaged(StoreCorrupted("bit flip", topic="t", partition=place))
+        until(lambda: view._replicas.loads > loads)
+        clock.sleep(1)
+        until(lambda: view.ready)
+        return view._replicas.all()[place].store.get(key)
+
+    monkeypatch.setattr(view._replicas.all()[place].store, "get", replaced)
+    with pytest.raises(NotReady, match="loaded again"):
+        ask(view, "alice")
+
+
+def test_a_view_can_be_closed_twice_and_before_it_was_started(make: Make) -> None:
+    view = make()
+    view.close()
+    view.close()
+
+
+def test_many_answers_come_also_for_keys_without_a_row(view: View[str, int]) -> None:
+    answers = view.answers(["alice", "nobody"])
+    assert {key: answer.value for key, answer in answers.items()} == {"alice": 1, "nobody": None}
+    assert answers["alice"] == view.answer("alice")
+
+
+# ---- snapshots ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_snapshot_holds_the_rows_of_its_partition_as_they_were(view: View[str, int], write: Write) -> None:
+    place = partition_for(b"alice", COUNT)
+    with view.snapshot(place) as snapshot:
+        before = view.position()[place].offset
+        write(alice=10)
+        until(lambda: view.get("alice") == 10)
+        rows = dict(snapshot)
+    assert (rows["alice"], snapshot.partition, snapshot.offset) == (1, place, before)
+    assert all(partition_for(key.encode(), COUNT) == place for key in rows)
+    with view.snapshot(place) as later:
+        assert (dict(later)["alice"], later.offset) == (10, before + 1)
+
+
+def test_a_snapshot_of_a_partition_that_is_not_there_is_refused(view: View[str, int]) -> None:
+    for partition in (-1, COUNT):
+        with pytest.raises(ConfigurationError, match="has 4 partitions"), view.snapshot(partition):
+            pass
+
+
+def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write, cluster: Any) -> None:
+    cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
+    view = make().start()
+    until(view.position)
+    with pytest.raises(NotReady, match="1 of 4 partitions are loading"), view.snapshot(1):
+        pass
+
+
+def test_damage_that_a_snapshot_finds_is_mended(view: View[str, int]) -> None:
+    place = partition_for(b"alice", COUNT)
+    with pytest.raises(NotReady, match="damaged"), view.snapshot(place):
+        raise StoreCorrupted("bit flip").at("t", place)
+    until(lambda: view.ready and view.get("alice") == 1)
+
+
+# ---- reading one's own writes ------------------------------------------------------------------------------------------
+
+OF_GROUP = Table("t", String(), Long(), group="g")
+
+
+def committed(cluster: Any, partition: int, next_offset: int, metadata: str) -> None:
+    cluster.committed[TopicPartition("in", partition)] = Committed(NextOffset(next_offset), metadata)
+
+
+@pytest.fixture
+def own(make: Make, write: Write) -> View[str, int]:
+    write(alice=1)
+    view = make(OF_GROUP).start()
+    view.wait_ready(5)
+    return view
+
+
+def test_waiting_ends_when_the_effect_of_the_event_is_here(
+    own: View[str, int], write: Write, cluster: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 7, TablePosition(1, exact=True).encode())
+    waiting = threading.Thread(target=lambda: own.wait_for(Ack("in", place, 7), 5))
+    waiting.start()
+    committed(cluster, place, 8, TablePosition(2, exact=True).encode())
+    assert waiting.is_alive()
+    write(alice=2)
+    waiting.join(5)
+    assert not waiting.is_alive()
+    assert own.get("alice") == 2
+
+
+def test_an_event_that_changed_nothing_is_waited_for_like_any_other(
+    own: View[str, int], cluster: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 8, TablePosition(1, exact=False).encode())
+    own.wait_for(Ack("in", place, 7), 5)
+
+
+def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
+    own: View[str, int], cluster: Any, reader: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+    committed(cluster, place, 8, "")
+    cluster.marks[TopicPartition("t", place)] = Watermarks(0, 3)
+    with pytest.raises(NotReady, match=r"at offset 3, and the view is at 1 after 0\.05 s"):
+        own.wait_for(Ack("in", place, 7), 0.05)
+    reader.ends[TopicPartition("t", place)] = 3
+    own.wait_for(Ack("in", place, 7), 5)
+
+
+def test_a_group_that_is_behind_is_told_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
+    committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
+    with pytest.raises(NotReady, match="has come to offset 7"):
+        own.wait_for(Ack("in", 0, 7), 0.05)
+
+
+def test_a_table_without_a_group_cannot_be_waited_for(make: Make) -> None:
+    with pytest.raises(GraphError, match="does not say which group keeps it"):
+        make().wait_for(Ack("in", 0, 7))
+
+
+def test_an_event_that_can_have_no_effect_is_refused_at_once(own: View[str, int]) -> None:
+    with pytest.raises(BadToken, match="no event in partition 4"):
+        own.wait_for(Ack("in", COUNT, 7))
+
+
+def test_who_waits_is_told_when_the_view_is_closed_or_stops(
+    own: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
+) -> None:
+    committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
+    cluster.infos["t"] = topic_info("t", partitions=COUNT + 1)
+    clock.sleep(60)
+    with pytest.raises(TopicMismatch):
+        own.wait_for(Ack("in", 0, 7), 5)
+    own.close()
+    with pytest.raises(NotReady, match="closed"):
+        own.wait_for(Ack("in", 0, 7), 5)
+
+
+def test_a_view_that_is_driven_by_turns_asks_once(make: Make, cluster: Any) -> None:
+    view = make(OF_GROUP)
+    turns = view.turns()
+    for _ in range(3):
+        next(turns)
+    committed(cluster, 0, 8, TablePosition(0, exact=True).encode())
+    view.wait_for(Ack("in", 0, 7))
+    with pytest.raises(NotReady):
+        view.wait_for(Ack("in", 0, 8))
+    committed(cluster, 0, 8, TablePosition(9, exact=True).encode())
+    with pytest.raises(NotReady, match="at offset 9, and the view is at 0"):
+        view.wait_for(Ack("in", 0, 7))

@@ -1,0 +1,83 @@
+"""Emitters that are killed in a burst: what they called accepted is in the topic, once."""
+
+import os
+import random
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Partition
+from tests.faults import burst
+from tests.faults.arena import ROOT, wait_until
+
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.process import Child
+from streamtable.codec.plain import Long
+
+PARTITIONS = 4
+ROUNDS = 3
+FIRST_OF_ROUND = 10_000_000
+
+
+def stored(broker: Broker, topic: str) -> dict[int, list[int]]:
+    """The numbers in each partition, in their order."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "-",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "error",
+        }
+    )
+    consumer.assign([Partition(topic, partition, 0) for partition in range(PARTITIONS)])
+    found: dict[int, list[int]] = {partition: [] for partition in range(PARTITIONS)}
+    left = set(found)
+
+    def read() -> bool:
+        for message in consumer.consume(10_000, 0.5):
+            partition, error = message.partition() or 0, message.error()
+            if error is None:
+                value = message.value()
+                assert isinstance(value, bytes)
+                found[partition].append(Long().decode(value))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                left.discard(partition)
+        return not left
+
+    wait_until(read, "the end of the topic")
+    consumer.close()
+    return found
+
+
+@pytest.mark.faults
+def test_what_an_emitter_called_accepted_before_it_was_killed_in_a_burst_is_stored_once_and_in_order(
+    fault_broker: Broker, folder: Path, seed: int
+) -> None:
+    rng = random.Random(seed)
+    topics = Topics(fault_broker.bootstrap_servers)
+    topic = topics.create("burst", partitions=PARTITIONS)
+    acknowledged = folder / "acknowledged"
+    acknowledged.touch()
+    for number in range(ROUNDS):
+        command = [sys.executable, burst.__file__, "--bootstrap", fault_broker.bootstrap_servers]
+        command += ["--topic", topic, "--acknowledged", str(acknowledged)]
+        command += ["--first", str(number * FIRST_OF_ROUND)]
+        before = acknowledged.stat().st_size
+        child = Child(command, folder / "log", env={**os.environ, "PYTHONPATH": str(ROOT)})
+        wait_until(lambda before=before: acknowledged.stat().st_size > before, "something is accepted")  # type: ignore[misc] # bound here
+        time.sleep(rng.uniform(0, 0.5))  # the moment of the kill is what is random here, not a wait
+        child.kill()
+    # The last line may have been cut off by the kill.
+    whole = acknowledged.read_text().split("\n")[:-1]
+    found = stored(fault_broker, topic)
+    topics.delete_all()
+    times = Counter(number for numbers in found.values() for number in numbers)
+    assert {int(line) for line in whole if line} - times.keys() == set(), "accepted, and not stored"
+    assert max(times.values()) == 1
+    assert all(numbers == sorted(numbers) for numbers in found.values())

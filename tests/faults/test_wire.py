@@ -1,0 +1,136 @@
+"""Requests and answers that are lost, late or cut, and darkness: on a real broker, behind a proxy that plans them."""
+
+import os
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from tests.faults.patience import patiently
+from tests.faults.wire_arena import WireArena
+
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.wire import Wire
+from localkafka.wirefaults import (
+    Api,
+    CutAnswer,
+    CutRequest,
+    DelayAnswer,
+    DelayRequest,
+    Each,
+    Fault,
+    LoseAnswer,
+    LoseRequest,
+    Storm,
+    any_fault,
+)
+from streamtable import Kafka
+from streamtable.errors import RetryLater
+from streamtable.types import TopicPartition
+
+LONG_SECONDS: Final = float(os.environ.get("FAULTS_SECONDS", "120"))
+LATE: Final = 7.0  # longer than the client waits for any step of a commit
+SILENT_SECONDS: Final = 300.0
+DARK_SECONDS: Final = 5.0  # longer than sessions live
+EACH: Final[Sequence[tuple[Api, Fault]]] = (
+    (Api.PRODUCE, LoseAnswer(0.5)),
+    (Api.END_TXN, LoseAnswer(0.5)),
+    (Api.TXN_OFFSET_COMMIT, LoseAnswer(0.5)),
+    (Api.OFFSET_COMMIT, LoseAnswer(0.5)),
+    (Api.END_TXN, DelayRequest(LATE)),
+    (Api.TXN_OFFSET_COMMIT, DelayRequest(LATE)),
+    (Api.PRODUCE, DelayRequest(LATE)),
+    (Api.ADD_PARTITIONS_TO_TXN, LoseRequest(0.5)),
+    (Api.FETCH, CutAnswer(30)),
+    (Api.PRODUCE, CutRequest(30)),
+    (Api.CONSUMER_GROUP_HEARTBEAT, DelayAnswer(LATE)),
+)
+# Of the requests of a commit, of which there are ten a second and process, and of those that come more often.
+RATES: Final[Mapping[Api, float]] = dict.fromkeys(
+    (
+        Api.PRODUCE,
+        Api.ADD_PARTITIONS_TO_TXN,
+        Api.ADD_OFFSETS_TO_TXN,
+        Api.TXN_OFFSET_COMMIT,
+        Api.END_TXN,
+        Api.OFFSET_COMMIT,
+    ),
+    0.02,
+) | {
+    Api.FETCH: 0.002,
+    Api.CONSUMER_GROUP_HEARTBEAT: 0.01,
+    Api.INIT_PRODUCER_ID: 0.1,
+    Api.FIND_COORDINATOR: 0.1,
+    Api.METADATA: 0.05,
+    Api.OFFSET_FETCH: 0.05,
+    Api.LIST_OFFSETS: 0.05,
+}
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+def test_lost_answers_late_requests_cut_connections_and_darkness_cost_nothing(
+    folder: Path, seed: int, tell: Callable[[str], None]
+) -> None:
+    with WireArena(folder, seed, events=4_000) as arena:
+        arena.wait_begun()
+        arena.strike([Each(api, fault) for api, fault in arena.rng.sample(EACH, len(EACH))])
+        arena.dark(DARK_SECONDS)
+        arena.wire.reset()
+        seconds = arena.settle()
+        tell(f"all handled {seconds:.1f} s after the last fault; {arena.verify()}")
+
+
+@pytest.mark.faults
+def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coordinator_has_gone_silent(
+    fault_broker: Broker, fault_wire: Wire
+) -> None:
+    topics = Topics(fault_broker.bootstrap_servers)
+    places = [TopicPartition(topics.create("in", partitions=1), 0)]
+    cluster = Kafka(fault_wire.bootstrap_servers).cluster()
+    try:
+        assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places)) == {places[0]: None}
+        # As when the coordinator's machine has lost its power: the connection stays, and nothing comes.
+        fault_wire.plan = Each(Api.OFFSET_FETCH, LoseAnswer(SILENT_SECONDS))
+        with pytest.raises(RetryLater):
+            cluster.stable_offsets(topics.name("g"), places)
+        assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places), 20)
+    finally:
+        fault_wire.plan = None
+        fault_wire.reset()
+        cluster.close()
+        topics.delete_all()
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(LONG_SECONDS + 900)
+def test_storms_of_lost_late_and_cut_requests_cost_nothing(
+    folder: Path, seed: int, tell: Callable[[str], None]
+) -> None:
+    with WireArena(folder, seed, events=int(LONG_SECONDS * 200)) as arena:
+        arena.wait_begun()
+        arena.load(LONG_SECONDS)
+        storm, ends = Storm(seed, RATES, any_fault), time.monotonic() + LONG_SECONDS
+        while time.monotonic() < ends:
+            arena.wire.plan = storm
+            arena.batch.feed(200)
+            time.sleep(arena.rng.uniform(2, 8))  # when the next one comes is what is random here, not a wait
+            blow(arena, arena.rng)
+        seconds = arena.settle()
+        tell(f"all handled {seconds:.1f} s after the storm; {arena.verify()}")
+
+
+def blow(arena: WireArena, rng: random.Random) -> None:
+    """Do what befalls all connections at once; half of the time nothing."""
+    match rng.choice(["dark", "reset", "slow", "", "", ""]):
+        case "dark":
+            arena.dark(rng.uniform(1, 14))
+        case "reset":
+            arena.wire.reset()
+        case "slow":
+            arena.wire.bytes_per_second = rng.uniform(50_000, 500_000)
+            time.sleep(rng.uniform(1, 5))
+            arena.wire.bytes_per_second = None

@@ -1,0 +1,114 @@
+"""Where to look first: `python -m tests.simulation.seeds` finds the quickest seeds again and writes them to `seeds.toml`.
+
+To be run when the engine or the simulation has changed so much that the planted bugs are found late: tests then begin at
+a seed that no longer tells, and go on to the next ones.
+"""
+
+import argparse
+import time
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from tests.simulation import bugs
+from tests.simulation.run import Outcome, run_seed
+from tests.simulation.trace import CALL
+
+from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS
+from streamtable.observe import Metrics
+from streamtable_testing.faults import CALLS, Fault
+
+SEEDS = Path(__file__).with_name("seeds.toml")
+HAZARDS = frozenset(
+    {
+        *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
+        *(f"CRASH {call}" for call in CALLS if call != "produce"),
+        *(f"FAULT {fault.value}" for fault in Fault),
+        *("assigned", "revoked", "lost", "freezes", "late arrives", "marker late", "told again"),
+        *("handler fails", "broker away", "is cut off", "is replaced", "is stopped", "disk damaged"),
+        *("disk full", "sent again", "compaction", "retention", "time passes"),
+        *("stops Fenced", "stops StoreBroken", "stops HandlerFailed"),
+    }
+)
+"""What can go wrong in a schedule, by the names under which a trace shows it."""
+
+
+def hazards_of(outcome: Outcome) -> frozenset[str]:
+    """What has gone wrong in a schedule."""
+    return HAZARDS & {_name(event.what, event.facts) for event in outcome.trace.events if event.what != CALL}
+
+
+def _name(what: str, facts: tuple[Any, ...]) -> str:
+    if what == "CRASH":
+        return " ".join([what, *map(str, facts[1:])])
+    if what == "FAULT":
+        return f"FAULT {facts[1]}"
+    if what == "stops":
+        return f"stops {facts[0]}"
+    return what
+
+
+def read() -> Mapping[str, Any]:
+    """The committed seeds: `telling`, a list, and `planted`, a seed for each bug."""
+    return tomllib.loads(SEEDS.read_text())
+
+
+def quickest(plant: bugs.Plant, first: int, seconds: float) -> int | None:
+    """The seed that finds a planted bug in the least processor time, of those that can be tried in so many seconds."""
+    metrics = Metrics.register(CollectorRegistry())
+    best: tuple[float, int] | None = None
+    end = time.process_time() + seconds
+    seed = first  # the one that has found it so far; then from the beginning
+    tried = 0
+    while time.process_time() < end:
+        began = time.process_time()
+        with pytest.MonkeyPatch.context() as patch:
+            plant(patch)
+            broken = run_seed(seed, metrics).broken
+        took = time.process_time() - began
+        if broken is not None and (best is None or took < best[0]) and not run_seed(seed, metrics).broken:
+            best = took, seed
+            if took < 0.3:
+                break
+        tried += 1
+        seed = tried
+    return None if best is None else best[1]
+
+
+def telling(seeds: Iterable[int]) -> list[int]:
+    """Few of the seeds in which each hazard strikes that strikes in any of them."""
+    metrics = Metrics.register(CollectorRegistry())
+    found: dict[int, tuple[float, frozenset[str]]] = {}
+    for seed in seeds:
+        began = time.process_time()
+        hazards = hazards_of(run_seed(seed, metrics))
+        found[seed] = time.process_time() - began, hazards
+    left = set().union(*(hazards for _, hazards in found.values()))
+    chosen: list[int] = []
+    while left:
+        seed = max(found, key=lambda seed: len(found[seed][1] & left) / (0.05 + found[seed][0]))
+        chosen.append(seed)
+        left -= found[seed][1]
+    return chosen
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation.seeds", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20.0, help="processor seconds for each bug")
+    parser.add_argument("--schedules", type=int, default=400, help="to choose the telling ones from")
+    given = parser.parse_args()
+    before = read()
+    lines = [line for line in SEEDS.read_text().splitlines() if line.startswith("#")]
+    lines += [f"telling = {telling(range(1, given.schedules))}", "", "[planted]"]
+    for name, first in before["planted"].items():
+        seed = quickest(getattr(bugs, name), first, given.seconds)
+        print(f"{name}: {seed or 'not found'}, before {first}", flush=True)
+        lines.append(f"{name} = {seed or first}")
+    SEEDS.write_text("\n".join([*lines, ""]))
+
+
+if __name__ == "__main__":
+    main()

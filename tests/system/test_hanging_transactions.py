@@ -1,0 +1,155 @@
+"""A transaction that does not end holds what is behind it: that is said once, with the commands that help."""
+
+import subprocess
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka import TopicPartition as Partition
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+from tests.system.bench import Bench, until
+
+from localkafka.jars import kafka_jars
+from localkafka.java import find_java
+from streamtable.codec.plain import Long
+from streamtable.graph import Group
+from streamtable.observe import Metrics, metrics_page
+from streamtable.transactions import commands
+from streamtable.types import TopicPartition
+
+TIMEOUT = 1.0
+
+
+class Held(NamedTuple):
+    """What a transaction that is open holds back.
+
+    Attributes:
+        place: Where it has begun.
+        offset: Of its first record there; None if that does not matter.
+        producer: Whose it is.
+    """
+
+    place: TopicPartition
+    offset: int | None
+    producer: Producer
+
+
+@pytest.fixture
+def group(bench: Bench) -> Group[str, int]:
+    made = bench.counting()
+    bench.send(bench.name("in"), ("a", "x"), ("a", "x"))
+    return made
+
+
+def open_transaction(bench: Bench) -> Producer:
+    """Of another program, which takes ten minutes for it."""
+    producer = Producer(
+        {
+            "bootstrap.servers": bench.kafka.bootstrap_servers,
+            "transactional.id": bench.name("other"),
+            "transaction.timeout.ms": 600_000,
+            "log_level": 0,
+        }
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    return producer
+
+
+def in_the_input(bench: Bench, group: Group[str, int]) -> Held:
+    """Behind the two records that are there, with one more behind it."""
+    del group
+    producer = open_transaction(bench)
+    producer.produce(bench.name("in"), "y", "b", 0)
+    producer.flush(60)
+    bench.send(bench.name("in"), ("a", "x"))
+    return Held(TopicPartition(bench.name("in"), 0), 2, producer)
+
+
+def in_the_changelog(bench: Bench, group: Group[str, int]) -> Held:
+    """Before the last change that the group has committed, so that a new copy of the table cannot be completed."""
+    bench.work_off(group)
+    (end,) = bench.cluster.watermarks([TopicPartition(group.table.name, 0)]).values()
+    producer = open_transaction(bench)
+    producer.produce(group.table.name, Long().encode(7), "other", 0)
+    producer.flush(60)
+    bench.send(bench.name("in"), ("a", "x"))
+    bench.work_off(group)
+    return Held(TopicPartition(group.table.name, 0), end.high, producer)
+
+
+def in_the_committed_offsets(bench: Bench, group: Group[str, int]) -> Held:
+    """As when the markers of a group's last transaction were lost."""
+    bench.work_off(group)
+    bench.send(bench.name("in"), ("a", "x"))
+    place = TopicPartition(bench.name("in"), 0)
+    committed = bench.commits(group)[place]
+    producer = open_transaction(bench)
+    admin = bench.kafka.admin()
+    producer.send_offsets_to_transaction(
+        [Partition(*place, committed.next_offset, committed.metadata)],
+        admin.membership_of_nobody(group.name).metadata,
+        60,
+    )
+    offsets = admin.offsets_partition(group.name)
+    admin.close()
+    assert offsets is not None
+    return Held(offsets, None, producer)
+
+
+@pytest.mark.parametrize("hold", [in_the_input, in_the_changelog, in_the_committed_offsets])
+def test_a_transaction_that_does_not_end_is_reported_once_until_it_ends(
+    hold: Callable[[Bench, Group[str, int]], Held], bench: Bench, group: Group[str, int]
+) -> None:
+    held = hold(bench, group)
+    registry = CollectorRegistry()
+    with (
+        capture_logs() as logged,
+        bench.run(
+            group,
+            state="new",
+            metrics=Metrics.register(registry),
+            hanging_transaction_timeout=TIMEOUT,
+        ) as running,
+    ):
+        until(lambda: "a transaction that does not end" in running.processor.not_ready, "it is not ready", 30)
+        assert str(held.place) in running.processor.not_ready
+        gauge = f'streamtable_hanging_transaction_seconds{{group="{group.name}"'
+        assert gauge in metrics_page(registry).decode()
+        held.producer.abort_transaction(60)
+        bench.wait_handled(group, running)
+        until(lambda: any(line["event"] == "transaction has ended" for line in logged), "the end is logged")
+        assert gauge not in metrics_page(registry).decode()
+    (line,) = (line for line in logged if line["event"].startswith("transaction does not end"))
+    ((place, offset),) = line["partitions"].items()
+    assert place == str(held.place)
+    assert offset == held.offset or held.offset is None
+    assert sum(line["event"] == "recovery waits" for line in logged) <= 2  # no line for each question
+    assert bench.table(group) == {"a": 3}
+
+
+def test_the_commands_in_the_log_show_the_transaction_and_end_it(
+    bench: Bench, group: Group[str, int]
+) -> None:
+    held = in_the_input(bench, group)
+    assert held.offset is not None
+    show, abort = commands(bench.kafka.bootstrap_servers, held.place, held.offset)
+    table = [line.split() for line in kafka_transactions(show).splitlines()]
+    (producer,) = (dict(zip(table[0], row, strict=True)) for row in table[1:])
+    assert producer["CurrentTransactionStartOffset"] == str(held.offset)
+    kafka_transactions(abort)
+    bench.work_off(group)
+    assert bench.table(group) == {"a": 3}
+
+
+def kafka_transactions(command: str) -> str:
+    """Run what `kafka-transactions.sh` would run, and return what it prints."""
+    script, *arguments = command.split()
+    assert script == "kafka-transactions.sh"
+    tool = ["-cp", f"{kafka_jars()}/*", "org.apache.kafka.tools.TransactionsCommand"]
+    done = subprocess.run(
+        [str(find_java()), *tool, *arguments], capture_output=True, text=True, timeout=120, check=True
+    )
+    return done.stdout
