@@ -21,7 +21,7 @@ from streamtable.engine.handling import Around
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.graph import Group
-from streamtable.inhand import in_hand_at
+from streamtable.inhand import InHandFile
 from streamtable.kafka import Kafka
 from streamtable.memory import fewer_collections, hand_back
 from streamtable.observe import Metrics, Progress, log_as_set, progress_on
@@ -121,7 +121,7 @@ class Processor(GroupProcessor):
             around=around,
             tracer=tracer_of(kafka),
         )
-        note = in_hand_at(state_dir / group.name / "in-hand" / settings.instance_id)
+        note = InHandFile(state_dir / group.name / "in-hand" / settings.instance_id)
         settings = replace(settings, in_hand=note)
         # Of each process, as each holds them whole: it may share its state_dir with others.
         copies = state_dir / group.name / "lookups" / settings.instance_id
