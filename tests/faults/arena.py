@@ -22,7 +22,7 @@ from tests.faults.patience import patiently
 
 from localkafka import waiting
 from localkafka.fixtures import Topics
-from streamtable import Kafka, View
+from streamtable import App, Kafka
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
 from streamtable.store.rocksdb import RocksStores
@@ -438,7 +438,7 @@ class Arena:
         over = self._verify_rows(whole, over_max)
         positions = self._verify_positions(changes)
         copies = self._verify_copies(changes, positions)
-        with View(self.group.table, self.kafka, state_dir=self.folder, name="verify") as view:
+        with App(self.kafka, self.folder, name="verify").view(self.group.table) as view:
             view.wait_ready(30)
             encode_key, encode = self.group.table.key.encode, self.group.table.value.encode
             rows = [(encode_key(key), encode(value)) for key, value in view.iterate()]

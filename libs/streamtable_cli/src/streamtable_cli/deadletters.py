@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.deadletter import ERROR, MESSAGE, VALUE_OMITTED
-from streamtable.engine.failpoint import failpoint_at, no_failpoint
+from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable_cli.decode import Decoder, Shown, decoder_of, document_of_headers
 from streamtable_cli.groups import GroupName
 from streamtable_cli.letters import (

@@ -14,10 +14,10 @@ from streamtable.deadletter import (
     OutputRecord,
     replayed_marker,
 )
-from streamtable.engine.failpoint import Failpoint
 from streamtable.errors import StreamtableError
+from streamtable.failpoint import Failpoint
 from streamtable.kafka.admin import KafkaAdmin
-from streamtable.ports import Outbox
+from streamtable.ports import TransactionalProducer
 from streamtable.types import TopicPartition
 from streamtable_cli.errors import NotFound, Refused
 from streamtable_cli.letters import Letter
@@ -78,7 +78,7 @@ def replay(
         raise NotFound(
             f"there is no topic {retry!r} to send dead letters to: declare it, `streamtable topics apply`"
         )
-    outbox = session.kafka.outbox(f"{group}.streamtable-cli-replay")
+    outbox = session.kafka.transactional_producer(f"{group}.streamtable-cli-replay")
     try:
         outbox.open(OPEN_S)
         letters = select()
@@ -103,7 +103,11 @@ def replay(
 
 
 def _send(
-    outbox: Outbox, group: str, batch: list[tuple[Letter, OutputRecord]], now: float, reached: Failpoint
+    outbox: TransactionalProducer,
+    group: str,
+    batch: list[tuple[Letter, OutputRecord]],
+    now: float,
+    reached: Failpoint,
 ) -> None:
     outbox.begin()
     try:

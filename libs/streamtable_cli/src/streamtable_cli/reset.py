@@ -27,9 +27,8 @@ from streamtable.graph import HANDLED, IDS
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
 from streamtable.tables.position import TablePosition
-from streamtable.topics import legal_name
+from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
-from streamtable_cli.declared import TABLE_CONFIG
 from streamtable_cli.errors import Refused
 from streamtable_cli.groups import GroupName
 from streamtable_cli.moves import Move, moves_to, places_to_set, wanted_of

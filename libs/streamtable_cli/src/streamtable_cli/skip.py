@@ -14,7 +14,7 @@ from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import StreamtableError
 from streamtable.kafka.admin import KafkaAdmin
 from streamtable.lag import readable
-from streamtable.ports import Outbox
+from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_cli.errors import NotFound, Refused
@@ -115,7 +115,7 @@ def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, 
         now=time.time(),
         bytes_max=topic.max_message_bytes,
     )
-    outbox = session.kafka.outbox(f"{group}.streamtable-cli-skip")
+    outbox = session.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
     try:
         outbox.open(OPEN_S)
         # What another run has left open is aborted now, so what is committed by now stays.
@@ -143,7 +143,7 @@ def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, 
 def _send_offset(
     session: Session,
     admin: KafkaAdmin,
-    outbox: Outbox,
+    outbox: TransactionalProducer,
     group: str,
     record: RecordBatch,
     committed: Committed,

@@ -101,7 +101,7 @@ def start(
         Refused: the run's id belongs to something else.
         StreamtableError: what went wrong with Kafka. It can be called again.
     """
-    outbox = session.kafka.outbox(f"{group}.streamtable-cli-visit")
+    outbox = session.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
     try:
         outbox.open(OPEN_S)
         marks = admin.watermarks(places)

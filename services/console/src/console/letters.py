@@ -25,7 +25,7 @@ from streamtable.deadletter import (
     replayed_marker,
 )
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable.ports import Outbox
+from streamtable.ports import TransactionalProducer
 from streamtable.types import TopicPartition
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class DeadLetters:
             retry = admin.topics([f"{group}-retry"]).get(f"{group}-retry")
             if retry is None:
                 raise NoSuchTopic
-            outbox = self.kafka.outbox(f"{group}.streamtable-cli-replay")
+            outbox = self.kafka.transactional_producer(f"{group}.streamtable-cli-replay")
             try:
                 outbox.open(_OPEN_SECONDS)
                 wanted = {int(name.partition(":")[0]) for name in names}
@@ -168,7 +168,7 @@ class DeadLetters:
         return [Letter(each, sent.get((each.place.partition, each.offset))) for each in found]
 
 
-def _send(outbox: Outbox, group: str, pairs: list[tuple[Letter, OutputRecord]]) -> None:
+def _send(outbox: TransactionalProducer, group: str, pairs: list[tuple[Letter, OutputRecord]]) -> None:
     outbox.begin()
     try:
         for letter, record in pairs:

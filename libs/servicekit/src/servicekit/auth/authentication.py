@@ -1,4 +1,4 @@
-"""Who calls: by an API key or by a signed token (JWT), both sent as `Authorization: Bearer ...`."""
+"""Authentication of callers by API keys and by signed tokens (JWT), both sent as `Authorization: Bearer ...`."""
 
 import hmac
 import json
@@ -28,7 +28,7 @@ class Caller:
 
 
 class Unauthenticated(Exception):
-    """Nobody that is known here. Its text was written beforehand: why is not told, and the credential never."""
+    """The credential is missing or not valid. The text is fixed: it contains neither the reason nor the credential."""
 
     def __init__(self, *, given: bool) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class Unauthenticated(Exception):
 
 
 class Authenticator(Protocol):
-    """Knows callers. Any thread."""
+    """Authenticates callers. Any thread."""
 
     def authenticate(self, token: str) -> Caller:
         """Who has this credential. Raises `Unauthenticated`."""
@@ -52,8 +52,8 @@ class ApiKey:
     """A caller's key, of which only the digest is known. Several with one name are valid at once, for rotation.
 
     Attributes:
-        name: of the caller.
-        scopes: what it may do.
+        name: The caller's name.
+        scopes: What the caller may do.
         digest: SHA-256 of the key. That suffices for keys that were drawn at random, with 128 bits at least.
     """
 
@@ -63,7 +63,7 @@ class ApiKey:
 
 
 class ApiKeys:
-    """Knows callers by their keys. Compares with every key, each in constant time."""
+    """Authenticates callers by their keys. Compares with every key, each in constant time."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
@@ -77,14 +77,14 @@ class ApiKeys:
 
 
 class SignedTokens:
-    """Knows callers by tokens that an issuer has signed: claims iss, aud, exp, nbf and sub, and `scope` if it has any.
+    """Authenticates callers by tokens that an issuer has signed: claims iss, aud, exp, nbf and sub, and `scope` if it has any.
 
     Args:
         algorithm: one of `ALGORITHMS`; tokens with another one, or none, are refused whatever they are signed with.
         key: a JWKS document, a public key in PEM, or at least 32 secret bytes for HS256. Keys of a JWKS document are
             found by the token's `kid`, so that several are valid at once.
-        issuer: that tokens have to name.
-        audience: that tokens have to name: this service.
+        issuer: The issuer that tokens must name.
+        audience: The audience that tokens must name: this service.
 
     Raises:
         ValueError: the key cannot be read, does not fit the algorithm, or is too weak.
@@ -115,7 +115,7 @@ class SignedTokens:
 
 
 class AnyOf:
-    """Knows those whom one of several knows."""
+    """Authenticates a caller by the first of several authenticators that accepts it."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)

@@ -1,4 +1,4 @@
-"""How often each caller may ask: a token bucket for each, and a bound on how many are remembered."""
+"""Rate limits: a token bucket for each caller, and a bound on how many callers are remembered."""
 
 import math
 import time
@@ -38,7 +38,7 @@ class RateLimiter:
     Args:
         rate: requests a second, in the long run.
         burst: requests at once, at least 1.
-        callers_max: that are remembered.
+        callers_max: How many callers are remembered.
         clock: seconds, monotonic.
 
     Raises:
