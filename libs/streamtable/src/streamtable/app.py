@@ -21,13 +21,13 @@ from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.settings import Settings
+from streamtable.topic_check import required_topics
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
-from streamtable.wanted import wanted_topics
 
 if TYPE_CHECKING:
     from streamtable.kafka.cluster import KafkaCluster
@@ -238,7 +238,7 @@ class App:
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
             for group in groups:
-                names = wanted_topics(group)
+                names = required_topics(group)
                 found = cluster.topics(names)
                 count = next((found[name].partitions for name in names if name in found), partitions)
                 tables = {*group.tables, *(join.table.name for join in group.joins)}

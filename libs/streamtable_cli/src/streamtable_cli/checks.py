@@ -10,8 +10,8 @@ from typing import Any
 from streamtable import Group
 from streamtable.errors import ConfigurationError, RetryLater
 from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
+from streamtable.topic_check import check_topics
 from streamtable.types import TopicPartition
-from streamtable.wanted import check_topics
 from streamtable_cli.declared import load, plan
 from streamtable_cli.findings import Finding, ok, problem, warning
 from streamtable_cli.groups import lag_of, standings_of

@@ -20,7 +20,7 @@ from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
 from streamtable.process import running
-from streamtable.wanted import check_topics, check_unchanged
+from streamtable.topic_check import check_topics, check_unchanged
 
 T = TypeVar("T")
 log = structlog.get_logger()
