@@ -120,9 +120,9 @@ class App:
     """What a process needs to use the library: the Kafka and the state folder, said once.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
-        app.run(CLICK_COUNT)                                # in one process
+        app.run(CLICK_COUNT)  # in one process
 
-        with app.view(CLICK_COUNT.table) as clicks:         # in another
+        with app.view(CLICK_COUNT.table) as clicks:  # in another
             clicks.wait_ready()
             clicks.get("alice")
 
