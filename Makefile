@@ -17,6 +17,8 @@ TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
 FAST := not broker and not server and not slow and not faults and not faults_long
+# The files that have fault tests: to look through all others takes ten seconds.
+FAULTS = $(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench)
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
 # Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.
@@ -52,7 +54,7 @@ test: setup-spark ## all checks and tests, with a real broker and the short faul
 tests: setup-spark
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
-	$(BIN)/pytest -p no:schemathesis --hold 180 -m "faults and not faults_long" $(PYTEST_ARGS)
+	$(BIN)/pytest -p no:schemathesis --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no server, in less than a minute
 	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold 60 -m "$(FAST)" $(PYTEST_ARGS)
@@ -68,7 +70,7 @@ fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff check --fix .
 
 faults: setup-spark ## the long fault rounds, from another seed each time; SECONDS=120 ROUNDS=20 SEED=
-	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(PYTEST_ARGS)
+	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine
 	@$(PY) -m tests.mutants --count $(COUNT) --only "$(ONLY)"

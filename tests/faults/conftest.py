@@ -14,6 +14,7 @@ from tests.faults.arena import BROKER_SETTINGS, Arena
 from tests.faults.aside import ArenaMaker, Body, body_of
 
 from localkafka.broker import Broker
+from localkafka.wire import Wire
 
 SEED = int(os.environ.get("FAULTS_SEED", "20260"))
 AT_ONCE = 8
@@ -27,10 +28,17 @@ def seed() -> int:
 
 
 @pytest.fixture(scope="session")
-def fault_broker() -> Iterator[Broker]:
+def fault_wire() -> Iterator[Wire]:
+    """Another way to the common broker, on which requests can be lost, delayed and cut."""
+    with Wire() as wire:
+        yield wire
+
+
+@pytest.fixture(scope="session")
+def fault_broker(fault_wire: Wire) -> Iterator[Broker]:
     """For all fault tests that do not hurt the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
-        broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True)
+        broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True, listeners=[fault_wire.listener])
         try:
             broker.start()
             yield broker

@@ -14,7 +14,7 @@ from uuid import UUID
 import httpx
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.faults.arena import BROKER_SETTINGS
+from tests.faults.arena import BROKER_SETTINGS, ROOT
 
 from click_count import topics
 from localkafka.broker import Broker
@@ -88,12 +88,18 @@ class EdgeArena:
     Args:
         folder: Of the broker and the processor.
         seed: Of everything that is random.
+        plant: The fault of `faulty_edge` that emitter and processor have; None: none.
+        settled_seconds: How long the count may take to become right.
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(
+        self, folder: Path, seed: int, plant: str | None = None, settled_seconds: float = SETTLED_SECONDS
+    ) -> None:
         self.random = Random(seed)
         self.ledger = Ledger()
         self._folder = folder
+        self._plant = plant
+        self._settled_seconds = settled_seconds
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -140,7 +146,11 @@ class EdgeArena:
             "STREAMTABLE_INSTANCE_ID": command,
             **settings,
         }
-        process = Process("click_count.main", [command], environment)
+        module = "click_count.main"
+        if self._plant is not None:
+            module = "tests.faults.faulty_edge"
+            environment |= {"EDGE_PLANT": self._plant, "PYTHONPATH": str(ROOT)}
+        process = Process(module, [command], environment)
         self._stack.callback(process.close)
         return process
 
@@ -235,7 +245,7 @@ class EdgeArena:
     def counted(self, expected: int) -> int:
         """Return the sum of all rows, once it is `expected` or has not become so in time."""
         table = topics.by_count(GROUP).table
-        end = time.monotonic() + SETTLED_SECONDS
+        end = time.monotonic() + self._settled_seconds
         with App(Kafka(self.servers), self._folder / "view").view(table) as view:
             view.wait_ready(SETTLED_SECONDS)
             while True:

@@ -10,8 +10,8 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import TopicMetadata
 from tests.faults.arena import BROKER_SETTINGS, Arena, wait_until
 from tests.faults.oracle import parts
-from tests.faults.patience import patiently
 
+from localkafka import waiting
 from localkafka.broker import Broker, BrokerCluster
 
 # Three brokers and two processors on one machine: starting them takes most of the time.
@@ -40,9 +40,9 @@ class Roles:
         self._arena = arena
 
     def of(self, node_id: int) -> set[str]:
-        topics = patiently(self._topics, 60)
-        coordinator = self._arena.admin.describe_consumer_groups([self._arena.group.name])
-        group = coordinator[self._arena.group.name].result(60).coordinator.id
+        found_now = waiting.wait_until(self._look, 60, "the cluster says who does what")
+        assert found_now is not None
+        topics, coordinator = found_now
         names = {
             self._arena.input: "leads input",
             self._arena.table: "leads the table",
@@ -53,7 +53,16 @@ class Roles:
             for name, role in names.items()
             if any(part.leader == node_id for part in topics[name].partitions.values())
         }
-        return found | ({"coordinates the group"} if group == node_id else set())
+        return found | ({"coordinates the group"} if coordinator == node_id else set())
+
+    def _look(self) -> tuple[Mapping[str, TopicMetadata], int] | None:
+        """All topics, and the group's coordinator; None while a broker is taking over."""
+        group = self._arena.group.name
+        try:
+            found = self._arena.admin.describe_consumer_groups([group])[group].result(60)
+            return self._topics(), found.coordinator.id
+        except KafkaException:
+            return None
 
     def whole(self) -> bool:
         """Whether all replicas of all partitions are in sync."""

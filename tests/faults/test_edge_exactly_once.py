@@ -7,6 +7,7 @@ from typing import Final
 
 import pytest
 from tests.faults.edge_arena import ATTACKS, EdgeArena
+from tests.faults.faulty_edge import PLANTS
 
 ROUNDS: Final = int(os.environ.get("FAULTS_EDGE_ROUNDS", "200"))
 
@@ -51,3 +52,14 @@ def test_answers_topic_and_count_agree_after_many_random_attacks(
         for _ in range(ROUNDS):
             arena.round(arena.random.choice(ATTACKS))
         tell(check(arena))
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("plant", PLANTS)
+def test_a_fault_that_is_planted_in_the_edge_is_found(folder: Path, seed: int, plant: str) -> None:
+    with EdgeArena(folder, seed, plant, settled_seconds=15) as arena:
+        for attack in ("long freeze", "kill", "lost answers", "lost http answers"):
+            arena.round(attack)
+        with pytest.raises(AssertionError):
+            check(arena)

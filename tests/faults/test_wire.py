@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from tests.faults.patience import patiently
 from tests.faults.wire_arena import WireArena
 
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from localkafka.wire import Wire
 from localkafka.wirefaults import (
     Api,
     CutAnswer,
@@ -23,9 +27,13 @@ from localkafka.wirefaults import (
     Storm,
     any_fault,
 )
+from streamtable import Kafka
+from streamtable.errors import RetryLater
+from streamtable.types import TopicPartition
 
 LONG_SECONDS: Final = float(os.environ.get("FAULTS_SECONDS", "120"))
 LATE: Final = 7.0  # longer than the client waits for any step of a commit
+SILENT_SECONDS: Final = 300.0
 DARK_SECONDS: Final = 5.0  # longer than sessions live
 EACH: Final[Sequence[tuple[Api, Fault]]] = (
     (Api.PRODUCE, LoseAnswer(0.5)),
@@ -74,6 +82,27 @@ def test_lost_answers_late_requests_cut_connections_and_darkness_cost_nothing(
         arena.wire.reset()
         seconds = arena.settle()
         tell(f"all handled {seconds:.1f} s after the last fault; {arena.verify()}")
+
+
+@pytest.mark.faults
+def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coordinator_has_gone_silent(
+    fault_broker: Broker, fault_wire: Wire
+) -> None:
+    topics = Topics(fault_broker.bootstrap_servers)
+    places = [TopicPartition(topics.create("in", partitions=1), 0)]
+    cluster = Kafka(fault_wire.bootstrap_servers).cluster()
+    try:
+        assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places)) == {places[0]: None}
+        # As when the coordinator's machine has lost its power: the connection stays, and nothing comes.
+        fault_wire.plan = Each(Api.OFFSET_FETCH, LoseAnswer(SILENT_SECONDS))
+        with pytest.raises(RetryLater):
+            cluster.stable_offsets(topics.name("g"), places)
+        assert patiently(lambda: cluster.stable_offsets(topics.name("g"), places), 20)
+    finally:
+        fault_wire.plan = None
+        fault_wire.reset()
+        cluster.close()
+        topics.delete_all()
 
 
 @pytest.mark.faults_long

@@ -10,7 +10,10 @@ from confluent_kafka.admin import AdminClient
 from tests.system.bench import Bench, Running, until
 
 from localkafka.broker import Broker
+from microbatch import Batch, BatchProcessor, MicroBatch, Send
+from microbatch.stores.memory import MemoryDriver
 from streamtable.codec.plain import Long, String
+from streamtable.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
 from streamtable.errors import InputLost
 from streamtable.graph import Changes, Group, Input, Loop, Persist, Visit
 from streamtable.partitioner import partition_for
@@ -30,7 +33,12 @@ def admin(broker: Broker) -> AdminClient:
 
 
 class World:
-    """A group that reads everything that a group can, all of it kept for a moment only, from two partitions."""
+    """A group that reads everything that a group can, all of it kept for a moment only, from two partitions.
+
+    Attributes:
+        batches: Another group, which reads the same input in micro-batches.
+        taken: What that has handled: partition and offset of each record.
+    """
 
     def __init__(self, bench: Bench) -> None:
         self.bench = bench
@@ -44,10 +52,14 @@ class World:
             Visit("all", lambda ctx, _: ctx.set((ctx.value or 0) + 1000)),
             Persist(Long()),
         )
-        short = dict.fromkeys(("in", "g-loop", "g-visits", "g-retry"), SHORT)
+        self.batches = MicroBatch(bench.name("b"), inputs=[bench.stream()], process=self.take, max_wait=0.05)
+        self.taken: set[tuple[int, int]] = set()
+        self._store = MemoryDriver(tenant=self.batches.name)
+        short = dict.fromkeys(("in", "g-loop", "g-visits", "g-retry", "b-retry"), SHORT)
         bench.create(
             self.group, partitions=2, config={**short, "rows": SHORT | {"cleanup.policy": "compact,delete"}}
         )
+        bench.create(self.batches, partitions=2, config=short)
         self._ups = 0
 
     def running(self, **given: Any) -> Running:
@@ -56,23 +68,43 @@ class World:
         until(lambda: running.error or set(running.processor.working) == {QUIET, BUSY}, "it is at work")
         return running
 
+    def batching(self) -> Running:
+        """A processor of micro-batches that is at work."""
+        processor = BatchProcessor(self.batches, self.bench.kafka, store=self._store, instance_id="i")
+        running = Running(processor)
+        until(lambda: running.error or set(processor.working) == {QUIET, BUSY}, "batches are at work")
+        return running
+
+    def take(self, batch: Batch, _: Send) -> None:
+        self.taken.update(
+            (batch.partition, record.offset) for record in batch.of(self.group.inputs[0].stream)
+        )
+
     def count(self, ctx: Any, event: str) -> None:
         ctx.set((ctx.value or 0) + 1)
         if event == "loop":
             ctx.loopback(self.loop, ctx.key, "again")
 
-    def upstream(self, partition: int, *records: tuple[str, str, bytes]) -> None:
-        """A transaction, as of a group that writes to the inputs of this one."""
+    def upstream(self, partition: int, *records: tuple[Any, ...]) -> None:
+        """A transaction, as of a group that writes to the inputs of this one: topic, key, value, and perhaps headers."""
         self._ups += 1
         producer = self.bench.transaction(f"up{self._ups}")
-        for topic, key, value in records:
-            producer.produce(self.bench.name(topic), value, key.encode(), partition)
+        for topic, key, value, *headers in records:
+            producer.produce(self.bench.name(topic), value, key.encode(), partition, headers=dict(*headers))
         producer.commit_transaction(60)
 
     def everything(self, partition: int) -> None:
-        """Something for each input: 1 for the event, 10 from the loop, 100 for the change; then 1000 by a visit."""
+        """Something for each input: 1 for the event, 1 for a retry, 10 from the loop, 100 for the change; by a visit 1000."""
+        origin = {
+            ORIGIN_TOPIC: self.bench.name("in").encode(),
+            ORIGIN_PARTITION: str(partition).encode(),
+            ORIGIN_OFFSET: b"0",
+        }
         self.upstream(
-            partition, ("in", KEYS[partition], b"loop"), ("rows", KEYS[partition], Long().encode(1))
+            partition,
+            ("in", KEYS[partition], b"loop"),
+            ("rows", KEYS[partition], Long().encode(1)),
+            ("g-retry", KEYS[partition], b"x", origin),
         )
 
     def visit(self, partition: int) -> None:
@@ -91,9 +123,14 @@ class World:
         read = [place for place in places if marks[place].high]
         return bool(read) and all(marks[place].low == marks[place].high for place in read)
 
-    def lag(self) -> dict[TopicPartition, int]:
-        committed = self.bench.committed(self.group)
-        return {place: end - committed.get(place, 0) for place, end in self.bench.ends(self.group).items()}
+    def lags(self) -> list[int]:
+        """Of each input of both groups."""
+        return [
+            end - committed.get(place, 0)
+            for group in (self.group, self.batches)
+            for committed in [self.bench.committed(group)]
+            for place, end in self.bench.ends(group).items()
+        ]
 
 
 @pytest.fixture
@@ -104,13 +141,13 @@ def world(bench: Bench) -> World:
 def test_a_group_whose_inputs_are_quiet_for_longer_than_their_retention_goes_on_and_starts_again(
     world: World,
 ) -> None:
-    running = world.running()
+    running, batching = world.running(), world.batching()
     for partition in (QUIET, BUSY):
         world.everything(partition)
-    until(_going(running, lambda: world.value(QUIET) == world.value(BUSY) == 111), "all is counted", 20)
+    until(_going(running, lambda: world.value(QUIET) == world.value(BUSY) == 112), "all is counted", 20)
     world.visit(QUIET)
-    until(_going(running, lambda: world.value(QUIET) == 1111), "all is visited")
-    until(_going(running, lambda: not any(world.lag().values())), "an idle group has no lag", 10)
+    until(_going(running, lambda: world.value(QUIET) == 1112), "all is visited")
+    until(_going(running, lambda: not any(world.lags())), "idle groups have no lag", 10)
     began = time.monotonic()
     busy = 0
 
@@ -120,22 +157,27 @@ def test_a_group_whose_inputs_are_quiet_for_longer_than_their_retention_goes_on_
         busy += 1
         return world.expired(QUIET) and time.monotonic() - began > MENDED_SECONDS
 
-    until(_going(running, quiet_is_over), "the quiet partition is empty", 30)
-    until(_going(running, lambda: world.value(BUSY) == 111 * (busy + 1)), "the busy partition is counted")
+    until(_going(running, _going(batching, quiet_is_over)), "the quiet partition is empty", 30)
+    until(_going(running, lambda: world.value(BUSY) == 112 * (busy + 1)), "the busy partition is counted")
+    until(_going(batching, lambda: not any(world.lags())), "the batches are through")
     running.stop()
+    batching.stop()
+    taken = len(world.taken)
+    assert taken == busy + 2  # each transaction has one record for it
     until(lambda: world.expired(BUSY), "the busy partition is empty too", 30)
     # A restart finds nothing to refuse, and goes on where it was.
-    with world.running(state="lost") as again:
+    with world.running(state="lost") as again, world.batching() as batching:
         world.everything(QUIET)
-        until(_going(again, lambda: world.value(QUIET) == 1222), "it goes on")
-    assert world.value(BUSY) == 111 * (busy + 1)
+        until(_going(again, lambda: world.value(QUIET) == 1224), "it goes on")
+        until(_going(batching, lambda: len(world.taken) == taken + 1), "the batches go on")
+    assert world.value(BUSY) == 112 * (busy + 1)
 
 
 def test_what_expires_right_after_a_group_was_stopped_is_not_missed(world: World) -> None:
     """The transaction's marker comes a moment after its records, when the processor is stopping."""
     with world.running() as running:
         world.everything(QUIET)
-        until(_going(running, lambda: world.value(QUIET) == 111), "all is counted", 20)
+        until(_going(running, lambda: world.value(QUIET) == 112), "all is counted", 20)
     world.upstream(BUSY, ("in", KEYS[BUSY], b"x"), ("rows", KEYS[BUSY], Long().encode(1)))
     until(lambda: world.expired(QUIET), "the quiet partition is empty", 30)
     committed = world.bench.committed(world.group)

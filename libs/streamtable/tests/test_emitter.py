@@ -105,8 +105,8 @@ def test_a_broker_that_is_gone_means_retry_later_for_every_unacknowledged_record
     assert all(isinstance(future.exception(0), RetryLater) for future in lost)
 
 
-def test_a_broker_that_answers_again_acknowledges_what_was_emitted_meanwhile(own_broker: OwnBroker) -> None:
-    broker = own_broker()
+def test_a_broker_that_answers_again_acknowledges_what_was_emitted_meanwhile(frozen_broker: Broker) -> None:
+    broker = frozen_broker
     topics = Topics(broker.bootstrap_servers)
     stream = Stream(topics.create("clicks", partitions=1), key=String(), value=Long())
     with Emitter(stream, Kafka(broker.bootstrap_servers), close_timeout=60) as emitter:

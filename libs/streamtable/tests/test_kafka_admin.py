@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from localkafka.broker import Broker
-from localkafka.fixtures import OwnBroker, Topics
+from localkafka.fixtures import Topics
 from localkafka.process import reserve_port
 from localkafka.waiting import Deadline
 from streamtable.errors import ConfigurationError, RetryLater
@@ -167,9 +167,9 @@ def test_a_broker_tells_its_settings(admin: KafkaAdmin) -> None:
     assert admin.broker_settings(1)["transaction.state.log.min.isr"] == "1"
 
 
-def test_a_broker_that_stands_still_is_no_answer_and_never_a_made_up_one(own_broker: OwnBroker) -> None:
+def test_a_broker_that_stands_still_is_no_answer_and_never_a_made_up_one(frozen_broker: Broker) -> None:
     """The client then says neither that there was an error nor where the partition ends."""
-    broker = own_broker()
+    broker = frozen_broker
     topic = Topics(broker.bootstrap_servers).create("t", partitions=2)
     admin = Kafka(broker.bootstrap_servers, admin_timeout=1.0).admin()
     places = [TopicPartition(topic, 0), TopicPartition(topic, 1)]

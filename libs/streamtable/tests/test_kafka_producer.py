@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from localkafka.broker import Broker
-from localkafka.fixtures import OwnBroker, Topics
+from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
 from streamtable.errors import ConfigurationError, QueueFull, RetryLater, StreamtableError, Unencodable
 from streamtable.kafka import Kafka
@@ -94,8 +94,8 @@ def test_a_record_that_no_topic_takes_is_unencodable(
     assert reason in str(answer)
 
 
-def test_what_is_not_delivered_when_it_closes_is_answered_too(own_broker: OwnBroker) -> None:
-    broker = own_broker()
+def test_what_is_not_delivered_when_it_closes_is_answered_too(frozen_broker: Broker) -> None:
+    broker = frozen_broker
     topic = Topics(broker.bootstrap_servers).create("events")
     producer = Kafka(broker.bootstrap_servers).producer()
     answers: list[Ack | StreamtableError] = []
@@ -135,8 +135,8 @@ def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
     assert len(answers) == 100
 
 
-def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(own_broker: OwnBroker) -> None:
-    broker = own_broker()
+def test_a_record_fails_after_the_delivery_timeout_and_is_not_sent_later(frozen_broker: Broker) -> None:
+    broker = frozen_broker
     topic = Topics(broker.bootstrap_servers).create("events", partitions=1)
     kafka = Kafka(broker.bootstrap_servers)
     producer = kafka.producer(delivery_timeout=1.0)
@@ -187,8 +187,8 @@ def read(broker: Broker, topic: str, count: int) -> list[Any]:
     return found
 
 
-def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(own_broker: OwnBroker) -> None:
-    broker = own_broker()
+def test_a_record_that_finds_no_room_in_the_queue_is_not_sent(frozen_broker: Broker) -> None:
+    broker = frozen_broker
     topic = Topics(broker.bootstrap_servers).create("events", partitions=1)
     kafka = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "1"})
     producer = kafka.producer(delivery_timeout=0.5)

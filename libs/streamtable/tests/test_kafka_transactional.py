@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from localkafka.broker import Broker
-from localkafka.fixtures import OwnBroker, Topics
+from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
 from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, Unencodable
 from streamtable.kafka import Kafka
@@ -249,9 +249,9 @@ class Silent:
 
 
 def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_known(
-    own_broker: OwnBroker,
+    frozen_broker: Broker,
 ) -> None:
-    broker = own_broker()
+    broker = frozen_broker
     topics = Topics(broker.bootstrap_servers)
     topic = topics.create("out", partitions=1)
     kafka = Kafka(broker.bootstrap_servers)

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
-from localkafka.fixtures import OwnBroker, Topics
+from localkafka.broker import Broker
+from localkafka.fixtures import Topics
 from streamtable import Long
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.partitioner import partition_for
@@ -121,9 +122,9 @@ def test_changes_are_shown_as_they_come(cli: Cli, world: World) -> None:
 
 
 def test_a_broker_that_freezes_while_it_is_read_is_an_error_not_a_part_of_the_table(
-    own_broker: OwnBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    frozen_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broker = own_broker()
+    broker = frozen_broker
     world = World(broker.bootstrap_servers, Topics(broker.bootstrap_servers), tmp_path)
     table = world.topics.create("t-table", partitions=1, config={"cleanup.policy": "compact"})
     world.send(table, *((b"k%d" % n, b"v") for n in range(10)))

@@ -1,7 +1,7 @@
 """The first stage by itself."""
 
 from contracts.records import Follow, Tweet, Tweeted
-from tweet_reach.domain.authors import FACT_COST, AuthorRows, Told, fold_authors
+from tweet_reach.domain.authors import FACT_COST, AuthorRows, StageOutput, fold_authors
 from tweet_reach.domain.pieces import CHARACTERS_MAX, ENTRIES_MAX, Piece
 from tweet_reach.domain.rules import CHUNK_NAMES_MAX
 from tweet_reach.testing import MemoryRows
@@ -21,8 +21,8 @@ def rows_in_memory() -> AuthorRows:
     return AuthorRows(MemoryRows[Tweeted](), MemoryRows[Piece]())
 
 
-def names(told: Told) -> int:
-    return sum(len(fact["added"]) + len(fact["removed"]) for _, fact in told.facts)
+def names(output: StageOutput) -> int:
+    return sum(len(fact["added"]) + len(fact["removed"]) for _, fact in output.facts)
 
 
 def famous(rows: AuthorRows, followers: int) -> None:
@@ -33,8 +33,8 @@ def famous(rows: AuthorRows, followers: int) -> None:
 def test_a_second_tweet_of_a_url_tells_only_that_there_is_one_more() -> None:
     rows = rows_in_memory()
     fold_authors([tweet("1", "foo.com")], [follow("bob")], [], rows)
-    (told,) = fold_authors([tweet("2", "foo.com")], [], [], rows).facts
-    assert told == ("foo.com", {"author": "ann", "tweets": 2, "added": [], "removed": []})
+    (output,) = fold_authors([tweet("2", "foo.com")], [], [], rows).facts
+    assert output == ("foo.com", {"author": "ann", "tweets": 2, "added": [], "removed": []})
 
 
 def test_what_was_there_before_is_not_told_again() -> None:
@@ -43,19 +43,19 @@ def test_what_was_there_before_is_not_told_again() -> None:
     again = fold_authors(
         [tweet("1", "foo.com")], [follow("bob", at=5), follow("bob", yes=False, at=4)], [], rows
     )
-    assert again == Told()
+    assert again == StageOutput()
 
 
 def test_what_is_taken_back_within_a_batch_is_not_told() -> None:
-    told = fold_authors([tweet("1", "foo.com"), tweet("1", None)], [], [], rows_in_memory())
-    assert told == Told()
+    output = fold_authors([tweet("1", "foo.com"), tweet("1", None)], [], [], rows_in_memory())
+    assert output == StageOutput()
 
 
 def test_many_changes_of_an_author_are_one_fact_for_each_url() -> None:
     rows = rows_in_memory()
     fold_authors([tweet("1", "foo.com"), tweet("2", "bar.org")], [], [], rows)
-    told = fold_authors([], [follow(f"user-{n}") for n in range(CHUNK_NAMES_MAX)], [], rows)
-    assert sorted(url for url, _ in told.facts) == ["bar.org", "foo.com"]
+    output = fold_authors([], [follow(f"user-{n}") for n in range(CHUNK_NAMES_MAX)], [], rows)
+    assert sorted(url for url, _ in output.facts) == ["bar.org", "foo.com"]
 
 
 def test_whoever_left_while_a_deletion_was_being_told_is_told_after_the_url_is_tweeted_again() -> None:
@@ -66,9 +66,9 @@ def test_whoever_left_while_a_deletion_was_being_told_is_told_after_the_url_is_t
     gone = {name for _, fact in deleting.facts for name in fact["removed"]}
     leaving = next(f"user-{n}" for n in range(20_000) if f"user-{n}" not in gone)
     fold_authors([], [follow(leaving, yes=False, at=1)], [], rows)
-    told = fold_authors([tweet("2", "foo.com")], [], deleting.tasks, rows)
-    assert leaving in {name for _, fact in told.facts for name in fact["removed"]}
-    assert sum(len(fact["added"]) for _, fact in told.facts) >= 19_999
+    output = fold_authors([tweet("2", "foo.com")], [], deleting.tasks, rows)
+    assert leaving in {name for _, fact in output.facts for name in fact["removed"]}
+    assert sum(len(fact["added"]) for _, fact in output.facts) >= 19_999
 
 
 def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_not_stall_others() -> None:
@@ -76,22 +76,22 @@ def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_
     famous(rows, 50_000)
     others = [follow("me", author=f"author-{n}") for n in range(20)]
     fold_authors([tweet("1", "small.org", author=f"author-{n}") for n in range(20)], others, [], rows)
-    told = fold_authors([tweet("1", "foo.com")], [], [], rows, cost_max=COST_MAX)
-    told_of_famous = names(told)
+    output = fold_authors([tweet("1", "foo.com")], [], [], rows, cost_max=COST_MAX)
+    told_of_famous = names(output)
     for n in range(40):
         one = follow("you", author=f"author-{n % 20}", at=n)
-        told = fold_authors([], [one], told.tasks, rows, cost_max=COST_MAX)
-        assert len(told.facts) * FACT_COST + names(told) <= COST_MAX + ENTRIES_MAX + 100
-        assert all(len(fact["added"]) <= CHUNK_NAMES_MAX for _, fact in told.facts)
+        output = fold_authors([], [one], output.tasks, rows, cost_max=COST_MAX)
+        assert len(output.facts) * FACT_COST + names(output) <= COST_MAX + ENTRIES_MAX + 100
+        assert all(len(fact["added"]) <= CHUNK_NAMES_MAX for _, fact in output.facts)
         if n < 20:
-            assert told.facts[0] == (
+            assert output.facts[0] == (
                 "small.org",
                 {"author": f"author-{n}", "tweets": 1, "added": ["you"], "removed": []},
             )
-        told_of_famous += sum(len(fact["added"]) for url, fact in told.facts if url == "foo.com")
-        if not told.tasks:
+        told_of_famous += sum(len(fact["added"]) for url, fact in output.facts if url == "foo.com")
+        if not output.tasks:
             break
-    assert (told.tasks, told_of_famous) == ([], 50_000)
+    assert (output.tasks, told_of_famous) == ([], 50_000)
     pieces = rows.pieces.rows  # type: ignore[attr-defined] # rows in memory
     assert max(map(len, pieces.values())) <= ENTRIES_MAX
     assert max(sum(map(len, piece)) for piece in pieces.values()) <= CHARACTERS_MAX
@@ -100,20 +100,20 @@ def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_
 def test_a_follower_of_an_author_with_very_many_urls_is_told_in_bounded_batches() -> None:
     rows = rows_in_memory()
     fold_authors([tweet(str(n), f"foo.com/{n}") for n in range(5000)], [], [], rows)
-    told = fold_authors([], [follow("bob")], [], rows, cost_max=COST_MAX)
-    urls = [url for url, _ in told.facts]
-    while told.tasks:
-        assert len(told.facts) <= COST_MAX // FACT_COST + ENTRIES_MAX
-        told = fold_authors([], [], told.tasks, rows, cost_max=COST_MAX)
-        urls += [url for url, _ in told.facts]
+    output = fold_authors([], [follow("bob")], [], rows, cost_max=COST_MAX)
+    urls = [url for url, _ in output.facts]
+    while output.tasks:
+        assert len(output.facts) <= COST_MAX // FACT_COST + ENTRIES_MAX
+        output = fold_authors([], [], output.tasks, rows, cost_max=COST_MAX)
+        urls += [url for url, _ in output.facts]
     assert sorted(urls) == sorted(f"foo.com/{n}" for n in range(5000))
 
 
 def test_tasks_that_a_batch_cannot_begin_are_kept_for_the_next() -> None:
     rows = rows_in_memory()
     authors = [f"author-{n}" for n in range(30)]
-    told = fold_authors([tweet("1", "foo.com", author) for author in authors], [], [], rows, cost_max=100)
-    assert len(told.facts) + len(told.tasks) == 30
-    assert told.tasks
-    rest = fold_authors([], [], told.tasks, rows)
-    assert {fact["author"] for _, fact in [*told.facts, *rest.facts]} == set(authors)
+    output = fold_authors([tweet("1", "foo.com", author) for author in authors], [], [], rows, cost_max=100)
+    assert len(output.facts) + len(output.tasks) == 30
+    assert output.tasks
+    rest = fold_authors([], [], output.tasks, rows)
+    assert {fact["author"] for _, fact in [*output.facts, *rest.facts]} == set(authors)

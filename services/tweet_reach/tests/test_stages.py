@@ -74,16 +74,16 @@ class World:
     def step(self, n: int) -> None:
         """One batch of each stage in a partition."""
         events = self.some(self.events[n])
-        told = fold_authors(
+        output = fold_authors(
             [event for event in events if is_tweet(event)],
             [event for event in events if is_follow(event)],
             self.some(self.work[n]),
             self.authors[n],
             cost_max=self.random.choice([10, 40, 400]),
         )
-        for author, work in told.tasks:
+        for author, work in output.tasks:
             self.work[self.of(author)].append((author, work))
-        for url, fact in told.facts:
+        for url, fact in output.facts:
             self.facts[self.of(url)].append((url, fact))
         reached = fold_reaches(
             self.some(self.facts[n]),
@@ -151,7 +151,7 @@ def test_each_url_has_the_reach_that_a_direct_count_has(
         ranked = sorted(map(len, authors.values()), reverse=True)
         assert [one["followers"] for one in row["top"]] == [n for n in ranked if n][: len(row["top"])]
         assert all(one["followers"] == len(authors[one["author"]]) for one in row["top"])
-        assert abs(row["estimate"] - row["reach"]) <= 0.1  # none is forgotten: the sketch was made anew
+        assert abs(row["estimate"] - row["reach"]) <= 0.1  # none is forgotten: the sketch was rebuilt
 
 
 def test_replayed_facts_change_nothing() -> None:

@@ -26,7 +26,7 @@ BRISK = {
     "group.consumer.min.heartbeat.interval.ms": "100",
 }
 _ANSWER_SECONDS = 60  # so long may a busy machine take
-ASKS_FOR_BROKER = {"broker", "topics", "own_broker", "own_cluster"}
+ASKS_FOR_BROKER = {"broker", "topics", "frozen_broker", "own_broker", "own_cluster"}
 
 
 class Topics:
@@ -110,6 +110,19 @@ def topics(broker: Broker) -> Iterator[Topics]:
     made = Topics(broker.bootstrap_servers)
     yield made
     made.delete_all()
+
+
+@pytest.fixture(scope="session")
+def _second_broker() -> Iterator[Broker]:
+    with ExitStack() as stack:
+        yield _started(stack, Broker(_folder(stack), overrides=BRISK, brief=True))
+
+
+@pytest.fixture
+def frozen_broker(_second_broker: Broker) -> Iterator[Broker]:
+    """A second broker for the whole session, which a test may freeze. It goes on when the test ends. Do not stop it."""
+    yield _second_broker
+    _second_broker.resume()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ class ServerSpan(Span, Protocol):
     """The answering of a request.
 
     Attributes:
-        traceresponse: what the caller is told, in the form of `traceparent`: where to find it.
+        traceresponse: where to find the span, in the form of `traceparent`; sent to the caller.
     """
 
     traceresponse: bytes
@@ -23,7 +23,7 @@ class ServerSpan(Span, Protocol):
 
 
 class ServerTracer(Tracer, Protocol):
-    """Is told of requests too."""
+    """A tracer that makes spans for requests too."""
 
     def serve(self, name: str, traceparent: bytes | None) -> ServerSpan:
         """A request has come, with this header; one that is malformed counts as none."""

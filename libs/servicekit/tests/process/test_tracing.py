@@ -225,8 +225,8 @@ def test_a_collector_that_is_away_is_told_once_and_holds_up_neither_work_nor_the
         assert time.monotonic() - began < 5
     told = [(line["log_level"], line["event"]) for line in lines[:2]]
     assert told == [
-        ("warning", "traces are dropped until somebody takes them; nothing else suffers"),
-        ("info", "traces are taken again"),
+        ("warning", "traces are dropped until a collector accepts them; nothing else is affected"),
+        ("info", "traces are accepted again"),
     ]
     assert lines[1]["dropped"] >= 1
 

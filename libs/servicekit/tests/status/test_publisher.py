@@ -156,10 +156,10 @@ def publisher(board: StatusBoard, emitted: Emitted) -> Iterator[Publisher]:
 def test_nothing_is_told_before_a_part_of_the_process_has_said_what_it_is(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
-    publisher.tell()
+    publisher.publish()
     assert emitted.sent == []
     board.serves("view")
-    publisher.tell()
+    publisher.publish()
     assert [key for key, _ in emitted.sent] == ["service/view/one"]
 
 
@@ -168,11 +168,11 @@ def test_nothing_piles_up_while_kafka_does_not_answer(
 ) -> None:
     board.serves("view")
     for _ in range(5):
-        publisher.tell()
+        publisher.publish()
         board.sends("another")
     assert len(emitted.sent) == 1
     emitted.answers[0].set_result(Ack("status", 0, 0))
-    publisher.tell()
+    publisher.publish()
     assert len(emitted.sent) == 2
 
 
@@ -180,12 +180,12 @@ def test_what_has_not_changed_is_not_told_again_at_once(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     board.serves("view")
-    publisher.tell()
+    publisher.publish()
     emitted.answers[0].set_result(Ack("status", 0, 0))
-    publisher.tell()
+    publisher.publish()
     assert len(emitted.sent) == 1
     board.sends("another")
-    publisher.tell()
+    publisher.publish()
     assert len(emitted.sent) == 2
 
 
@@ -194,12 +194,12 @@ def test_a_failure_is_logged_once_and_tried_again(
 ) -> None:
     board.serves("view")
     for number in range(3):
-        publisher.tell()
+        publisher.publish()
         emitted.answers[number].set_exception(RetryLater("no answer"))
-        publisher.tell()
+        publisher.publish()
     assert len(emitted.sent) == 3
     said = capsys.readouterr()
-    assert (said.out + said.err).count("the status is not told") == 1
+    assert (said.out + said.err).count("status not published") == 1
 
 
 def test_a_surprise_does_not_end_the_telling(board: StatusBoard, emitted: Emitted) -> None:

@@ -84,7 +84,7 @@ class MemoryTable(Generic[V]):
         self._changed = Condition()
 
     def reset(self) -> None:
-        """Begin again, as far as callers can see; whoever watches is told."""
+        """Begin again, as far as callers can see; watches get the deletions."""
         for key in [*self.rows, *self.spoiled]:
             self.put(key, None)
         self.ready, self.stale, self.age_seconds = True, False, 0.25
@@ -100,7 +100,7 @@ class MemoryTable(Generic[V]):
             else:
                 self.rows[key] = value
             self.spoiled.discard(key)
-            self._tell(key, MemoryChange(key, value, 0, self._offset))
+            self._notify(key, MemoryChange(key, value, 0, self._offset))
             if shows is not None:
                 self.shown.add(shows)
 
@@ -109,9 +109,9 @@ class MemoryTable(Generic[V]):
         with self._changed:
             self.rows.pop(key, None)
             self.spoiled.add(key)
-            self._tell(key, self._unreadable(key))
+            self._notify(key, self._unreadable(key))
 
-    def _tell(self, key: str, change: MemoryChange[V] | UnreadableRow) -> None:
+    def _notify(self, key: str, change: MemoryChange[V] | UnreadableRow) -> None:
         self._offset += 1
         for watch in self.watches:
             if watch.key == key or (watch.prefix is not None and key.startswith(watch.prefix)):

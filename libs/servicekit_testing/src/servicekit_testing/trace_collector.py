@@ -48,15 +48,15 @@ class Collector(TraceServiceServicer):
         return pb.ExportTraceServiceResponse()
 
     def wait(
-        self, wanted: Callable[[Collected], bool], count: int = 1, seconds: float = 20.0
+        self, matches: Callable[[Collected], bool], count: int = 1, seconds: float = 20.0
     ) -> list[Collected]:
-        """Those that are wanted, once there are so many.
+        """Return the spans that match, once there are so many.
 
         Raises:
-            AssertionError: there are not, after that time.
+            AssertionError: there are fewer after that time.
         """
         end = time.monotonic() + seconds
-        while len(found := [span for span in list(self.spans) if wanted(span)]) < count:
+        while len(found := [span for span in list(self.spans) if matches(span)]) < count:
             assert time.monotonic() < end, (
                 f"{len(found)} of {count} spans, among {[s.name for s in self.spans]}"
             )

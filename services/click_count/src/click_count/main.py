@@ -25,17 +25,14 @@ SERVICE: Final = TableService(
         emitter="Take clicks by REST (POST /clicks) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
         load="Write made-up clicks to Kafka and report the rate that was acknowledged.",
         processor="Count clicks: from user-clicks to the table click-count-table.",
-        view="Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS.",
-        query="Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS.",
     ),
     streams=[topics.USER_CLICKS],
     what="clicks",
     load=clicks,
     group=lambda settings: topics.by_count(settings.group),
-    tables=lambda settings: {topics.USER_CLICKS.name: topics.by_count(settings.group).table},
     emitter=EMITTER,
     view=CONTRACT,
-    query=lambda query: query.of(QUERY),
+    query=QUERY,
     number=int,
 )
 

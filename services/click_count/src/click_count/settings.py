@@ -1,4 +1,4 @@
-"""What these services are told beyond the library's own settings: variables that begin with CLICK_COUNT_."""
+"""The settings of click counting: variables that begin with CLICK_COUNT_."""
 
 from pydantic_settings import SettingsConfigDict
 

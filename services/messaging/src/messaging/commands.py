@@ -1,10 +1,7 @@
 """The commands as processes: what they open, and in which order they close it."""
 
-import os
-import sys
-import time
 from contextlib import ExitStack
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 from uuid import uuid4
 
 from contracts.records import Block
@@ -15,17 +12,15 @@ from messaging.web import Emitters, build_web
 from servicekit.http.server_events import EventStreams
 from servicekit.process import serving
 from servicekit.process.load import Load
-from servicekit.process.runtime import Reachable, Runtime, wait_to_stop
+from servicekit.process.runtime import Runtime
 from servicekit.process.signals import StopSignals
-from servicekit.process.workers import Worker, run_workers, stop_with_parent
+from servicekit.process.table_service import STREAMS_MAX, now_ms
+from servicekit.process.workers import stop_with_parent
 from servicekit.streams import Streams
-from streamtable import App, Emitter, Group, Settings, Stream
-from streamtable.settings import Address
+from streamtable import Group, Settings
 
-V = TypeVar("V")
 MessagingRuntime: TypeAlias = Runtime[MessagingSettings]
 MODULE: Final = "messaging.main"
-_STREAMS: Final = 64
 _THREADS: Final = 16
 
 
@@ -35,50 +30,43 @@ def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) 
 
 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
-    """Take messages and tell feeds until stopped; what was accepted is sent."""
-    state_dir = runtime.views_dir
+    """Take messages and serve feeds until stopped; what was accepted is sent."""
     with StopSignals() as signals, ExitStack() as opened:
         if parent is not None:
             stop_with_parent(lambda: signals.ask("the parent has gone"), parent)
-
-        def emitter(stream: Stream[str, V]) -> tuple[Emitter[str, V], Reachable]:
-            return opened.enter_context(serving.emitting(runtime, stream, signals))
-
-        messages_out, reachable = emitter(groups.MESSAGES)
-        emitters = Emitters(messages_out, emitter(groups.BLOCKS)[0], emitter(groups.TRANSLATIONS)[0])
+        streams = (groups.MESSAGES, groups.BLOCKS, groups.TRANSLATIONS)
+        sent: list[Any] = [
+            opened.enter_context(serving.emitting(runtime, stream, signals)) for stream in streams
+        ]
         table = groups.collector(runtime.service.group).table
-        feeds = opened.enter_context(
-            App(runtime.kafka, state_dir, name="web", metrics=runtime.measured).view(table)
-        )
-        events = EventStreams(Streams(_STREAMS), per_peer=runtime.edge.events_per_peer)
+        (feeds,) = opened.enter_context(serving.viewing(runtime, [table], "web"))
+        events = EventStreams(Streams(STREAMS_MAX), per_peer=runtime.edge.events_per_peer)
         opened.callback(events.close)
+        reachable = sent[0][1]
         app = build_web(
-            emitters,
+            Emitters(*(emitter for emitter, _ in sent)),
             feeds,
             events,
             ready=lambda: feeds.ready and reachable(),
             metrics=runtime.metrics,
             new_id=uuid4,
-            now_ms=_now_ms,
+            now_ms=now_ms,
             timeouts=runtime.edge.send_timeouts,
             edge=runtime.rest_edge(),
         )
-        server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
-        server.start()
-        opened.callback(server.stop)
-        wait_to_stop(signals, lambda: feeds.ready)
+        checks = [lambda: feeds.ready]
+        serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_THREADS)
     return 0
 
 
 def serve_all(settings: Settings) -> int:
     """Run every role and the web service, each in a process of its own, until stopped or until one of them ends."""
-    workers = [_worker(settings, role, number) for number, role in enumerate([*groups.GROUPS, "web"])]
-    return run_workers(workers, stop_seconds=settings.shutdown_timeout + 5)
+    return serving.serve_commands(settings, [[MODULE, role] for role in (*groups.GROUPS, "web")])
 
 
 def send_load(runtime: MessagingRuntime, load: Load, spammers: int) -> int:
     """Send a load and print the report; 1 if some messages failed."""
-    return serving.send_load(runtime, load, [groups.MESSAGES], messages(load, spammers, _now_ms), "messages")
+    return serving.send_load(runtime, load, [groups.MESSAGES], messages(load, spammers, now_ms), "messages")
 
 
 def unblock(runtime: MessagingRuntime, user: str) -> int:
@@ -93,15 +81,3 @@ def unblock(runtime: MessagingRuntime, user: str) -> int:
 
 def _group(runtime: MessagingRuntime, role: str) -> Group[str, Any]:
     return groups.collector(runtime.service.group) if role == "collector" else groups.GROUPS[role]
-
-
-def _worker(settings: Settings, role: str, number: int) -> Worker:
-    address = settings.metrics_address
-    environment = {}
-    if address is not None and address.port != 0:
-        environment["STREAMTABLE_METRICS_ADDRESS"] = str(Address(address.host, address.port + number))
-    return Worker([sys.executable, "-m", MODULE, role, "--parent", str(os.getpid())], environment)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -38,7 +38,7 @@ def is_blocked(message: Message, blocked: Blocked | None) -> bool:
 
 
 def after_block(blocked: Blocked | None, block: Block) -> Blocked | None:
-    """The sender's row after somebody has blocked them or taken that back. None: nobody blocks them any more.
+    """Return the sender's row after a block or its end. None: no user blocks them any more.
 
     A row must stay small: a sender whom more than `BLOCKERS_MAX` users have blocked is blocked for everybody.
     """
@@ -90,7 +90,7 @@ def counted(counts: MessageCounts | None, traffic: Traffic) -> MessageCounts:
 
 
 def is_spammer(sent: int, received: int) -> bool:
-    """Whether somebody writes to others who do not write back: 20 messages or more, over 5 for each one received."""
+    """Return whether a user writes to others who do not write back: 20 messages or more, over 5 for each one received."""
     return sent >= SPAM_SENT_MIN and sent > SPAM_RATIO * received
 
 

@@ -119,7 +119,7 @@ def collector(name: str) -> Group[str, Feed]:
 COLLECTOR: Final = collector("collector")
 
 
-def tell_both(ctx: Context[str, MessageCounts], message: Message) -> None:
+def count_both(ctx: Context[str, MessageCounts], message: Message) -> None:
     """Have a message counted for both sides.
 
     For the sender by the loop too, though the row is at hand: else, in a backlog, what users send would be counted long
@@ -132,7 +132,7 @@ def tell_both(ctx: Context[str, MessageCounts], message: Message) -> None:
 
 
 def count(ctx: Context[str, MessageCounts], traffic: Traffic) -> None:
-    """Count, and tell the blocker when somebody has become a spammer, or has turned out to be none."""
+    """Count, and emit a block when a user has become a spammer, or the end of it when that was wrong."""
     old, new = ctx.value, domain.counted(ctx.value, traffic)
     ctx.set(new)
     if new["spammer"] != (old is not None and old["spammer"]):
@@ -143,7 +143,7 @@ DETECTOR: Final = Group(
     "detector",
     Input(
         MESSAGES,
-        tell_both,
+        count_both,
         once=Once(by="id", within=timedelta(hours=24)),  # feeds know their messages' ids
         on_error=OnError.DEAD_LETTER,
     ),

@@ -13,13 +13,8 @@ from servicekit.process.options import FailFast
 from servicekit.process.runtime import Program, Runtime
 from servicekit.tables.user_ids import user_id
 
-ENVIRONMENT: Final = (
-    "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
-    "STREAMTABLE_METRICS_ADDRESS, STREAMTABLE_INSTANCE_ID, STREAMTABLE_LOG_LEVEL and the other variables of the "
-    "library; MESSAGING_GROUP, MESSAGING_DOCS; SERVICEKIT_API_KEYS, SERVICEKIT_RATE_LIMIT and the other variables of "
-    "the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
-)
 PROGRAM: Final = Program("messaging", MessagingSettings, groups.MESSAGES.name)
+ENVIRONMENT: Final = PROGRAM.environment
 ROLES: Final = {
     "filter": "Drop messages whose recipient has blocked the sender, replace words, and pass on the rest.",
     "collector": "Keep the latest messages of each user.",
@@ -56,7 +51,7 @@ for _role, _text in ROLES.items():
 
 @app.command(epilog=ENVIRONMENT)
 def web(parent: options.Parent = None, *, fail_fast: FailFast = False) -> None:
-    """Take messages, tell feeds, and serve a page for both, on STREAMTABLE_HTTP_ADDRESS."""
+    """Take messages, serve feeds, and serve a page for both, on STREAMTABLE_HTTP_ADDRESS."""
     sys.exit(PROGRAM.run(lambda runtime: commands.serve_web(runtime, parent), fail_fast=fail_fast))
 
 
@@ -82,8 +77,8 @@ def load(
     fail_fast: FailFast = False,
 ) -> None:
     """Write made-up messages to Kafka and report the rate that was acknowledged."""
-    wanted = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
-    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, wanted, spammers), fail_fast=fail_fast))
+    given = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+    sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, given, spammers), fail_fast=fail_fast))
 
 
 def _user(text: str) -> str:
@@ -99,7 +94,7 @@ def unblock(
     *,
     fail_fast: FailFast = False,
 ) -> None:
-    """Take back that a user is blocked for everybody, until the detector finds anew that they are a spammer."""
+    """Take back that a user is blocked for everybody, until the detector finds again that they are a spammer."""
     sys.exit(PROGRAM.run(lambda runtime: commands.unblock(runtime, user), fail_fast=fail_fast))
 
 

@@ -1,4 +1,4 @@
-"""What the commands are told beyond the library's own settings: variables that begin with MESSAGING_."""
+"""The settings of messaging: variables that begin with MESSAGING_."""
 
 from pydantic_settings import SettingsConfigDict
 

@@ -1,6 +1,6 @@
-"""The web service: takes messages, blocks and translations, tells feeds, and serves a page to do both.
+"""The web service: takes messages, blocks and translations, serves feeds, and serves a page for both.
 
-Senders are who they say they are: without accounts, whoever may write may write as anybody. See `SERVICEKIT_API_KEYS`.
+There are no accounts: every caller with the scope `write` may write as any sender. See `SERVICEKIT_API_KEYS`.
 """
 
 from collections.abc import Callable, Mapping
@@ -139,7 +139,7 @@ def build_web(
 
 
 def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> None:
-    def told(feed: Feed | None) -> Mapping[str, Any]:
+    def members(feed: Feed | None) -> Mapping[str, Any]:
         return {"messages": [each.model_dump() for each in _messages(feed)]}
 
     @app.get("/users/{user}/feed", dependencies=[only()], response_model=models.FeedAnswer)
@@ -160,7 +160,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
     @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
     def watch_feed(user: UserPath) -> Response:
         """The feed now, and again whenever a message has come."""
-        return events.response(Changes(TableEvents(feeds, "feed", told), key=user_of_path(user)))
+        return events.response(Changes(TableEvents(feeds, "feed", members), key=user_of_path(user)))
 
 
 def _messages(feed: Feed | None) -> list[models.FeedMessage]:

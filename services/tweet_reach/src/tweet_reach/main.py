@@ -26,14 +26,11 @@ SERVICE: Final = TableService(
         processor="Keep the reach of each URL: from tweets and twitter-followers to the table tweet-reach-table.\n\n"
         "Rows are in tables of the groups and in STREAMTABLE_STATE_DIR, or in the central store that STREAMTABLE_STORE "
         "names.",
-        view="Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS.",
-        query="Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS.",
     ),
     streams=[topics.TWEETS, topics.FOLLOWS],
     what="events",
     load=events,
     stream_of=lambda event: int("follower" in event),
-    group=None,
     tables=lambda settings: {topics.TWEETS.name: topics.reaches(settings.group)},
     emitter=EMITTER,
     view=CONTRACT,

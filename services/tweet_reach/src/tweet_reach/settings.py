@@ -1,4 +1,4 @@
-"""What these services are told beyond the library's own settings: variables that begin with TWEET_REACH_."""
+"""The settings of tweet reach: variables that begin with TWEET_REACH_."""
 
 from typing import Annotated
 

@@ -43,7 +43,7 @@ def authors_stage(
     Args:
         group: what the names of groups and topics begin with.
         max_wait: seconds from a batch's first record, which complete it.
-        cost_max: how much a batch may tell; see `fold_authors`.
+        cost_max: how much a batch may report; see `fold_authors`.
         max_ahead_seconds: how far an event's time may be ahead of its record's timestamp; others are dead letters.
     """
     facts, work = topics.facts(group), topics.work(group)
@@ -56,16 +56,16 @@ def authors_stage(
 
     def process(batch: Batch, send: Send) -> None:
         rows = AuthorRows(batch.rows(TWEETED_ROWS), batch.rows(PIECES))
-        told = fold_authors(
+        output = fold_authors(
             [one.value for one in _sound(batch, batch.of(topics.TWEETS), tweet_fault)],
             [one.value for one in _sound(batch, batch.of(topics.FOLLOWS), follow_fault)],
             [(one.key, one.value) for one in batch.of(work)],
             rows,
             cost_max=cost_max,
         )
-        for url, fact in told.facts:
+        for url, fact in output.facts:
             send(facts, url, fact)
-        for author, task in told.tasks:
+        for author, task in output.tasks:
             send(work, author, task)
 
     return MicroBatch(

@@ -21,7 +21,7 @@ def is_later(update: UserStatusUpdate, row: UserStatus | None) -> bool:
     """Whether an update counts more than the one that the row comes from.
 
     The later one by its own time does; of two of the same time that with the greater id, by code points; and should
-    somebody use an id twice, that with the greater text. So all orders of the same updates come to the same status,
+    an id be used twice, that with the greater text. So all orders of the same updates come to the same status,
     and a repeated update is never later than itself.
     """
     if row is None:
@@ -35,7 +35,7 @@ def row_of(update: UserStatusUpdate, clicks: int | None) -> UserStatus:
 
 
 def change_of(old: UserStatus | None, new: UserStatus) -> UserStatusChange | None:
-    """What others are told of a new row. None: the user said the same again, later, which is no change."""
+    """Return the change that a new row makes. None: the user said the same again, later, which is no change."""
     before = None if old is None else old["status"]
     if before == new["status"]:
         return None

@@ -27,7 +27,6 @@ SERVICE: Final = TableService(
         emitter="Take statuses by REST (PUT /users/{user}/status) on STREAMTABLE_HTTP_ADDRESS and write them to Kafka.",
         load="Write made-up statuses to Kafka and report the rate that was acknowledged.",
         processor="Keep the latest status of each user: from user-status-updates to the table user-status-table.",
-        view="Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS.",
         query="Answer REST from local copies of the tables of statuses and clicks, on STREAMTABLE_HTTP_ADDRESS.",
     ),
     streams=[topics.UPDATES],

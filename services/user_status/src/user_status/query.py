@@ -1,22 +1,22 @@
 """The query service: users' statuses with their clicks over REST, from local copies of both tables."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from hashlib import blake2b
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Header, Query
+from fastapi import FastAPI, Query
 from starlette.responses import Response
 
 from contracts.records import UserStatus
 from servicekit.http import read_your_writes
-from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.app import Edge, build_app, only
 from servicekit.http.cursors import Cursors
 from servicekit.http.problems import Problem
 from servicekit.http.read_your_writes import OwnWrites
 from servicekit.http.responses import json_answer, matches, page_after
 from servicekit.http.server_events import EventStreams
+from servicekit.http.table_api import Cursor, IfNoneMatch, PageLimit, etag, events_options
 from servicekit.http.table_events import Changes, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import LeftOut
@@ -24,7 +24,6 @@ from servicekit.tables.protocol import STALE_SECONDS, Answer, UserTable, age_sec
 from user_status import models
 from user_status.domain import joined
 
-PAGE_MAX: Final = 1000
 VERSION: Final = "1.1.0"
 DESCRIPTION: Final = (
     "What users said last, with the clicks that are counted by now, from this replica's own copies of both tables. "
@@ -90,7 +89,7 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
         responses=responses,
         tags=["users"],
     )
-    def get_user(user: UserPath, if_none_match: Annotated[str | None, Header()] = None) -> Any:
+    def get_user(user: UserPath, if_none_match: IfNoneMatch = None) -> Any:
         """What a user said last, and the clicks by now; 404 if neither is known.
 
         `If-None-Match` saves sending what has not changed.
@@ -99,13 +98,13 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
         status, clicks = tables.statuses.answer(user), tables.clicks.answer(user)
         if status.value is None and clicks.value is None:
             raise Problem(HTTPStatus.NOT_FOUND, "neither a status nor clicks of this user are known")
-        tag = _tag(status, clicks)
+        tag = etag(status.value, status.stale, clicks.value, clicks.stale)
         headers = {"ETag": tag, "Cache-Control": "no-cache"}
         if matches(if_none_match, tag):
             return Response(status_code=HTTPStatus.NOT_MODIFIED, headers=headers)
         body = models.UserAnswer(
             user_id=user,
-            status=_status(status.value),
+            status=status.value and _status(status.value),
             clicks=clicks.value,
             tables=models.Places(status=_place(status), clicks=_place(clicks)),
         )
@@ -120,8 +119,8 @@ def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites
     )
     def list_users(
         prefix: Annotated[Prefix, Query()] = "",
-        cursor: Annotated[str | None, Query(description="`next` of the page before, unchanged")] = None,
-        limit: Annotated[int, Query(ge=1, le=PAGE_MAX), PLAIN_DIGITS] = 100,
+        cursor: Cursor = None,
+        limit: PageLimit = 100,
     ) -> Any:
         """All users of either table, a page at a time. They change meanwhile: each page is as of its own moment."""
         after = page_after(cursors, prefix, cursor)
@@ -152,52 +151,34 @@ def _page(
             continue
         if len(items) == limit:
             return items, True, unreadable
-        items.append(models.UserRow(user_id=user, status=_status(status), clicks=count))
+        items.append(models.UserRow(user_id=user, status=status and _status(status), clicks=count))
         unreadable = left_out.count
     left_out.end()
     return items, False, left_out.count
 
 
-_EVENT_RESPONSES: Final[dict[int | str, dict[str, Any]]] = {
-    200: {
-        "description": 'Server-sent events `status`, with data like `{"user_id": "alice", "status": {"text": "at lunch", '
-        '"at": 1700000000000, "id": "...", "clicks": 3}, "partition": 9, "offset": 41}`, and `clicks`, with data like '
-        '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null stands for what is not known. '
-        "`unreadable` comes instead of a row that cannot be decoded, with `of`: `status` or `clicks`. `missed` comes last "
-        "when changes were left out: connect again.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
-    }
-}
+_EVENTS: Final = (
+    'Server-sent events `status`, with data like `{"user_id": "alice", "status": {"text": "at lunch", '
+    '"at": 1700000000000, "id": "...", "clicks": 3}, "partition": 9, "offset": 41}`, and `clicks`, with data like '
+    '`{"user_id": "alice", "clicks": 4, "partition": 9, "offset": 52}`; null stands for what is not known. '
+    "`unreadable` comes instead of a row that cannot be decoded, with `of`: `status` or `clicks`. `missed` comes last "
+    "when changes were left out: connect again."
+)
 
 
 def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
-    def of_status(row: UserStatus | None) -> Mapping[str, Any]:
-        status = _status(row)
-        return {"status": None if status is None else status.model_dump()}
-
-    def of_clicks(count: int | None) -> Mapping[str, Any]:
-        return {"clicks": count}
-
-    told = (
-        TableEvents(tables.statuses, "status", of_status),
-        TableEvents(tables.clicks, "clicks", of_clicks),
+    changes = (
+        TableEvents(tables.statuses, "status", lambda row: {"status": row and _status(row).model_dump()}),
+        TableEvents(tables.clicks, "clicks", lambda count: {"clicks": count}),
     )
 
-    @app.get(
-        "/users/{user}/events",
-        dependencies=[only()],
-        responses=_EVENT_RESPONSES,
-        response_class=Response,
-        tags=["live"],
-    )
+    @app.get("/users/{user}/events", tags=["live"], **events_options(_EVENTS))
     def watch_user(user: UserPath) -> Response:
         """The user's status and clicks now, and each of them when it changes."""
-        return events.response(Changes(*told, key=user_of_path(user)))
+        return events.response(Changes(*changes, key=user_of_path(user)))
 
 
-def _status(row: UserStatus | None) -> models.Status | None:
-    if row is None:
-        return None
+def _status(row: UserStatus) -> models.Status:
     return models.Status(text=row["status"], at=row["at"], id=row["id"], clicks=row["clicks"])
 
 
@@ -213,9 +194,3 @@ def _place(answer: Answer[object]) -> models.Place:
 def _age(table: UserTable[object]) -> models.Age:
     age = age_seconds(table)
     return models.Age(age_seconds=age, stale=age > STALE_SECONDS)
-
-
-def _tag(status: Answer[UserStatus], clicks: Answer[int]) -> str:
-    """Weak: it stands for what is known and whether that is stale, not for the ages, which always change."""
-    known = repr((status.value, status.stale, clicks.value, clicks.stale))
-    return f'W/"{blake2b(known.encode(), digest_size=8).hexdigest()}"'

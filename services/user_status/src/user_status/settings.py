@@ -1,4 +1,4 @@
-"""What these services are told beyond the library's own settings: variables that begin with USER_STATUS_."""
+"""The settings of user statuses: variables that begin with USER_STATUS_."""
 
 from pydantic_settings import SettingsConfigDict
 

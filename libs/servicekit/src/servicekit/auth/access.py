@@ -1,4 +1,4 @@
-"""Who may do what, and how often: one decision for REST and gRPC alike."""
+"""Access control: authentication, scopes and rate limits, the same for REST and gRPC."""
 
 import math
 from collections.abc import Mapping

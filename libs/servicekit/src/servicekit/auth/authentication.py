@@ -1,4 +1,4 @@
-"""Who calls: by an API key or by a signed token (JWT), both sent as `Authorization: Bearer ...`."""
+"""Authentication of callers by API keys and by signed tokens (JWT), both sent as `Authorization: Bearer ...`."""
 
 import hmac
 import json
@@ -28,7 +28,7 @@ class Caller:
 
 
 class Unauthenticated(Exception):
-    """Nobody that is known here. Its text was written beforehand: why is not told, and the credential never."""
+    """The credential is missing or not valid. The text is fixed: it contains neither the reason nor the credential."""
 
     def __init__(self, *, given: bool) -> None:
         super().__init__(
@@ -40,7 +40,7 @@ class Unauthenticated(Exception):
 
 
 class Authenticator(Protocol):
-    """Knows callers. Any thread."""
+    """Authenticates callers. Any thread."""
 
     def authenticate(self, token: str) -> Caller:
         """Who has this credential. Raises `Unauthenticated`."""
@@ -63,7 +63,7 @@ class ApiKey:
 
 
 class ApiKeys:
-    """Knows callers by their keys. Compares with every key, each in constant time."""
+    """Authenticates callers by their keys. Compares with every key, each in constant time."""
 
     def __init__(self, keys: Sequence[ApiKey]) -> None:
         self._keys = tuple(keys)
@@ -77,7 +77,7 @@ class ApiKeys:
 
 
 class SignedTokens:
-    """Knows callers by tokens that an issuer has signed: claims iss, aud, exp, nbf and sub, and `scope` if it has any.
+    """Authenticates callers by tokens that an issuer has signed: claims iss, aud, exp, nbf and sub, and `scope` if it has any.
 
     Args:
         algorithm: one of `ALGORITHMS`; tokens with another one, or none, are refused whatever they are signed with.
@@ -115,7 +115,7 @@ class SignedTokens:
 
 
 class AnyOf:
-    """Knows those whom one of several knows."""
+    """Authenticates a caller by the first of several authenticators that accepts it."""
 
     def __init__(self, authenticators: Sequence[Authenticator]) -> None:
         self._authenticators = tuple(authenticators)

@@ -1,4 +1,4 @@
-"""How often each caller may ask: a token bucket for each, and a bound on how many are remembered."""
+"""Rate limits: a token bucket for each caller, and a bound on how many callers are remembered."""
 
 import math
 import time

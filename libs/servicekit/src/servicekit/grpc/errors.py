@@ -74,7 +74,7 @@ def invalid(field: str, text: str) -> Refused:
 
 
 def refusal(error: Exception) -> Refused:
-    """The answer to an error that a servicer raised. What is not known here is logged, and told as INTERNAL."""
+    """The answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
     match error:
         case Refused():
             return error

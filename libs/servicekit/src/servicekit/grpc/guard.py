@@ -49,7 +49,7 @@ class GrpcLimits:
         connection_age_seconds: after that the caller connects again (and so finds new replicas).
         connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
         ping_seconds_min: a caller that pings more often is disconnected.
-        drain_seconds: before the server stops, in which new calls are told to go elsewhere.
+        drain_seconds: before the server stops, in which new calls are refused with UNAVAILABLE.
     """
 
     receive_bytes: int = 64 * 1024
@@ -78,8 +78,8 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
     Args:
         limits: what callers may use.
         check: asked about each call, health excepted; None: everybody may call.
-        metrics: told of each call; None: nobody is.
-        tracer: told of each call, health excepted; None: nobody is.
+        metrics: counts the calls; None: they are not counted.
+        tracer: makes a span for each call, health excepted; None: there are no spans.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class _Method:
         else:
             return answer
         finally:
-            self._ended(_told(code, context), begun)
+            self._ended(_reported(code, context), begun)
         return await _abort(context, refused)
 
     async def stream(self, messages: AsyncIterator[bytes], context: Context) -> None:
@@ -165,7 +165,7 @@ class _Method:
         else:
             return
         finally:
-            self._ended(_told(code, context))
+            self._ended(_reported(code, context))
         await _abort(context, refused)
 
     def _check(self, context: Context) -> None:
@@ -268,15 +268,15 @@ async def _abort(context: Context, refused: Refused) -> None:
         async with asyncio.timeout(_FAREWELL_SECONDS):
             await context.abort(status.code, status.details, status.trailing_metadata)
     except TimeoutError:
-        return  # the caller does not read; what was to be told it goes with the connection
+        return  # the caller does not read; the status is lost with the connection
     except grpc.aio.AbortError:
         raise  # how grpcio ends a call
     except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
         if refused.code is not grpc.StatusCode.CANCELLED:
-            log.debug("the caller has gone before it was told", code=refused.code.name)
+            log.debug("caller disconnected before the status was sent", code=refused.code.name)
 
 
-def _told(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
+def _reported(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
     """The code as the caller has it: a deadline ends a call here like a caller who leaves."""
     over = code is grpc.StatusCode.CANCELLED and context.time_remaining() == 0
     return grpc.StatusCode.DEADLINE_EXCEEDED if over else code

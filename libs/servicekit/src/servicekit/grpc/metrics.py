@@ -1,4 +1,4 @@
-"""What a gRPC server tells of its calls, under the names that dashboards for gRPC servers expect."""
+"""Metrics of the calls of a gRPC server, under the names that dashboards for gRPC servers expect."""
 
 from dataclasses import dataclass
 from typing import Final, Self

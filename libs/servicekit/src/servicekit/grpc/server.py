@@ -32,10 +32,10 @@ class GrpcServer:
         register: adds the services to the server (the generated `add_..._to_server`).
         ready: what the health service answers, SERVING or NOT_SERVING.
         streams: that the servicers admit their streams to; ended by `stop`.
-        services: full names, told by reflection; empty: no reflection.
+        services: full names that server reflection describes; empty: no reflection.
         check: lets each call through, health excepted, or raises `Refused`; None: everybody may call.
-        metrics: told of each call; None: nobody is.
-        tracer: told of each call, health excepted; None: nobody is.
+        metrics: counts the calls; None: they are not counted.
+        tracer: makes a span for each call, health excepted; None: there are no spans.
         credentials: for TLS; None: without, which is for loopback and for networks that encrypt themselves.
         limits: what callers may use; default `GrpcLimits()`.
     """
@@ -59,7 +59,7 @@ class GrpcServer:
         self._port = port
         self._register = register
         self._streams = streams
-        # Streams of their own: whoever may connect may watch health, and must not take the callers' places with it.
+        # Streams of their own: any client may watch health, and must not take the places of callers.
         self._health_watches = Streams(_HEALTH_WATCHES_MAX)
         self._health = _Health(lambda: ready() and not streams.stopping, self._health_watches)
         self._services = services
@@ -152,7 +152,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
 
 
 class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package ships no types
-    """One status for the whole server, asked for when needed; `grpc_health`'s own wants to be told of changes."""
+    """One status for the whole server, asked for when needed; the one of `grpc_health` has to be notified of changes."""
 
     def __init__(self, ready: Callable[[], bool], streams: Streams) -> None:
         self._ready = ready

@@ -125,7 +125,7 @@ class GrpcTable(Generic[V]):
         given = list(users)
         if len(given) > KEYS_MAX:
             raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
-        age_seconds(self._table)  # not before the copy is complete, even if nobody is asked for
+        age_seconds(self._table)  # not before the copy is complete, even if the request names no key
         found: Found[V] = Found([], [])
         for user in [self._key(text, f"s[{n}]") for n, text in enumerate(given)]:
             try:

@@ -20,14 +20,14 @@ _OURS: Final = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that tell of a failure of the server's; the others are for the caller to mend."""
+"""Codes of failures of the server; for the others the caller is responsible."""
 
 
 def traced(tracer: ServerTracer, path: str, call: Call) -> Call:
-    """The same call of a method (its path), told to the tracer."""
+    """Return the call of a method (its path) with a span around it."""
     name = path.lstrip("/")
 
-    async def told(messages: Any, context: Any) -> Any:
+    async def with_span(messages: Any, context: Any) -> Any:
         with tracer.serve(name, context_of(context.invocation_metadata() or ())) as span:
             span.note(**{"rpc.system": "grpc", "rpc.method": name})
             try:
@@ -46,4 +46,4 @@ def traced(tracer: ServerTracer, path: str, call: Call) -> Call:
             raise aborted
         return answer
 
-    return told
+    return with_span

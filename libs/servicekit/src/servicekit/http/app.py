@@ -38,7 +38,7 @@ class Edge:
         admission: who may call, and how often; default: everybody.
         measured: the instruments; None: nothing is measured.
         metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
-        tracer: told of each request; None: nobody is.
+        tracer: makes a span for each request; None: there are no spans.
         public: further addresses that ask for no credential: a page's own files.
         docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
     """
@@ -281,8 +281,8 @@ def _add_health(
             raise unavailable(f"stopped: {error.message}") from None
         if not is_ready:
             raise unavailable(not_ready() or "not ready yet")
-        told = details()
-        return JSONResponse({"status": "ready", **({"details": told} if told else {})})
+        shown = details()
+        return JSONResponse({"status": "ready", **({"details": shown} if shown else {})})
 
     def metrics_page() -> Response:
         return Response(metrics(), media_type=METRICS_MEDIA_TYPE)

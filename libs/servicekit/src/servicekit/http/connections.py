@@ -58,7 +58,7 @@ class Connections:
 
     Args:
         limits: of them.
-        dropped: told why, one of `REASONS`, whenever a connection is dropped.
+        dropped: called with one of `REASONS` whenever a connection is dropped.
     """
 
     def __init__(self, limits: ConnectionLimits, dropped: Callable[[str], None] = lambda _: None) -> None:
@@ -114,7 +114,7 @@ class Connections:
 
 
 class BoundedProtocol(H11Protocol):
-    """uvicorn's protocol, which tells `Connections` what it is waiting for."""
+    """uvicorn's protocol, which reports to `Connections` what it is waiting for."""
 
     def __init__(self, all_connections: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)

@@ -1,4 +1,4 @@
-"""The outermost layer of a REST service: what a request may cost, and that every answer is an answer of ours."""
+"""The outermost layer of a REST service: limits, the deadline, and an answer of a fixed form to every error."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ class Limits:
 
 
 class Guard:
-    """ASGI middleware that reads the body within its limits, sets the deadline and catches what nobody else did.
+    """ASGI middleware that reads the body within its limits, sets the deadline and catches all other errors.
 
     Args:
         limits: what one request may cost.
@@ -168,13 +168,13 @@ class Guard:
         except asyncio.CancelledError:
             task.cancel()
             raise
-        task.add_done_callback(_tell_late_failure)
+        task.add_done_callback(_log_late_failure)
         patience.cancel()
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; ask again")
 
 
-def _tell_late_failure(task: asyncio.Task[None]) -> None:
+def _log_late_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
         log.warning("request that was given up failed later", error=type(error).__name__)
 

@@ -1,4 +1,4 @@
-"""How many requests there were, how they ended and how long they took, for Prometheus."""
+"""Prometheus metrics of requests: how many there were, how they ended and how long they took."""
 
 import time
 from collections.abc import Callable

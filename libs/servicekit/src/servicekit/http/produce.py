@@ -1,4 +1,4 @@
-"""How emitter services send: they answer when Kafka has acknowledged, and every answer names what became of each id."""
+"""Producing for requests: they are answered when Kafka has acknowledged, and every answer says what became of each id."""
 
 import time
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Reading one's own writes: an emitter names a write by a token, a query that is given it waits until it shows it."""
+"""Read your writes: an emitter names a write by a token, and a query with that token waits until its table shows the write."""
 
 import asyncio
 from collections.abc import Mapping
@@ -91,7 +91,7 @@ class OwnWrites:
     def _done(self, asked: "asyncio.Future[Any]") -> None:
         self._waiting -= 1
         if not asked.cancelled():
-            asked.exception()  # seen, also if nobody waits for it any more
+            asked.exception()  # retrieved, also when no request waits for it any more
 
     def close(self) -> None:
         """Wait for those that wait: at most as long as one may."""

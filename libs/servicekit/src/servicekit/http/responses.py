@@ -1,4 +1,4 @@
-"""Answers to GET: models as JSON, whether the caller has them already, and where a page begins."""
+"""Responses to GET: models as JSON, conditional requests, and where a page begins."""
 
 from collections.abc import Mapping
 from http import HTTPStatus

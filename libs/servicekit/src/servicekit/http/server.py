@@ -37,7 +37,7 @@ class HttpServer:
         threads: handlers written as plain functions that run at a time. Few where they compute, because the threads
             share one interpreter with the server; many where they wait.
         limits: of connections; default `ConnectionLimits()`.
-        dropped: told why, one of `servicekit.http.connections.REASONS`, whenever a connection is dropped.
+        dropped: called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
     """
 
     def __init__(

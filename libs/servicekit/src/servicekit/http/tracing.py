@@ -22,7 +22,7 @@ class Trace:
         method = method_of(scope)
         with self._tracer.serve(method, context_of(scope["headers"])) as span:
 
-            async def told(message: Message) -> None:
+            async def with_status(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     status = message["status"]
                     span.note(**{"http.response.status_code": status})
@@ -32,7 +32,7 @@ class Trace:
                 await send(message)
 
             try:
-                await self._app(scope, receive, told)
+                await self._app(scope, receive, with_status)
             finally:
                 span.note(**{"http.request.method": method})
                 if (route := route_of(scope)) is not None:

@@ -108,7 +108,7 @@ def send(
         records: with their users, without end.
         emit: Sends a record with its key; it waits while the producer's queue is full.
         stopped: waits so many seconds and says whether to stop.
-        progress: told how many were sent.
+        progress: called with the number of records that were sent.
     """
     report = Report()
     begun = time.monotonic()
@@ -145,7 +145,7 @@ def _show_nothing(sent: int) -> None:
 
 @contextmanager
 def progress_bar(load: Load, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error if that is a terminal; yields a function that is told how many were sent."""
+    """A bar on standard error if that is a terminal; yields a function that takes the number of records that were sent."""
     if not sys.stderr.isatty():
         yield _show_nothing
         return

@@ -1,6 +1,6 @@
-"""Traces by OpenTelemetry, sent as OTLP over gRPC. The only module that knows it, and imported only where it is wanted.
+"""Traces by OpenTelemetry, sent as OTLP over gRPC. The only module that knows it, and imported only where traces are sent.
 
-Spans are sent by a thread, in batches. While nobody takes them they are dropped, which is said once: work goes on.
+Spans are sent by a thread, in batches. While no collector accepts them they are dropped, which is logged once; work goes on.
 """
 
 import logging
@@ -56,10 +56,10 @@ class OpenTelemetry:
     """
 
     def __init__(self, settings: TraceSettings) -> None:
-        # It says at each try that nobody answers; we say it once.
+        # The exporter logs each failed attempt; it is logged here once.
         logging.getLogger(_EXPORTER_LOG).setLevel(logging.CRITICAL)
         resource = {"service.name": settings.service, "service.instance.id": settings.instance}
-        self._exporter = _Outspoken(OTLPSpanExporter(endpoint=settings.endpoint), settings.endpoint)
+        self._exporter = _LoggingExporter(OTLPSpanExporter(endpoint=settings.endpoint), settings.endpoint)
         self._provider = TracerProvider(
             sampler=_sampler(settings), resource=Resource.create(resource), shutdown_on_exit=False
         )
@@ -101,15 +101,18 @@ class OpenTelemetry:
     def serve(self, name: str, traceparent: bytes | None) -> "_Span":
         given = traceparent is not None and is_context(traceparent)
         source = [((TRACEPARENT, traceparent),)] if given else []
-        return self._begin(name, SpanKind.SERVER, {}, source, linked=False, told=given)
+        return self._begin(name, SpanKind.SERVER, {}, source, linked=False, named=given)
 
     def close(self) -> None:
-        """Send what there is, for three seconds at most: whoever stops a process does not wait for a collector."""
+        """Send what there is, for three seconds at most: stopping a process does not wait for a collector."""
         ending = Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
         ending.start()
         ending.join(_CLOSE_SECONDS)
         if ending.is_alive():
-            log.warning("the last traces are dropped: they were not taken in time", seconds=_CLOSE_SECONDS)
+            log.warning(
+                "the last traces are dropped: the collector did not accept them in time",
+                seconds=_CLOSE_SECONDS,
+            )
 
     def _begin(
         self,
@@ -119,27 +122,27 @@ class OpenTelemetry:
         sources: Sequence[Headers] = (),
         *,
         linked: bool = True,
-        told: bool = False,
+        named: bool = False,
     ) -> "_Span":
         """Continues the trace of the first source; without one it is part of the current work, if there is any."""
         found = [_context_of(headers) for headers in sources]
         parent: Context | None = set_span_in_context(NonRecordingSpan(found[0]), Context()) if found else None
         links = [Link(each) for each in found] if linked else None
         span = self._tracer.start_span(name, parent, kind, _named(facts), links)
-        return _Span(span, told=told)
+        return _Span(span, named=named)
 
 
 class _Span:
-    """A `servicekit.tracing.ServerSpan`. `told`: log lines name its trace though it is not kept: the caller knows it."""
+    """A `servicekit.tracing.ServerSpan`. `named`: log lines name its trace even if it is not kept, since the caller knows it."""
 
-    def __init__(self, span: OtelSpan, *, told: bool) -> None:
+    def __init__(self, span: OtelSpan, *, named: bool) -> None:
         context = span.get_span_context()
         self.traceresponse = (
             f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}".encode()
         )
         self.headers: Headers = ((TRACEPARENT, self.traceresponse),) if context.trace_flags.sampled else ()
         self._span = span
-        self._named = told or context.trace_flags.sampled
+        self._named = named or context.trace_flags.sampled
         self._current = ExitStack()
         self._failed = False
 
@@ -175,8 +178,8 @@ class _Span:
         self.end(error)
 
 
-class _Outspoken(SpanExporter):
-    """An exporter that says once that nobody takes what it sends, and once that somebody does again."""
+class _LoggingExporter(SpanExporter):
+    """An exporter that logs once that spans are dropped, and once that they are accepted again."""
 
     def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
         self._exporter = exporter
@@ -187,12 +190,13 @@ class _Outspoken(SpanExporter):
         result = self._exporter.export(spans)
         if result is SpanExportResult.SUCCESS:
             if self._dropped:
-                log.info("traces are taken again", endpoint=self._endpoint, dropped=self._dropped)
+                log.info("traces are accepted again", endpoint=self._endpoint, dropped=self._dropped)
             self._dropped = 0
             return result
         if not self._dropped:
             log.warning(
-                "traces are dropped until somebody takes them; nothing else suffers", endpoint=self._endpoint
+                "traces are dropped until a collector accepts them; nothing else is affected",
+                endpoint=self._endpoint,
             )
         self._dropped += len(spans)
         return result

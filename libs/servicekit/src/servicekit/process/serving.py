@@ -217,7 +217,7 @@ def grpc_server(
     Args:
         runtime: settings, callers and metrics.
         register: adds the service `name`.
-        name: told by reflection, where that is on.
+        name: the service's full name, for server reflection.
         ready: whether it can answer.
         streams: ended by its stop.
     """

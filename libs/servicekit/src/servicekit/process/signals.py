@@ -1,4 +1,4 @@
-"""What a service does as a process: it stops at SIGTERM and SIGINT, and writes lines for who started it."""
+"""Signals and limits of a process: it stops at SIGTERM and SIGINT."""
 
 import resource
 import signal
@@ -55,17 +55,17 @@ class StopSignals:
         self.ask(signal.Signals(number).name)
 
 
-def allow_connections(wanted: int) -> int:
+def allow_connections(connections: int) -> int:
     """Let the process have so many connections open, as far as the system allows: its usual limit is 1024 files.
 
     A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
 
     Returns:
-        How many it may have; fewer than wanted where the hard limit (`ulimit -Hn`) forbids them, and at least 1.
+        How many it may have; fewer than asked for where the hard limit (`ulimit -Hn`) forbids them, and at least 1.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted + OTHER_FILES
+    needed = connections + OTHER_FILES
     most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < most:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return max(1, min(wanted, most - OTHER_FILES))
+    return max(1, min(connections, most - OTHER_FILES))

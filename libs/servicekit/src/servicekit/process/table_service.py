@@ -77,11 +77,11 @@ class Texts:
     """What the help says of the service and its commands."""
 
     service: str
-    emitter: str
-    load: str
-    processor: str
-    view: str
-    query: str
+    emitter: str = "Take events by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."
+    load: str = "Write made-up events to Kafka and report the rate that was acknowledged."
+    processor: str = "Make the table from the events."
+    view: str = "Answer gRPC from a local copy of the table, on STREAMTABLE_GRPC_ADDRESS."
+    query: str = "Answer REST from a local copy of the table, on STREAMTABLE_HTTP_ADDRESS."
 
 
 @dataclass(frozen=True)
@@ -94,14 +94,15 @@ class TableService(Generic[S, V]):
         texts: The help.
         streams: The streams that the emitter writes to.
         what: What its events are, in the plural.
-        load: Makes up events of a load, with their keys, without end; the second argument is the clock.
-        group: Returns the group that makes the table.
-        tables: Returns the tables that are queried, by the topics whose events they are made from. The view serves the
-            first.
         emitter: The REST API of the emitter.
-        view: The gRPC service of the view.
-        query: Builds the REST application of the query service.
+        query: The REST API of the query service, or what builds its application.
+        group: Returns the group that makes the table; None: the service has a command `processor` of its own.
+        tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
+            first. Default: the group's table, made from the first stream.
+        view: The gRPC service of the view; None: there is no view.
         number: Returns the number that rows are ranked by; None: there is no ranking.
+        load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
+            is no load generator.
         stream_of: Returns which of the streams an event of a load belongs to.
     """
 
@@ -110,14 +111,21 @@ class TableService(Generic[S, V]):
     texts: Texts
     streams: Sequence[Stream[str, Any]]
     what: str
-    load: Callable[[Load, Callable[[], int]], Iterator[tuple[str, Any]]]
-    group: Callable[[S], Group[str, V]] | None
-    tables: Callable[[S], Mapping[str, Table[str, Any]]]
     emitter: EmitterApi
-    view: TableContract[V]
-    query: Callable[[Query[S]], FastAPI]
+    query: TableApi[V] | Callable[[Query[S]], FastAPI]
+    group: Callable[[S], Group[str, V]] | None = None
+    tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
+    view: TableContract[V] | None = None
     number: Callable[[V], int] | None = None
+    load: Callable[[Load, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
+
+    def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
+        """Return the tables that are queried, by the topics whose events they are made from."""
+        if self.tables is not None:
+            return self.tables(settings)
+        assert self.group is not None, "a service without a group names its tables"
+        return {self.streams[0].name: self.group(settings).table}
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
         """Take events until stopped; those that were accepted are sent."""
@@ -138,12 +146,13 @@ class TableService(Generic[S, V]):
 
     def serve_view(self, runtime: Runtime[S]) -> int:
         """Answer gRPC calls until stopped."""
-        table = next(iter(self.tables(runtime.service).values()))
+        assert self.view is not None
+        table = next(iter(self.tables_of(runtime.service).values()))
         return serving.serve_table(runtime, table, self.view)
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
-        tables = self.tables(runtime.service)
+        tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
             views = opened.enter_context(serving.viewing(runtime, list(tables.values()), "query"))
             checks: list[Callable[[], object]] = [lambda: [view.ready for view in views]]
@@ -160,12 +169,14 @@ class TableService(Generic[S, V]):
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            app = self.query(Query(runtime, views, top, cursors, events, writes, edge, opened))
+            query = Query(runtime, views, top, cursors, events, writes, edge, opened)
+            app = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
 
     def send_load(self, runtime: Runtime[S], load: Load) -> int:
         """Send a load and print the report; return 1 if some events failed."""
+        assert self.load is not None
         records = self.load(load, now_ms)
         return serving.send_load(runtime, load, self.streams, records, self.what, self.stream_of)
 
@@ -191,11 +202,13 @@ class TableService(Generic[S, V]):
         """
         line = CommandLine(self.program, self.texts.service)
         line.add("emitter", self.texts.emitter, self.serve_emitter)
-        line.add_load(self.texts.load, self.send_load, skew=skew)
+        if self.load is not None:
+            line.add_load(self.texts.load, self.send_load, skew=skew)
         line.app.command("processor", help=self.texts.processor, epilog=self.program.environment)(
             processor or self._processor()
         )
-        line.add("view", self.texts.view, self.serve_view)
+        if self.view is not None:
+            line.add("view", self.texts.view, self.serve_view)
         line.add("query", self.texts.query, self.serve_query)
         return line.app
 

@@ -1,6 +1,6 @@
-"""What a process tells of itself, as records of a compacted topic: for whoever looks after all processes.
+"""The status of a process, published to a compacted topic for the console.
 
-Off unless SERVICEKIT_STATUS_TOPIC names the topic. A process that cannot tell works on all the same.
+Off unless SERVICEKIT_STATUS_TOPIC names the topic. A process that cannot publish its status works on.
 """
 
 import os
@@ -32,7 +32,7 @@ from streamtable.errors import StreamtableError
 
 log = structlog.get_logger()
 EVERY_SECONDS: Final = 1.0
-STILL_THERE_SECONDS: Final = 5.0
+HEARTBEAT_SECONDS: Final = 5.0
 ENTRIES_MAX: Final = 1000
 _CLOSE_SECONDS: Final = 2.0
 _STATM: Final = Path("/proc/self/statm")
@@ -91,7 +91,7 @@ class StatusBoard:
         self.emits = (*self.emits, topic)
 
     def failed(self, error: BaseException) -> None:
-        """It is ended by an error: its kind and place are told, not its text, which may hold a piece of a record."""
+        """It is ended by an error: its class and place are published, not its text, which may hold a piece of a record."""
         place = [
             str(part)
             for name in ("topic", "partition", "offset")
@@ -200,13 +200,13 @@ def status_stream(topic: str) -> Stream[str, ProcessStatus]:
 
 
 class Publisher:
-    """Tells the topic of a process, from a thread of its own, as soon as there is something to tell.
+    """Publishes the status of a process from a thread of its own, as soon as it has changed.
 
     Args:
-        board: what is told.
+        board: what the parts of the process have reported.
         registry: of the process's metrics.
         make: makes the emitter, when it is first needed.
-        every: seconds between looks. What has not changed is told again after five seconds.
+        every: seconds between two checks. An unchanged status is published again after five seconds.
     """
 
     def __init__(
@@ -225,9 +225,9 @@ class Publisher:
         self._commits = self._committed_at = 0
         self._emitter: Emitter[str, ProcessStatus] | None = None
         self._waiting: _Answer | None = None
-        self._told: Any = None
-        self._told_at = 0.0
-        self._complained = False
+        self._published: Any = None
+        self._published_at = 0.0
+        self._logged = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="status", daemon=True)
 
@@ -246,10 +246,10 @@ class Publisher:
             self._emit(None if error is None else self._status())
             self._emitting().close(_CLOSE_SECONDS)
         except StreamtableError as failure:
-            self._complain(failure)
+            self._log_failure(failure)
 
-    def tell(self) -> None:
-        """Look, and tell if there is news. Failures are logged once."""
+    def publish(self) -> None:
+        """Publish the status if it has changed. Failures are logged once."""
         if not self._board.role:
             return
         try:
@@ -258,7 +258,7 @@ class Publisher:
                     return  # what is on its way has to arrive first: nothing piles up while Kafka is away
                 waiting, self._waiting = self._waiting, None
                 waiting.result()
-                self._complained = False
+                self._logged = False
             status = self._status()
             news = {
                 **status,
@@ -267,19 +267,19 @@ class Publisher:
                 "copies": [each["table"] for each in status["copies"]],
             }
             now = time.monotonic()
-            if news != self._told or now - self._told_at >= STILL_THERE_SECONDS:
+            if news != self._published or now - self._published_at >= HEARTBEAT_SECONDS:
                 self._emit(status)
-                self._told, self._told_at = news, now
+                self._published, self._published_at = news, now
         except StreamtableError as failure:
-            self._told = None
-            self._complain(failure)
+            self._published = None
+            self._log_failure(failure)
 
     def _run(self) -> None:
         while not self._stopping.wait(self._every):
             try:
-                self.tell()
+                self.publish()
             except Exception as surprise:  # noqa: BLE001 - it asks foreign parts, and must never disturb the service
-                self._complain(surprise)
+                self._log_failure(surprise)
 
     def _emitting(self) -> Emitter[str, ProcessStatus]:
         if self._emitter is None:
@@ -303,17 +303,17 @@ class Publisher:
             committed_at=self._committed_at,
         )
 
-    def _complain(self, failure: Exception) -> None:
-        if not self._complained:
-            self._complained = True
-            log.warning("the status is not told; trying again", reason=f"{type(failure).__name__}: {failure}")
+    def _log_failure(self, failure: Exception) -> None:
+        if not self._logged:
+            self._logged = True
+            log.warning("status not published, will retry", reason=f"{type(failure).__name__}: {failure}")
 
 
 @contextmanager
 def publishing(
     board: StatusBoard, registry: CollectorRegistry, kafka: Kafka, topic: str | None
 ) -> Iterator[None]:
-    """Tell the topic of the process within the block; do nothing without a topic."""
+    """Publish the status of the process within the block; do nothing without a topic."""
     if topic is None:
         yield
         return

@@ -1,4 +1,4 @@
-"""Who has most, kept from single changes."""
+"""A top-N ranking, maintained incrementally."""
 
 import heapq
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ class Ranking:
     def __init__(self, size: int) -> None:
         self.size = size
         self._numbers: dict[str, int] = {}
-        self._floor: tuple[int, str] | None = None  # None: nobody has been forgotten
+        self._floor: tuple[int, str] | None = None  # None: no key has been forgotten
 
     @property
     def complete(self) -> bool:

@@ -65,7 +65,7 @@ class Top:
 class TopList(Generic[V]):
     """Answers from memory. Where changes come faster than one thread takes them in, it reads the table again.
 
-    A failure is a warning in the log, counted, and told by `detail` for as long as it lasts. The whole table is read at
+    A failure is logged as a warning, counted, and shown by `detail` for as long as it lasts. The whole table is read at
     most once for each cause, and after a failure that repeats itself at growing intervals, up to 30 seconds.
 
     Args:

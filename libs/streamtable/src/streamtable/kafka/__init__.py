@@ -82,7 +82,7 @@ class Kafka:
         quiet = {"log_level": 0, "error_cb": complaints.heard}
 
         def outsider(group: str, isolation: Isolation) -> Consumer:
-            asking = {**options.consumer(group), "isolation.level": isolation, **quiet}
+            asking = {**options.outsider(group), "isolation.level": isolation, **quiet}
             consumer: Consumer = _made(Consumer, self._config("cluster", asking))
             return consumer
 

@@ -57,6 +57,16 @@ def consumer(group: str) -> dict[str, object]:
     }
 
 
+def outsider(group: str) -> dict[str, object]:
+    """Return the options of a consumer that asks for the committed offsets of a group, and reads nothing.
+
+    A coordinator that stands still, or whose machine has lost its power, keeps its connections and answers nothing.
+    The client looks for the new coordinator when a request has timed out, which is a minute by default, and partitions
+    could not recover meanwhile. Questions and answers are small, so that a few seconds are enough on a slow link, too.
+    """
+    return {**consumer(group), "socket.timeout.ms": 3_000}
+
+
 def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
     """Return the options of a producer that gives a record up after `delivery_timeout` seconds.
 

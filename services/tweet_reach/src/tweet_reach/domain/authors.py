@@ -1,9 +1,9 @@
-"""The first stage, keyed by author: who follows them and what they tweet; told on as facts keyed by URL.
+"""The first stage, keyed by author: who follows them and what they tweet; passed on as facts keyed by URL.
 
 A fact says how things are, not how they have changed, and it is read from the rows when it is made. So each change has
-only to see to it that what it may have changed is told some time after it, and repeating that, in whatever
-order, does no harm. What is to be told is a **task**: one URL with all followers of an author, or some followers with
-all URLs. A task that is larger than what one batch may tell goes on in a later batch, from a cursor.
+only to see to it that what it may have changed is reported some time after it, and repeating that, in whatever
+order, does no harm. What is to be reported is a **task**: one URL with all followers of an author, or some followers with
+all URLs. A task that is larger than what one batch may report goes on in a later batch, from a cursor.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +34,7 @@ class AuthorRows:
 
 
 @dataclass
-class Told:
+class StageOutput:
     """What is to be sent: facts by URL, and tasks that are left over, by author."""
 
     facts: list[Fact] = field(default_factory=list)
@@ -48,7 +48,7 @@ def fold_authors(
     rows: AuthorRows,
     *,
     cost_max: int = 400_000,
-) -> Told:
+) -> StageOutput:
     """Take in one batch. Its records have passed `rules`.
 
     Args:
@@ -56,9 +56,9 @@ def fold_authors(
         follows: in any order.
         tasks: that earlier batches have left over.
         rows: of this partition's authors.
-        cost_max: of what is told: names of followers, and `FACT_COST` for each fact. One task may exceed it by a row.
+        cost_max: of what is reported: names of followers, and `FACT_COST` for each fact. One task may exceed it by a row.
     """
-    authors, told = _Authors(rows.pieces), Told()
+    authors, output = _Authors(rows.pieces), StageOutput()
     keys = [name_of(tweet["author"], tweet["id"]) for tweet in tweets]
     known = dict(rows.tweeted.get_many(dict.fromkeys(keys))) if keys else {}
     latest = _latest(follows)
@@ -72,14 +72,14 @@ def fold_authors(
         if (now > 0) != (before > 0):
             due.append((author, ReachWork(url=url, followers=[], cursor="")))
         elif now != before:
-            told.facts.append((url, ReachFact(author=author, tweets=now, added=[], removed=[])))
+            output.facts.append((url, ReachFact(author=author, tweets=now, added=[], removed=[])))
     for author, names in changed_followers.items():
         if authors.urls(author).empty:
-            continue  # nobody is to be told
+            continue  # there is no follower to report
         parts = [names[n : n + CHUNK_NAMES_MAX] for n in range(0, len(names), CHUNK_NAMES_MAX)]
         due += [(author, ReachWork(url=None, followers=part, cursor="")) for part in parts]
-    _tell([*due, *tasks], authors, told, cost_max)
-    return told
+    _report([*due, *tasks], authors, output, cost_max)
+    return output
 
 
 class _Authors:
@@ -103,20 +103,20 @@ class _Authors:
         names_max: int,
     ) -> None:
         """Read together what the batch is going to look at, as far as it can be known."""
-        wanted: list[tuple[Map, Iterable[str]]] = []
+        requested: list[tuple[Map, Iterable[str]]] = []
         for tweet in tweets:
             if tweet["url"] is not None:
-                wanted.append((self.urls(tweet["author"]), (tweet["url"],)))
-                wanted.append((self.followers(tweet["author"]), ()))
+                requested.append((self.urls(tweet["author"]), (tweet["url"],)))
+                requested.append((self.followers(tweet["author"]), ()))
         for author, numbers in latest.items():
             followers, urls = self._of(author)
-            wanted += ((followers, numbers), (urls, ()))
+            requested += ((followers, numbers), (urls, ()))
         for author, task in tasks:
-            wanted.append((self.urls(author), () if task["url"] is None else (task["url"],)))
-            # Of tasks beyond what may be told in this batch the names are not come to, or are read by themselves.
-            wanted.append((self.followers(author), task["followers"] if names_max > 0 else ()))
+            requested.append((self.urls(author), () if task["url"] is None else (task["url"],)))
+            # Of tasks beyond what may be reported in this batch the names are not come to, or are read by themselves.
+            requested.append((self.followers(author), task["followers"] if names_max > 0 else ()))
             names_max -= len(task["followers"])
-        self.maps.load(wanted)
+        self.maps.load(requested)
 
     def _of(self, author: str) -> tuple[Map, Map]:
         found = self._known.get(author)
@@ -176,24 +176,30 @@ def _take_follows(latest: Mapping[str, Mapping[str, int]], authors: _Authors) ->
     return changed
 
 
-def _tell(tasks: Sequence[Task], authors: _Authors, told: Told, cost_max: int) -> None:
+def _report(tasks: Sequence[Task], authors: _Authors, output: StageOutput, cost_max: int) -> None:
     """Do what there is to be done, as far as it may cost; small tasks are not kept waiting by large ones."""
     left = cost_max
     for done, (author, task) in enumerate(tasks):
         if left <= 0:
-            told.tasks.append((author, task))
+            output.tasks.append((author, task))
             continue
         share = max(CHUNK_NAMES_MAX, left // (len(tasks) - done))
-        before = len(told.facts)
-        cursor = (_tell_followers if task["url"] is None else _tell_url)(author, task, authors, told, share)
-        left -= sum(FACT_COST + len(fact["added"]) + len(fact["removed"]) for _, fact in told.facts[before:])
+        before = len(output.facts)
+        cursor = (_report_followers if task["url"] is None else _report_url)(
+            author, task, authors, output, share
+        )
+        left -= sum(
+            FACT_COST + len(fact["added"]) + len(fact["removed"]) for _, fact in output.facts[before:]
+        )
         if cursor is not None:
             rest = ReachWork(url=task["url"], followers=task["followers"], cursor=cursor)
-            told.tasks.append((author, rest))
+            output.tasks.append((author, rest))
 
 
-def _tell_url(author: str, task: ReachWork, authors: _Authors, told: Told, share: int) -> str | None:
-    """Tell one URL of followers; those who ceased to follow too, whom an earlier task may not have come to."""
+def _report_url(
+    author: str, task: ReachWork, authors: _Authors, output: StageOutput, share: int
+) -> str | None:
+    """Report followers of one URL; those who ceased to follow too, whom an earlier task may not have come to."""
     url = task["url"]
     assert url is not None
     tweets = authors.urls(author).get(url) or 0
@@ -202,12 +208,14 @@ def _tell_url(author: str, task: ReachWork, authors: _Authors, told: Told, share
         chunk = entries[n : n + CHUNK_NAMES_MAX]
         added = [name for name, number in chunk if number & 1 and tweets]
         removed = [name for name, number in chunk if not (number & 1 and tweets)]
-        told.facts.append((url, ReachFact(author=author, tweets=tweets, added=added, removed=removed)))
+        output.facts.append((url, ReachFact(author=author, tweets=tweets, added=added, removed=removed)))
     return cursor
 
 
-def _tell_followers(author: str, task: ReachWork, authors: _Authors, told: Told, share: int) -> str | None:
-    """Tell URLs of some followers. URLs that are not tweeted any more are left to the tasks of their own."""
+def _report_followers(
+    author: str, task: ReachWork, authors: _Authors, output: StageOutput, share: int
+) -> str | None:
+    """Report URLs of some followers. URLs that are not tweeted any more are left to the tasks of their own."""
     names = task["followers"]
     urls = max(1, share // (FACT_COST + len(names)))
     entries, cursor = authors.urls(author).scan(task["cursor"], urls)
@@ -219,5 +227,5 @@ def _tell_followers(author: str, task: ReachWork, authors: _Authors, told: Told,
         removed = [name for name, yes in now if not yes]
         for url, tweets in entries:
             fact = ReachFact(author=author, tweets=tweets, added=added, removed=removed)
-            told.facts.append((url, fact))
+            output.facts.append((url, fact))
     return cursor

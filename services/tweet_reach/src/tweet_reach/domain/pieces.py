@@ -193,9 +193,9 @@ class Maps:
             found = self._maps[name_of_map] = Map(name_of_map, self)
         return found
 
-    def load(self, wanted: Iterable[tuple[Map, Iterable[str]]]) -> None:
+    def load(self, requested: Iterable[tuple[Map, Iterable[str]]]) -> None:
         """Read the rows of these names of these maps together: one round trip for each level of the deepest one."""
-        waiting = [(each, "", names) for each, names in wanted]
+        waiting = [(each, "", names) for each, names in requested]
         while waiting:
             self.fetch([(each, prefix) for each, prefix, _ in waiting])
             waiting = [
@@ -217,9 +217,9 @@ class Maps:
 
     # ---- for `Map` --------------------------------------------------------------------------------------------------
 
-    def fetch(self, wanted: Iterable[tuple[Map, str]]) -> None:
+    def fetch(self, requested: Iterable[tuple[Map, str]]) -> None:
         """Read rows that are not known yet, in one round trip."""
-        missing = {each.key(prefix): (each, prefix) for each, prefix in wanted if not each.knows(prefix)}
+        missing = {each.key(prefix): (each, prefix) for each, prefix in requested if not each.knows(prefix)}
         if missing:
             found = self._rows.get_many(missing)
             for key, (each, prefix) in missing.items():

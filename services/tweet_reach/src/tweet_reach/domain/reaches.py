@@ -11,7 +11,7 @@ from tweet_reach.domain.sketch import Sketch
 LISTED_MAX: Final = 100
 TOP_MAX: Final = 10
 FORGOTTEN_SHARE: Final = 100
-"""A sketch is made anew when one in so many of its users is not reached any more: its own error is as large."""
+"""A sketch is rebuilt when one in so many of its users is not reached any more: its own error is as large."""
 
 Rebuild: TypeAlias = tuple[str, ReachRebuild]
 
@@ -58,7 +58,7 @@ def fold_reaches(
         facts: by URL, in the order of each URL's.
         rebuilds: of sketches, that earlier batches have left over.
         rows: of this partition's URLs.
-        names_max: how many users are added to sketches that are made anew; one may exceed it by a row.
+        names_max: how many users are added to sketches that are rebuilt; one may exceed it by a row.
     """
     said: dict[str, dict[str, _Said]] = {}
     for url, fact in facts:
@@ -71,7 +71,7 @@ def fold_reaches(
     known = rows.states.get_many(list(names.values())) if names else {}
     maps, done = Maps(rows.pieces), Reached()
     states = {url: _Url(url, names[url], known.get(names[url]), maps) for url in urls}
-    maps.load(wanted for url, authors in said.items() for wanted in states[url].wanted(authors))
+    maps.load(requested for url, authors in said.items() for requested in states[url].requested(authors))
     for url, authors in said.items():
         states[url].take(authors)
     maps.save()
@@ -116,7 +116,7 @@ class _Url:
         self._sketch = Sketch(state["sketch"])
         self._next = None if state["next_sketch"] is None else Sketch(state["next_sketch"])
 
-    def wanted(self, authors: Mapping[str, _Said]) -> Iterator[tuple[Map, Iterable[str]]]:
+    def requested(self, authors: Mapping[str, _Said]) -> Iterator[tuple[Map, Iterable[str]]]:
         """What `take` looks at."""
         yield self._tweets, authors
         yield self._brought, authors
@@ -186,7 +186,7 @@ class _Url:
             self.state["floor"] = 0
 
     def begin_rebuild(self) -> bool:
-        """Whether the sketch is to be made anew now."""
+        """Whether the sketch is to be rebuilt now."""
         if self._next is not None or self.state["forgotten"] * FORGOTTEN_SHARE <= self.state["reach"]:
             return False
         self._next, self.state["next_cursor"] = Sketch(), ""

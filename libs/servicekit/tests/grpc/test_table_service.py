@@ -1,0 +1,73 @@
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import pytest
+
+from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
+from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
+from servicekit.grpc.guard import GrpcLimits
+from servicekit.grpc.server import GrpcServer
+from servicekit.grpc.table import Keys
+from servicekit.grpc.table_service import GrpcTableService, TableContract
+from servicekit.streams import Streams
+from servicekit_testing import MemoryTable
+
+CONTRACT: TableContract[int] = TableContract(
+    service=pb.DESCRIPTOR.services_by_name["TweetReaches"],
+    field="reach",
+    value=lambda number: pb.Reach(reach=number),
+    missing="no reach is known",
+    keys=Keys("url", str, str),
+    details=lambda number: {"sketch": bytes(number)},
+)
+
+
+@pytest.fixture
+def rows() -> MemoryTable[int]:
+    table: MemoryTable[int] = MemoryTable()
+    for number in range(3):
+        table.put(f"url-{number}", number)
+    return table
+
+
+@pytest.fixture
+def stub(rows: MemoryTable[int]) -> Iterator[Any]:
+    streams = Streams()
+    service = GrpcTableService(CONTRACT, rows, streams)
+    limits = GrpcLimits(drain_seconds=0)
+    server = GrpcServer("127.0.0.1", 0, service.register, ready=lambda: True, streams=streams, limits=limits)
+    with grpc.insecure_channel(server.start()) as channel:
+        yield TweetReachesStub(channel)
+    server.stop()
+
+
+def test_get_answers_with_the_row_its_details_and_its_place(stub: Any) -> None:
+    assert stub.Get(pb.GetRequest(url="url-2"), timeout=5) == pb.GetResponse(
+        reach=pb.Reach(reach=2), partition=0, offset=3, age_seconds=0.25, sketch=bytes(2)
+    )
+    with pytest.raises(grpc.RpcError, match="no reach is known"):
+        stub.Get(pb.GetRequest(url="other"), timeout=5)
+
+
+def test_several_rows_come_without_their_details(stub: Any) -> None:
+    response = stub.MultiGet(pb.MultiGetRequest(urls=["url-2", "other", "url-1"]), timeout=5)
+    assert [(found.url, found.answer.reach.reach) for found in response.found] == [("url-2", 2), ("url-1", 1)]
+    assert not any(found.answer.sketch for found in response.found)
+
+
+def test_a_scan_gives_rows_in_order(stub: Any) -> None:
+    (page,) = stub.Scan(pb.ScanRequest(prefix="url-"), timeout=5)
+    assert [(row.url, row.reach.reach) for row in page.rows] == [("url-0", 0), ("url-1", 1), ("url-2", 2)]
+
+
+def test_a_watch_gives_changes_and_leaves_out_the_row_of_a_deletion(
+    rows: MemoryTable[int], stub: Any
+) -> None:
+    changes = stub.Watch(pb.WatchRequest(prefix=""), timeout=10)
+    changes.initial_metadata()  # it is sent when the watch is open
+    rows.put("url-9", 9)
+    rows.put("url-9", None)
+    first, second = next(changes), next(changes)
+    assert (first.url, first.reach.reach) == ("url-9", 9)
+    assert not second.HasField("reach")

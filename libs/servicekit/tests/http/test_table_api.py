@@ -1,0 +1,141 @@
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import BaseModel
+
+from servicekit.http.cursors import Cursors
+from servicekit.http.models import answer_model, page_model, top_model
+from servicekit.http.server import HttpServer
+from servicekit.http.server_events import EventStreams
+from servicekit.http.table_api import GetRow, ListRows, TableApi, TopRows, WatchRow, WatchRows
+from servicekit.streams import Streams
+from servicekit.tables.top_list import TopList
+from servicekit_testing import MemoryTable
+
+
+class UserScore(BaseModel):
+    user_id: str
+    score: int
+
+
+ANSWER = answer_model("ScoreAnswer", "A score.", UserScore)
+PAGE = page_model("ScorePage", "Scores.", UserScore)
+TOP = top_model("TopScores", "The highest scores.", UserScore, "scores")
+API: TableApi[int] = TableApi(
+    title="scores",
+    version="1.0.0",
+    text="Scores of users.",
+    members=lambda score: {"score": score},
+    event="score",
+    events_text="Events `score`.",
+    routes=(
+        GetRow("/scores/{user}", "get_score", "One score.", "scores", ANSWER, missing="no score is known"),
+        ListRows("/scores", "list_scores", "All scores.", "scores", PAGE, UserScore),
+        TopRows("/top", "get_top", "The highest.", "scores", TOP, UserScore, number="score"),
+        WatchRow("/scores/{user}/events", "watch_score", "A score, live."),
+        WatchRows("/events", "watch_scores", "All scores, live."),
+    ),
+)
+
+
+@pytest.fixture
+def table() -> MemoryTable[int]:
+    return MemoryTable()
+
+
+@pytest.fixture
+def client(table: MemoryTable[int]) -> Iterator[httpx.Client]:
+    top, events = TopList(table, int), EventStreams(Streams())
+    top.start()
+    app = API.build(table, top, Cursors(b"0" * 16), events, metrics=lambda: b"")
+    server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
+    with httpx.Client(base_url=server.start()) as client:
+        yield client
+    server.stop()
+    events.close()
+    top.close()
+
+
+def test_a_row_is_answered_with_its_place_and_saves_sending_what_has_not_changed(
+    table: MemoryTable[int], client: httpx.Client
+) -> None:
+    table.put("alice", 3)
+    response = client.get("/scores/alice")
+    assert response.json() == {
+        "user_id": "alice",
+        "score": 3,
+        "partition": 0,
+        "offset": 1,
+        "age_seconds": 0.25,
+        "stale": False,
+    }
+    unchanged = {"If-None-Match": response.headers["ETag"]}
+    assert client.get("/scores/alice", headers=unchanged).status_code == 304
+    table.put("alice", 4)
+    assert client.get("/scores/alice", headers=unchanged).status_code == 200
+
+
+def test_a_missing_row_is_a_404_in_the_words_of_the_service(client: httpx.Client) -> None:
+    response = client.get("/scores/alice")
+    assert (response.status_code, response.json()["detail"]) == (404, "no score is known")
+
+
+def test_pages_follow_each_other_by_cursor(table: MemoryTable[int], client: httpx.Client) -> None:
+    for user in "abc":
+        table.put(user, 1)
+    first = client.get("/scores", params={"limit": 2}).json()
+    second = client.get("/scores", params={"limit": 2, "cursor": first["next"]}).json()
+    assert [row["user_id"] for page in (first, second) for row in page["items"]] == ["a", "b", "c"]
+    assert second["next"] is None
+
+
+def test_a_ranking_holds_the_highest_first(table: MemoryTable[int], client: httpx.Client) -> None:
+    table.put("a", 1)
+    table.put("b", 2)
+    found: list[Any] = []
+    while len(found) < 2:
+        found = client.get("/top", params={"limit": 2}).json().get("items", [])
+    assert found == [{"user_id": "b", "score": 2}, {"user_id": "a", "score": 1}]
+
+
+@pytest.mark.parametrize("path", ["/scores/alice/events", "/events?prefix=al"])
+def test_changes_come_as_events(table: MemoryTable[int], client: httpx.Client, path: str) -> None:
+    with client.stream("GET", path) as response:
+        lines = response.iter_lines()
+        next(lines)
+        table.put("alice", 5)
+        for line in lines:
+            if line.startswith("data: ") and json.loads(line.removeprefix("data: "))["score"] is not None:
+                break
+        else:
+            pytest.fail("the stream has ended")
+        assert json.loads(line.removeprefix("data: "))["score"] == 5
+
+
+@pytest.mark.parametrize(
+    "path", ["/scores/alice?x=1", "/scores?limit=0", "/scores?cursor=x", "/top?limit=1.0", "/events?limit=1"]
+)
+def test_what_an_operation_does_not_take_is_refused(client: httpx.Client, path: str) -> None:
+    assert client.get(path).status_code == 422
+
+
+def test_operations_have_the_names_and_texts_that_they_are_declared_with(client: httpx.Client) -> None:
+    document = client.get("/openapi.json").json()
+    operations = {path: item["get"] for path, item in document["paths"].items()}
+    assert {path: found["operationId"] for path, found in operations.items()} == {
+        "/scores/{user}": "get_score",
+        "/scores": "list_scores",
+        "/top": "get_top",
+        "/scores/{user}/events": "watch_score",
+        "/events": "watch_scores",
+    }
+    assert operations["/top"]["description"] == "The highest."
+    assert operations["/scores/{user}"]["responses"]["404"]["description"] == "No score is known"
+    assert [each["name"] for each in operations["/scores/{user}"]["parameters"]] == [
+        "user",
+        "if-none-match",
+        "Streamtable-Token",
+    ]
