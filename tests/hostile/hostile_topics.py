@@ -25,8 +25,8 @@ from servicekit_testing import Process
 from streamtable import Avro, Group, Kafka
 from streamtable.deadletter import ATTEMPT, ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.errors import RetryLater
+from streamtable.topic_check import required_topics
 from streamtable.types import TopicPartition
-from streamtable.wanted import wanted_topics
 from tweet_reach.stages import authors_stage, urls_stage
 from user_status.topics import statuses
 
@@ -210,7 +210,7 @@ class Stack:
         outputs = {edge.stream.name for group in RUNNING for edge in group.outputs}
         tables = {table for group in RUNNING for table in group.tables} | {"tweet-reach-table"}
         names = (
-            {name for group in RUNNING for name in wanted_topics(group)}
+            {name for group in RUNNING for name in required_topics(group)}
             | outputs
             | tables
             | {"streamtable-status"}

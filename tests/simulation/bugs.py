@@ -13,10 +13,10 @@ from streamtable.engine.assignment import Assignment
 from streamtable.engine.basetask import BaseTask
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
-from streamtable.engine.handling import Handling
+from streamtable.engine.dispatch import Dispatcher
 from streamtable.engine.ids import IdTable, _Accepted
 from streamtable.engine.member import Member
-from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.output import OutputBuffer
 from streamtable.engine.restore import Restorer
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
@@ -82,7 +82,7 @@ def records_told_again_are_handled_again(patch: pytest.MonkeyPatch) -> None:
 
     def process_all(self: Task, records: RecordBatch, *more: Any) -> int:
         first = min(records.first_offset, self.next_offsets[records.topic])
-        self._handling.next_offsets[records.topic] = NextOffset(first)
+        self._dispatcher.next_offsets[records.topic] = NextOffset(first)
         return process(self, records, *more)
 
     patch.setattr(Task, "process", process_all)
@@ -270,13 +270,13 @@ def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> Non
 
 def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:
     """As if the joined row were the handler's work."""
-    change, give_up = Handling._change, HandlerCalls.give_up
+    change, give_up = Dispatcher._change, HandlerCalls.give_up
 
     def note_andgive_up(self: HandlerCalls, *record: Any) -> bool:
         vars(self)["gave_up"] = True
         return give_up(self, *record)
 
-    def take_back(self: Handling, edge: Any, handler: Any, records: RecordBatch) -> int:
+    def take_back(self: Dispatcher, edge: Any, handler: Any, records: RecordBatch) -> int:
         table = self._joins[edge.table.name]
         for index, key in enumerate(records.keys):
             before = table.uncommitted(key or b"")
@@ -287,7 +287,7 @@ def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> Non
         return len(records)
 
     patch.setattr(HandlerCalls, "give_up", note_andgive_up)
-    patch.setattr(Handling, "_change", take_back)
+    patch.setattr(Dispatcher, "_change", take_back)
 
 
 def joined_offset_committed_without_its_rows(patch: pytest.MonkeyPatch) -> None:
@@ -296,23 +296,23 @@ def joined_offset_committed_without_its_rows(patch: pytest.MonkeyPatch) -> None:
 
 def loops_sent_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
     """What goes to the loop is not dropped with the rest."""
-    forget = Outgoing.forget
+    forget = OutputBuffer.forget
 
-    def keep_loops(self: Outgoing) -> None:
+    def keep_loops(self: OutputBuffer) -> None:
         kept = (
             [] if self.__dict__.pop("sent", False) else [r for r in self.records if r.topic.endswith("-loop")]
         )
         forget(self)
         self.records += kept
 
-    committed = Handling.committed
+    committed = Dispatcher.committed
 
-    def committed_all(self: Handling, offsets: Any) -> None:
+    def committed_all(self: Dispatcher, offsets: Any) -> None:
         self.outgoing.__dict__["sent"] = True
         committed(self, offsets)
 
-    patch.setattr(Outgoing, "forget", keep_loops)
-    patch.setattr(Handling, "committed", committed_all)
+    patch.setattr(OutputBuffer, "forget", keep_loops)
+    patch.setattr(Dispatcher, "committed", committed_all)
 
 
 def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
@@ -340,7 +340,7 @@ def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
 
 
 def outputs_of_an_undone_record_stay(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Outgoing, "back_to", lambda *_: None)
+    patch.setattr(OutputBuffer, "back_to", lambda *_: None)
 
 
 def rows_of_an_undone_record_stay(patch: pytest.MonkeyPatch) -> None:
@@ -348,13 +348,13 @@ def rows_of_an_undone_record_stay(patch: pytest.MonkeyPatch) -> None:
 
 
 def condemned_records_forgotten_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
-    rewind = Handling.rewind
+    rewind = Dispatcher.rewind
 
-    def rewind_and_forget(self: Handling, offsets: Any) -> None:
+    def rewind_and_forget(self: Dispatcher, offsets: Any) -> None:
         rewind(self, offsets)
         self._mode._condemned.clear()
 
-    patch.setattr(Handling, "rewind", rewind_and_forget)
+    patch.setattr(Dispatcher, "rewind", rewind_and_forget)
 
 
 # ---- named tables: ids of events that count once, and what the handlers of changes were given last -------------------
@@ -390,9 +390,9 @@ def ids_expired_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
-    change = Handling._change
+    change = Dispatcher._change
 
-    def change_by_the_copy(self: Handling, edge: Any, handler: Any, records: RecordBatch) -> int:
+    def change_by_the_copy(self: Dispatcher, edge: Any, handler: Any, records: RecordBatch) -> int:
         table, handled = self._joins[edge.table.name], self._handled
         assert handled is not None
         put = table.put
@@ -409,4 +409,4 @@ def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
             del table.put
             vars(handled).pop("last", None)
 
-    patch.setattr(Handling, "_change", change_by_the_copy)
+    patch.setattr(Dispatcher, "_change", change_by_the_copy)

@@ -121,8 +121,8 @@ class DiskStore:
         return self._store.size_bytes()
 
     @property
-    def wanted(self) -> bool:
-        return self._store.wanted
+    def release_requested(self) -> bool:
+        return self._store.release_requested
 
     def close(self) -> None:
         self._store.close()

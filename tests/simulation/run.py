@@ -75,7 +75,7 @@ def run_seed(seed: int, metrics: Metrics, *, log: bool = False) -> Outcome:
     world = World(draw(rng), rng, metrics)
     broken, cause = None, ""
     # Three rows at once, or a visit would be over with its first record.
-    with logging_to(world.trace if log else None), patch("streamtable.engine.handling.ROWS_AT_ONCE", 3):
+    with logging_to(world.trace if log else None), patch("streamtable.engine.dispatch.ROWS_AT_ONCE", 3):
         try:
             Scheduler(world).run()
         except Violation as violation:

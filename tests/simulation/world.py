@@ -15,8 +15,8 @@ from streamtable.engine.restore import Stage
 from streamtable.errors import InputLost, RetryLater, StoreCorrupted, StreamtableError
 from streamtable.observe import Metrics
 from streamtable.tables.position import LocalPosition
+from streamtable.topic_check import required_topics
 from streamtable.types import TopicPartition
-from streamtable.wanted import wanted_topics
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
 
@@ -74,7 +74,7 @@ class World:
         reads: Sequence[str] = [f"in{number}" for number in range(self.shape.jobs[0].inputs)]
         for number, shape in enumerate(self.shape.jobs):
             job = make_job(f"g{number}", shape, reads, exact=self.shape.exactly_once, flaky=self._flaky)
-            for topic in wanted_topics(job.group):
+            for topic in required_topics(job.group):
                 if topic not in self.kafka.topics:
                     self.kafka.create_topic(
                         topic,

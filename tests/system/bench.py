@@ -27,10 +27,10 @@ from streamtable.graph import Group, Input, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.ports import Log, TopicDescription
 from streamtable.store.rocksdb import RocksStores
+from streamtable.topic_check import required_topics
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
 from streamtable.views.lookup import LookupTables
-from streamtable.wanted import wanted_topics
 
 SECONDS_MAX = 60.0
 
@@ -147,13 +147,13 @@ class Bench:
     ) -> None:
         """Create what the group needs and is not there; `config` by the name's last part: in, table, retry, ..."""
         wanted = []
-        for name in wanted_topics(group):
+        for name in required_topics(group):
             given = next((dict(c) for end, c in (config or {}).items() if name.endswith(f"-{end}")), {})
             if name in group.tables:
                 given = {"cleanup.policy": "compact"} | given
             wanted.append(TopicDescription(name, partitions, 1, given))
         self.cluster.create_topics(wanted)
-        until(lambda: len(self.cluster.topics(wanted_topics(group))) == len(wanted), "topics exist")
+        until(lambda: len(self.cluster.topics(required_topics(group))) == len(wanted), "topics exist")
 
     def processor(
         self,

@@ -15,9 +15,9 @@ from streamtable.graph import Group, Input, Persist
 from streamtable.ports import Membership, RebalanceListener, TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
+from streamtable.topic_check import required_topics
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, RecordBatch, TopicPartition, Watermarks
-from streamtable.wanted import wanted_topics
 
 
 @dataclass
@@ -88,7 +88,7 @@ def infos(group: Group[Any, Any], **changes: Any) -> dict[str, TopicInfo]:
     tables = {"compacted": True}
     return {
         name: info(name, **(tables if name in group.tables else {}), **changes)
-        for name in wanted_topics(group)
+        for name in required_topics(group)
     }
 
 

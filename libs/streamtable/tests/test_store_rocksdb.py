@@ -433,12 +433,12 @@ def test_whoever_holds_a_store_learns_that_somebody_else_needs_it_for_work(
     for use in (lambda: other.open(TABLE, 0, spare=True), lambda: other.destroy(TABLE, 0)):
         with pytest.raises(StoreInUse):
             use()
-    before = held.wanted
+    before = held.release_requested
     with pytest.raises(StoreInUse):
         other.open(TABLE, 0)
-    assert (before, held.wanted) == (False, True)
+    assert (before, held.release_requested) == (False, True)
     held.close()
-    assert not other.open(TABLE, 0).wanted  # it has what it wanted
+    assert not other.open(TABLE, 0).release_requested  # it has what it wanted
     other.close()
     stores.destroy(TABLE, 0)
     assert stores.present() == {}

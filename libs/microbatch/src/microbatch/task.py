@@ -26,7 +26,7 @@ from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
 from streamtable.deadletter import Origin
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
-from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.output import OutputBuffer
 from streamtable.errors import (
     ConfigurationError,
     Fatal,
@@ -130,7 +130,7 @@ class BatchTask(BaseTask):
         self._around = around
         self._ledger = ledger
         self._suspects = suspects
-        self._outgoing = Outgoing(around.group, topics, around.clock)
+        self._outgoing = OutputBuffer(around.group, topics, around.clock)
         self._buffer = Buffer(around.group.limits, next_offsets)
         self._done: Done | None = None
         self._sent_ahead = (

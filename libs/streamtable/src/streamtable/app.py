@@ -22,13 +22,13 @@ from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.settings import Settings
+from streamtable.topic_check import required_topics
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
-from streamtable.wanted import wanted_topics
 
 if TYPE_CHECKING:
     from streamtable.kafka.cluster import KafkaCluster
@@ -121,9 +121,9 @@ class App:
     """What a process needs to use the library: the Kafka and the state folder, said once.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
-        app.run(CLICK_COUNT)                                # in one process
+        app.run(CLICK_COUNT)  # in one process
 
-        with app.view(CLICK_COUNT.table) as clicks:         # in another
+        with app.view(CLICK_COUNT.table) as clicks:  # in another
             clicks.wait_ready()
             clicks.get("alice")
 
@@ -244,7 +244,7 @@ class App:
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
             for group in groups:
-                names = wanted_topics(group)
+                names = required_topics(group)
                 found = cluster.topics(names)
                 count = next((found[name].partitions for name in names if name in found), partitions)
                 tables = {*group.tables, *(join.table.name for join in group.joins)}

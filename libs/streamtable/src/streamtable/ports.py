@@ -101,7 +101,7 @@ class Store(Protocol):
         ...
 
     @property
-    def wanted(self) -> bool:
+    def release_requested(self) -> bool:
         """Another process on this machine has asked for it, for its work, since it was opened."""
         ...
 
@@ -119,7 +119,7 @@ class Stores(Protocol):
         Args:
             table: whose rows.
             partition: its number.
-            spare: not for work: should another process hold it, it is not told that it is `wanted`.
+            spare: not for work: should another process hold it, it is not told that it is `release_requested`.
 
         Raises:
             StoreCorrupted: its files are damaged; `destroy` it and open again.

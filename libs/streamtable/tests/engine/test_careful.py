@@ -1,4 +1,4 @@
-"""Handling after a failure: one record is undone, whatever it did, and the others are handled once."""
+"""Dispatcher after a failure: one record is undone, whatever it did, and the others are handled once."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, cast

@@ -12,8 +12,8 @@ from streamtable.codec.plain import Long, String
 from streamtable.context import Context
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals, results
 from streamtable.engine.member import Member
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.vitals import Vitals
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded, StoreCorrupted
 from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Output, Persist, Visit
@@ -99,7 +99,7 @@ class Rig:
         self.member = Member(
             self.group, self, self.cluster, self.cluster.infos, self.stores,  # type: ignore[arg-type] # a double
             ProcessorSettings("i", commit_interval=1.0, **settings), self.clock,
-            Vitals(self.group, metrics, SilentProgress()), no_failpoint,
+            EngineMetrics(self.group, metrics, SilentProgress()), no_failpoint,
         )  # fmt: skip
         self.places = [TopicPartition(topic, 0) for topic in self.group.input_topics]
         self.consumer.listener.assigned(self.places)
@@ -338,7 +338,7 @@ def test_no_more_than_a_thousand_wait_within_one_batch(make_rig: MakeRig) -> Non
 
     async def note(event: str) -> str:
         task: Any = rig.member.assignment.tasks[0]
-        waiting.append(task._handling.deferrals.taken)
+        waiting.append(task._dispatcher.deferrals.taken)
         return event
 
     rig.work = note

@@ -6,9 +6,9 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.member import Member
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
-from streamtable.engine.vitals import Vitals
 from streamtable.errors import (
     ConfigurationError,
     Fenced,
@@ -61,7 +61,7 @@ class Rig:
         self.outboxes: list[Any] = []
         self.guarantee = guarantee
         settings = ProcessorSettings("i", guarantee=guarantee, commit_interval=1.0)
-        vitals = Vitals(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
+        vitals = EngineMetrics(GROUP, Metrics.register(CollectorRegistry()), SilentProgress())
         self.member = Member(
             GROUP, self, self.cluster, self.cluster.infos, self.stores, settings, self.clock, vitals, no_failpoint  # type: ignore[arg-type] # a double
         )  # fmt: skip
@@ -500,7 +500,7 @@ def test_a_handler_whose_input_says_stop_ends_the_turn_with_the_place(
 ) -> None:
     rig: Any = Rig(Guarantee.EXACTLY_ONCE, doubles)
     rig.join()
-    routes = rig.member.assignment.tasks[0]._handling
+    routes = rig.member.assignment.tasks[0]._dispatcher
     stop = Input(GROUP.inputs[0].stream, count)
     monkeypatch.setitem(routes._routes, "events", routes._route_of(stop))
     rig.deliver([(b"a", b"x"), (b"a", b"bad")])

@@ -161,7 +161,7 @@ def test_a_copy_that_another_process_needs_for_its_work_is_given_up(
     rig: Rig, stores: MemoryStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.work(4.4)
-    monkeypatch.setattr(MemoryStore, "wanted", True)
+    monkeypatch.setattr(MemoryStore, "release_requested", True)
     rig.work()
     stores.open(TABLE, 1)  # it is free
     rig.work(5.5)

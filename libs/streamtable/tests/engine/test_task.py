@@ -247,7 +247,7 @@ def test_what_is_remembered_of_failures_is_forgotten_with_their_commit(
 ) -> None:
     task = make_task(group_of(kind, OnError.SKIP))
     work_through(task, batch("events", [(b"a", b"bad"), (b"a", b"x")] * 50), range(100))
-    mode = task._handling._mode
+    mode = task._dispatcher._mode
     assert {key: found for key, found in mode._condemned.items() if found} == {}
     assert (mode._condemned_rows, mode._commit_at) == ({}, {})
 

@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context
 from streamtable.engine.member import Member
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.vitals import Vitals
 from streamtable.failpoint import no_failpoint
 from streamtable.graph import Changes, Group, Input, Join
 from streamtable.observe import Metrics, SilentProgress
@@ -41,7 +41,7 @@ class Rig:
         self.member = Member(
             self.group, self, cluster, cluster.infos, doubles["stores"],  # type: ignore[arg-type] # a double
             ProcessorSettings("i", commit_interval=1e6), self.clock,
-            Vitals(self.group, Metrics.register(CollectorRegistry()), SilentProgress()), no_failpoint,
+            EngineMetrics(self.group, Metrics.register(CollectorRegistry()), SilentProgress()), no_failpoint,
         )  # fmt: skip
         self.began_ms = int(self.clock.now() * 1000)
         self.consumer.listener.assigned([TopicPartition(topic, 0) for topic in self.group.input_topics])

@@ -9,8 +9,8 @@ from typing import Any
 
 from streamtable import Group
 from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.topic_check import check_topics
 from streamtable.types import TopicPartition
-from streamtable.wanted import check_topics
 from streamtable_admin.cluster import BrokerAddress, Cluster
 from streamtable_admin.deadletter_log import DeadLetterLog
 from streamtable_admin.declared import load

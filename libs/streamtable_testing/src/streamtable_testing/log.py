@@ -20,9 +20,9 @@ from streamtable.clock import Clock
 from streamtable.graph import Group
 from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
+from streamtable.topic_check import required_topics
 from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Ack, Committed, Headers, TopicPartition
-from streamtable.wanted import wanted_topics
 from streamtable_testing.cluster import VirtualCluster, VirtualProducer
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.faults import Faults, LateEffects, Wire
@@ -136,7 +136,7 @@ class VirtualKafka(_Clients):
         """Create what the group needs and is not there yet."""
         tables = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
         tables |= set(group.tables)
-        for name in wanted_topics(group):
+        for name in required_topics(group):
             if name not in self._topics:
                 self.create_topic(name, partitions, compacted=name in tables)
 

@@ -28,7 +28,7 @@ def rows_held(records: DataFrame) -> DataFrame:
 
 
 def changes(wanted: DataFrame, held: DataFrame) -> DataFrame:
-    """The records after which a changelog that held `held` holds `wanted`: nothing for rows that stay as they are.
+    """The records after which a changelog that held `held` holds `release_requested`: nothing for rows that stay as they are.
 
     Args:
         wanted: `partition`, `key`, `value`, each key of a partition once.

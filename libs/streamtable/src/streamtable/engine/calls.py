@@ -11,7 +11,7 @@ from streamtable.context import Context
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferral, Deferrals
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.engine.outgoing import UNKNOWN, Outgoing, Source
+from streamtable.engine.output import UNKNOWN, OutputBuffer, Source
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import (
     Fatal,
@@ -53,7 +53,7 @@ class HandlerCalls:
         mode: CarefulMode,
         undo: RecordUndo,
         context: Context[Any, Any],
-        outgoing: Outgoing,
+        outgoing: OutputBuffer,
         deferrals: Deferrals,
         clock: Clock,
     ) -> None:

@@ -18,14 +18,14 @@ from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
-from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
+from streamtable.engine.join_wait import JoinWait
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.named import expansions
 from streamtable.engine.pending_work import PendingWork
 from streamtable.engine.restore import Restorer
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.standby import Standby, standby_tables
-from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import Heartbeat
 from streamtable.errors import (
     HandlerFailed,
@@ -80,7 +80,7 @@ class Member:
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
-        vitals: Vitals,
+        vitals: EngineMetrics,
         failpoint: Failpoint,
         lookups: Mapping[str, Lookup] | None = None,
         tasks: Tasks | None = None,
@@ -114,7 +114,7 @@ class Member:
             self._producer.close()
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
-        self._holding = Holding(self._consumer, clock)
+        self._holding = JoinWait(self._consumer, clock)
         reader = ChangelogReader(log_.table_reader(f"{group.name}-{settings.instance_id}"))
         standby_topics = [topics[name] for name in standby_tables(group)] if settings.standby else []
         standby = Standby(

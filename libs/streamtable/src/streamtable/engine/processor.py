@@ -11,8 +11,8 @@ from streamtable.engine.assignment import Lookup, LookupTables
 from streamtable.engine.basetask import Tasks
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
 from streamtable.failpoint import Failpoint, no_failpoint
@@ -20,7 +20,7 @@ from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
 from streamtable.process import running
-from streamtable.wanted import check_topics, check_unchanged
+from streamtable.topic_check import check_topics, check_unchanged
 
 T = TypeVar("T")
 log = structlog.get_logger()
@@ -76,7 +76,7 @@ class GroupProcessor:
         self._log = log_
         self._stores = stores
         self._clock = clock
-        self._vitals = Vitals(group, metrics, progress)
+        self._vitals = EngineMetrics(group, metrics, progress)
         self._metrics = metrics
         self._hanging: HangingTransactions | None = None
         self._reached = failpoint

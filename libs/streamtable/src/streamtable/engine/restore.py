@@ -31,8 +31,8 @@ from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
 from streamtable.tables.replica import PartitionReplica
+from streamtable.topic_check import check_topics
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
-from streamtable.wanted import check_topics
 
 log = structlog.get_logger()
 

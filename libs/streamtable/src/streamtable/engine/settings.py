@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from streamtable.engine.handling import Around
+from streamtable.engine.dispatch import Around
 from streamtable.engine.inhand import NOT_NOTED, InHand
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id

@@ -231,7 +231,7 @@ class Standby:
         return False
 
     def _mend(self, place: TopicPartition, replica: PartitionReplica) -> None:
-        if replica.store.wanted:
+        if replica.store.release_requested:
             log.debug(
                 "another process needs this partition for its work",
                 table=place.topic,

@@ -17,8 +17,8 @@ from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.dispatch import Around, Dispatcher
 from streamtable.engine.handled import HandledRows
-from streamtable.engine.handling import Around, Handling
 from streamtable.engine.ids import IdTable
 from streamtable.engine.named import Named
 from streamtable.errors import StoreCorrupted, StreamtableError
@@ -121,7 +121,7 @@ class Task(BaseTask):
             for table in (join.table for join in group.joins)
         }
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
-        self._handling = Handling(
+        self._dispatcher = Dispatcher(
             group,
             partition,
             topics,
@@ -151,16 +151,16 @@ class Task(BaseTask):
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
         """Where each input goes on, after what was handled."""
-        return self._handling.next_offsets
+        return self._dispatcher.next_offsets
 
     @property
     def records(self) -> int:
         """Handled since the last commit."""
-        return self._handling.records
+        return self._dispatcher.records
 
     @property
     def position(self) -> Hashable:
-        return self._handling.position
+        return self._dispatcher.position
 
     def cache(self, bytes_max: int) -> None:
         """About so much memory may be taken by decoded rows of all its tables, and by what tells new ids."""
@@ -180,9 +180,9 @@ class Task(BaseTask):
         since: float | None = None,  # noqa: ARG002 - of those who wait
         room: int = DEFERRED_MAX,
     ) -> int:
-        """Handle records of one input partition; see `Handling.handle`."""
+        """Handle records of one input partition; see `Dispatcher.handle`."""
         with self._tracer.process(self.group.name, [records]) as span:
-            taken = self._handling.handle(records, room)
+            taken = self._dispatcher.handle(records, room)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
             self.traced.append(span.headers)
         return taken
@@ -191,7 +191,7 @@ class Task(BaseTask):
         if offset > self.next_offsets[topic]:
             if not self.dirty:
                 self._moved_at = now
-            self._handling.next_offsets[topic] = NextOffset(offset)
+            self._dispatcher.next_offsets[topic] = NextOffset(offset)
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
@@ -216,24 +216,24 @@ class Task(BaseTask):
     @property
     def deferred(self) -> int:
         """So many results are waited for before the next commit."""
-        return len(self._handling.deferrals.waiting)
+        return len(self._dispatcher.deferrals.waiting)
 
     def take_deferred(self) -> list[Deferral]:
         """Hand out what is to be awaited; each must come back by `finish`, in this order."""
-        return self._handling.deferrals.take()
+        return self._dispatcher.deferrals.take()
 
     def finish(self, deferral: Deferral, result: Any) -> None:
         """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
-        self._handling.finish(deferral, result)
+        self._dispatcher.finish(deferral, result)
 
     @property
     def must_commit(self) -> bool:
         """A commit must come before the next record."""
-        return self._handling.must_commit
+        return self._dispatcher.must_commit
 
     def refused(self, outputs: Sequence[int], error: StreamtableError) -> bool:
         """As `BaseTask.refused`."""
-        return self._handling.refused(outputs, error)
+        return self._dispatcher.refused(outputs, error)
 
     @property
     def dirty(self) -> bool:
@@ -254,7 +254,7 @@ class Task(BaseTask):
     def pending_bytes(self) -> int:
         """About how many bytes the next commit will write."""
         rows = self.table.changed_bytes if self.table else 0
-        return self._handling.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
+        return self._dispatcher.outgoing.bytes + rows + sum(each.changed_bytes for each in self._kept)
 
     def work(self) -> Work:
         """What to commit now.
@@ -264,7 +264,7 @@ class Task(BaseTask):
                 one by one, to find the one that made it.
             StoreCorrupted: noted as its `failure` too.
         """
-        handling = self._handling
+        handling = self._dispatcher
         try:
             self._copy_known_rows()
             named = {name: table.changes() for name, table in self.named.items()}
@@ -325,7 +325,7 @@ class Task(BaseTask):
         self.committed_offsets = dict(work.next_offsets)
         self.uncommitted = False
         self._to_copy = self._left_to_copy
-        self._handling.committed(self.committed_offsets)
+        self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
         """Drop everything since the last commit. Returns where to read on, by topic."""
@@ -333,7 +333,7 @@ class Task(BaseTask):
             self.table.forget()
         for kept in self._kept:
             kept.forget()
-        self._handling.rewind(self.committed_offsets)
+        self._dispatcher.rewind(self.committed_offsets)
         return self.committed_offsets
 
     def save(self) -> None:

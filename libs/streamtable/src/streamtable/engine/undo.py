@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.outgoing import Outgoing, Source
+from streamtable.engine.output import OutputBuffer, Source
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
 from streamtable.tables.working_table import PartitionTable, refuse_if_larger
@@ -112,7 +112,7 @@ class RecordUndo:
     """
 
     def __init__(
-        self, rows: RowJournal[Any] | None, outgoing: Outgoing, deferrals: Deferrals, joins: Joined
+        self, rows: RowJournal[Any] | None, outgoing: OutputBuffer, deferrals: Deferrals, joins: Joined
     ) -> None:
         self.rows = rows
         self._outgoing = outgoing

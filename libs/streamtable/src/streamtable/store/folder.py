@@ -34,7 +34,7 @@ class Folder:
         self.rows = path / "rows"
         self._identity = path / "store.json"
         self._owner = path / "owner"
-        self._wanted = path / "wanted"
+        self._release_requested = path / "wanted"
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock = self._claim(spare=spare)
@@ -50,13 +50,13 @@ class Folder:
                 if self._owner.exists() and os.fstat(lock).st_ino == self._owner.stat().st_ino:
                     os.ftruncate(lock, 0)
                     os.write(lock, f"pid {os.getpid()} on {socket.gethostname()}".encode())
-                    self._wanted.unlink(missing_ok=True)
+                    self._release_requested.unlink(missing_ok=True)
                     return lock
             except BlockingIOError as error:
                 holder = os.pread(lock, 300, 0).decode(errors="replace") or "a process that is just starting"
                 os.close(lock)
                 if not spare:
-                    self._wanted.touch()
+                    self._release_requested.touch()
                 raise StoreInUse(
                     f"{self.path} is held by {holder}: stop it, or give each process a state folder of its own"
                 ) from error
@@ -66,9 +66,9 @@ class Folder:
             os.close(lock)
 
     @property
-    def wanted(self) -> bool:
+    def release_requested(self) -> bool:
         """Somebody else has asked for it in vain since it was claimed."""
-        return self._wanted.exists()
+        return self._release_requested.exists()
 
     def identify(self, table: str, partition: int) -> bool:
         """Check that the rows are of this table and partition, or note it in a new folder.
@@ -114,7 +114,7 @@ class Folder:
         """Give up the lock; with `remove`, take the empty folder away too."""
         if remove:
             with suppress(OSError):  # something else lies in it: then it stays
-                self._wanted.unlink(missing_ok=True)
+                self._release_requested.unlink(missing_ok=True)
                 self._owner.unlink()
                 self.path.rmdir()
         os.utime(self._lock)  # how long it has been left alone is counted from here

@@ -119,7 +119,7 @@ class MemoryStore:
         return sum(len(key) + len(value) for key, value in self._contents().rows.items())
 
     @property
-    def wanted(self) -> bool:
+    def release_requested(self) -> bool:
         return False
 
     def close(self) -> None:

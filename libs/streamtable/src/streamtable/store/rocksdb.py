@@ -243,8 +243,8 @@ class RocksStore:
             return (self._rows.property_int_value("rocksdb.live-sst-files-size") or 0) + self.memtable_bytes()
 
     @property
-    def wanted(self) -> bool:
-        return self._folder.wanted
+    def release_requested(self) -> bool:
+        return self._folder.release_requested
 
     def memtable_bytes(self, *, active: bool = False) -> int:
         """In memory tables: all, or only in the one that is being filled. 0 once closed."""

@@ -51,10 +51,10 @@ class Change(Generic[K, V]):
 class Watch(Generic[K, V]):
     """The changes of a view's rows, without end; a context manager. `View.watch` makes it.
 
-        for change in view.watch("alice"):          # a thread of its own
+        for change in view.watch("alice"):  # a thread of its own
             print(change.value)
 
-        async for change in view.watch("alice"):    # any number of them in one event loop
+        async for change in view.watch("alice"):  # any number of them in one event loop
             print(change.value)
 
     It has one reader: a thread, or a coroutine. Neither polls; both are woken by the view's thread when a change comes.

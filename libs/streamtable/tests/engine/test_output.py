@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.output import OutputBuffer
 from streamtable.errors import GraphError, PoisonRecord, Unencodable
 from streamtable.graph import Group, Input, Loop, Output
 from streamtable.partitioner import partition_for
@@ -18,7 +18,7 @@ Make = Callable[..., RecordBatch]
 
 
 @pytest.fixture
-def outgoing(topic_infos: Callable[..., Any], clock: Any) -> Outgoing:
+def outgoing(topic_infos: Callable[..., Any], clock: Any) -> OutputBuffer:
     def handle(ctx: Any, event: Any) -> None:
         """Never called."""
 
@@ -29,10 +29,10 @@ def outgoing(topic_infos: Callable[..., Any], clock: Any) -> Outgoing:
         Output(GOKA),
         Loop(LOOP, handle),
     )
-    return Outgoing(group, topic_infos(group, partitions=7, max_message_bytes=500), clock)
+    return OutputBuffer(group, topic_infos(group, partitions=7, max_message_bytes=500), clock)
 
 
-def test_what_is_emitted_is_encoded_at_once_with_headers_and_time(outgoing: Outgoing) -> None:
+def test_what_is_emitted_is_encoded_at_once_with_headers_and_time(outgoing: OutputBuffer) -> None:
     outgoing.emit(OUT, "k", 1, [("h", b"x")], 77)
     outgoing.emit(OUT, None, None, (), 0)
     first, second = outgoing.records
@@ -41,12 +41,12 @@ def test_what_is_emitted_is_encoded_at_once_with_headers_and_time(outgoing: Outg
     assert outgoing.bytes == sum(record.size for record in outgoing.records)
 
 
-def test_the_loop_needs_no_declaration_of_its_own(outgoing: Outgoing) -> None:
+def test_the_loop_needs_no_declaration_of_its_own(outgoing: OutputBuffer) -> None:
     outgoing.emit(LOOP, "k", 1, (), 0)
     assert [record.topic for record in outgoing.records] == ["g-loop"]
 
 
-def test_what_is_not_declared_is_refused_by_name(outgoing: Outgoing) -> None:
+def test_what_is_not_declared_is_refused_by_name(outgoing: OutputBuffer) -> None:
     with pytest.raises(GraphError, match=r"'g' emits to 'other', which is not declared: add Output"):
         outgoing.emit(Stream("other", String(), Long()), "k", 1, (), 0)
 
@@ -55,20 +55,20 @@ def test_what_is_not_declared_is_refused_by_name(outgoing: Outgoing) -> None:
     ("key", "value", "headers"), [("k" * 400, 1, ()), ("k", 1, [("h", b"x" * 400)]), ("k", "text", ())]
 )
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
-    key: Any, value: Any, headers: Any, outgoing: Outgoing
+    key: Any, value: Any, headers: Any, outgoing: OutputBuffer
 ) -> None:
     with pytest.raises(Unencodable):
         outgoing.emit(OUT, key, value, headers, 0)
     assert (outgoing.records, outgoing.bytes) == ([], 0)
 
 
-def test_a_partition_is_named_where_the_client_would_choose_another(outgoing: Outgoing) -> None:
+def test_a_partition_is_named_where_the_client_would_choose_another(outgoing: OutputBuffer) -> None:
     outgoing.emit(GOKA, "key", 1, (), 0)
     outgoing.emit(GOKA, None, 1, (), 0)
     assert [record.partition for record in outgoing.records] == [partition_for(b"key", 7, "fnv1a"), -1]
 
 
-def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: Outgoing, batch: Make) -> None:
+def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: OutputBuffer, batch: Make) -> None:
     outgoing.emit(OUT, "k", 1, (), 0)
     outgoing.set_aside(batch("events", [(b"a", b"x")], partition=3), 0, PoisonRecord("bad"))
     assert (outgoing.dead_letters, outgoing.records[1].topic, outgoing.records[1].partition) == (
@@ -105,7 +105,7 @@ def test_what_the_topic_would_refuse_is_refused_when_it_is_emitted(
     infos["out"] = replace(
         infos["out"], compacted=True, timestamp_after_max_ms=3_600_000, timestamp_before_max_ms=86_400_000
     )
-    outgoing = Outgoing(group, infos, clock)
+    outgoing = OutputBuffer(group, infos, clock)
     given: dict[str, Any] = {"key": "k", "value": 1, "headers": (), "timestamp_ms": 0, **more}
     with pytest.raises(Unencodable, match=why):
         outgoing.emit(OUT, given["key"], given["value"], given["headers"], given["timestamp_ms"])

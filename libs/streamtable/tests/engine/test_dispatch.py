@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Context, RowChange
 from streamtable.deadletter import OutputRecord
-from streamtable.engine import handling
+from streamtable.engine import dispatch
 from streamtable.engine.task import Task
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
@@ -335,7 +335,7 @@ def visit_on(task: Task, batch: Make, between: Callable[[int], None] = lambda _:
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handling, "ROWS_AT_ONCE", 3)
+    monkeypatch.setattr(dispatch, "ROWS_AT_ONCE", 3)
 
 
 def add_one(ctx: Context[str, int], argument: str) -> None:
@@ -493,7 +493,7 @@ def test_whatever_happens_a_row_that_is_there_throughout_is_visited_once(
     stores: MemoryStores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(handling, "ROWS_AT_ONCE", 2)
+    monkeypatch.setattr(dispatch, "ROWS_AT_ONCE", 2)
     stores.close()
     stores.destroy("g-table", 0)
     lists: Any = Json()

@@ -8,7 +8,7 @@ from streamtable.graph import Group
 from streamtable.ports import Cluster, TopicInfo
 
 
-def wanted_topics(group: Group[Any, Any]) -> list[str]:
+def required_topics(group: Group[Any, Any]) -> list[str]:
     """All topics that the group uses."""
     return list(dict.fromkeys([*group.input_topics, group.dead_letters, *group.tables, *_elsewhere(group)]))
 
@@ -30,7 +30,7 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
             names both numbers.
         RetryLater: the broker does not answer.
     """
-    names = wanted_topics(group)
+    names = required_topics(group)
     found = dict(cluster.topics(names))
     missing = [name for name in names if name not in found]
     if missing:

@@ -8,7 +8,7 @@ from streamtable.ports import GroupConsumer
 from streamtable.types import RecordBatch, TopicPartition
 
 
-class Holding:
+class JoinWait:
     """The places that a member has paused because their next record has to wait.
 
     Args:

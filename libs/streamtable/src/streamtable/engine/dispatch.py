@@ -16,7 +16,7 @@ from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
-from streamtable.engine.outgoing import Outgoing
+from streamtable.engine.output import OutputBuffer
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
     HandlerFailed,
@@ -42,7 +42,7 @@ Route = Callable[[RecordBatch], int]
 """Handles records of one topic, and returns how many: fewer if a commit must come first, or the process is to stop."""
 
 
-class Handling:
+class Dispatcher:
     """What happens to the records of one partition of a group. What it makes of them is dropped or committed as a whole.
 
     Args:
@@ -83,7 +83,7 @@ class Handling:
     ) -> None:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
-        self.outgoing = Outgoing(group, topics, clock)
+        self.outgoing = OutputBuffer(group, topics, clock)
         self.deferrals = Deferrals()
         self._group = group
         self._partition = partition

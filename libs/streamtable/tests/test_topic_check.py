@@ -8,8 +8,8 @@ from streamtable.errors import InputLost, StateLost, TopicMismatch
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Output, Persist
 from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
+from streamtable.topic_check import check_topics, check_unchanged, required_topics
 from streamtable.topics import Stream, Table
-from streamtable.wanted import check_topics, check_unchanged, wanted_topics
 
 GROUP: Group[str, int] = Group(
     "g",
@@ -26,11 +26,11 @@ def cluster(make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]])
 
 
 def test_a_group_wants_its_inputs_outputs_and_own_topics() -> None:
-    assert set(wanted_topics(GROUP)) == {"clicks", "g-retry", "g-dead-letters", "out", "g-table"}
+    assert set(required_topics(GROUP)) == {"clicks", "g-retry", "g-dead-letters", "out", "g-table"}
 
 
 def test_topics_that_fit_are_returned_by_name(cluster: Any) -> None:
-    assert set(check_topics(GROUP, cluster)) == set(wanted_topics(GROUP))
+    assert set(check_topics(GROUP, cluster)) == set(required_topics(GROUP))
 
 
 def test_all_missing_topics_are_named(cluster: Any) -> None:

@@ -14,7 +14,7 @@ from streamtable.ports import Cluster
 from streamtable.types import RecordBatch, TopicPartition, Watermarks
 
 
-class Vitals:
+class EngineMetrics:
     """The instruments of one member.
 
     Args:

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.engine.vitals import Vitals
+from streamtable.engine.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
 from streamtable.graph import Group
 from streamtable.observe import Metrics, SilentProgress
@@ -20,7 +20,7 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_told_all_the_same(
     store = stores.open("counted-table", 0)
     task = SimpleNamespace(partition=0, next_offsets={"events": 4}, stores={"counted-table": store})
     registry = CollectorRegistry()
-    vitals = Vitals(counted, Metrics.register(registry), SilentProgress())
+    vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
     assignment: Any = SimpleNamespace(tasks={0: task})
     place = {"group": "counted", "partition": "0"}
 
@@ -40,7 +40,7 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_told_all_the_same(
 
 def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:
     registry = CollectorRegistry()
-    vitals = Vitals(counted, Metrics.register(registry), SilentProgress())
+    vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
 
     def lags() -> list[float | None]:
         place = {"group": "counted", "topic": "counted-table"}

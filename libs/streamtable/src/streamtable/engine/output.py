@@ -34,7 +34,7 @@ class Source:
     on_error: OnError
 
 
-class Outgoing:
+class OutputBuffer:
     """The records that go out with the next commit.
 
     Args:
