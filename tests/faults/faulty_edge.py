@@ -23,7 +23,7 @@ def sends_after_it_has_said_not_sent() -> None:
     """What found no room is sent after all, when the answer has gone out."""
     report = produce.Sending.report
 
-    def report_and_send(self: produce.Sending[Any]) -> produce.Report:
+    def report_and_send(self: produce.Sending[Any]) -> produce.SendReport:
         found = report(self)
         late = [each for each in self._outgoing if each.id in found.not_sent]
 
@@ -44,15 +44,15 @@ def sends_after_it_has_said_not_sent() -> None:
 
 def accepts_before_it_is_acknowledged() -> None:
     """What is on its way counts as stored."""
-    add = produce.Report.add
+    add = produce.SendReport.add
 
-    def add_as_stored(self: produce.Report, identity: str, future: Future[Ack] | None) -> None:
+    def add_as_stored(self: produce.SendReport, identity: str, future: Future[Ack] | None) -> None:
         if future is None or not future.done():
             self.accepted.append({"id": identity, "partition": 0, "offset": 0, "token": ""})
         else:
             add(self, identity, future)
 
-    produce.Report.add = add_as_stored  # type: ignore[method-assign] # that is the fault
+    produce.SendReport.add = add_as_stored  # type: ignore[method-assign] # that is the fault
 
 
 def counts_each_time() -> None:

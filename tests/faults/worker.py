@@ -13,6 +13,7 @@ from typing import Any, Literal
 from tests.faults.oracle import OrderRow, follow
 
 from streamtable import (
+    App,
     Avro,
     Context,
     Count,
@@ -23,7 +24,6 @@ from streamtable import (
     Kafka,
     Long,
     Persist,
-    Processor,
     Stream,
     String,
 )
@@ -86,14 +86,13 @@ def main() -> int:
     parser.add_argument("--failpoint")
     args = parser.parse_args()
     configure_logging("json", "info", sys.stderr)
-    processor = Processor(
+    processor = App(
+        kafka(args.bootstrap, args.protocol, static=args.static), Path(args.state), memory_bytes=16 << 20
+    ).processor(
         group(args.kind, args.group, args.topic),
-        kafka(args.bootstrap, args.protocol, static=args.static),
-        state_dir=Path(args.state),
         instance_id=args.instance,
         guarantee=Guarantee(args.guarantee),
         commit_interval=args.commit_interval,
-        memory_bytes=16 << 20,
         standby=args.standby,
         failpoint=args.failpoint,
     )

@@ -197,7 +197,7 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     assert told.value.topic == UPDATES.name
     emitter.close()
 
-    outbox = kafka.outbox("mine")
+    outbox = kafka.transactional_producer("mine")
     outbox.open(30)
     outbox.begin()
     outbox.produce(UPDATES.name, b"alice", b"x", partition=0, tracked=True)
@@ -206,7 +206,7 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     assert refused(told.value) == lacking
     outbox.close()
 
-    stranger = kafka.outbox("of-others")
+    stranger = kafka.transactional_producer("of-others")
     with pytest.raises(RightNeeded) as told:
         stranger.open(30)
     assert refused(told.value) == ("user-status-emitter", "WRITE", "transactional id", "of-others")
@@ -332,7 +332,7 @@ def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:
     admin.grant([taken])
     admin.close()
     (access,) = [each["fact"] for each in found if each["subject"] == "access"]
-    assert access == "we come as user 'admin' by SASL_SSL"
+    assert access == "authenticated as user 'admin' over SASL_SSL"
     assert [each["level"] for each in found if each["subject"] == "users"] == ["ok"]
     assert [each["subject"] for each in found if "lack" in each["fact"]] == ["user click-count-view"]
     (lack,) = [each for each in found if each["subject"] == "user click-count-view"]

@@ -1,4 +1,4 @@
-"""Tables to be browsed: a whole copy of each that somebody has looked at, opened when it is first asked for."""
+"""Tables to browse: a view of each, opened when it is first requested."""
 
 import time
 from collections import OrderedDict
@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from console.records import NoSuchTopic, Reader
-from console.shown import Decoder
+from console.clusters import Clusters
+from console.decode import PageDecoder
 from servicekit.http.server_events import ServerEvent
-from streamtable import Bytes, ChangesMissed, Kafka, Table, View, Watch
+from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
+from streamtable_admin.errors import NoSuchTopic
 
 COPIES_MAX: Final = 16
 BATCH_SECONDS: Final = 0.5
@@ -31,27 +32,24 @@ class Tables:
     Args:
         kafka: the cluster.
         state_dir: where the copies live.
-        reader: knows topics.
+        clusters: opens the cluster, to look at topics.
         decoder: shows keys and values.
         metrics: where positions and ages go.
     """
 
     def __init__(
-        self, kafka: Kafka, state_dir: Path, reader: Reader, decoder: Decoder, metrics: Metrics
+        self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
-        self._kafka = kafka
-        self._state_dir = state_dir
-        self._reader = reader
+        self._app = App(kafka, state_dir, name="console-tables", memory_bytes=_MEMORY_BYTES, metrics=metrics)
+        self._clusters = clusters
         self._decoder = decoder
-        self._metrics = metrics
         self._lock = Lock()
         self._views: OrderedDict[str, View[bytes, bytes]] = OrderedDict()
 
     def close(self) -> None:
         with self._lock:
-            for view in self._views.values():
-                view.close()
             self._views.clear()
+        self._app.close()
 
     def rows(self, name: str, prefix: bytes, after: bytes | None, limit: int) -> dict[str, Any]:
         """A page of rows whose key begins with `prefix`, in the order of their keys, those after a key only.
@@ -87,24 +85,16 @@ class Tables:
             if name in self._views:
                 self._views.move_to_end(name)
                 return self._views[name]
-        with self._reader.looking() as admin:
-            topic = admin.topics([name]).get(name)
+        with self._clusters.connected() as cluster:
+            topic = cluster.admin.topics([name]).get(name)
         if topic is None:
-            raise NoSuchTopic
+            raise NoSuchTopic(f"there is no topic {name!r}")
         if not topic.compacted:
             raise NoTable
         with self._lock:
             if name not in self._views:
                 table = Table(name, Bytes(), Bytes())
-                view = View(
-                    table,
-                    self._kafka,
-                    state_dir=self._state_dir,
-                    name="console-tables",
-                    memory_bytes=_MEMORY_BYTES,
-                    metrics=self._metrics,
-                )
-                self._views[name] = view.start()
+                self._views[name] = self._app.view(table)
                 while len(self._views) > COPIES_MAX:
                     self._views.popitem(last=False)[1].close()
             return self._views[name]
@@ -146,8 +136,8 @@ class RowChanges:
                 raise StopIteration
             return None
         newest = list(rows.items())[-BATCH_ROWS:]
-        told = [self._tables.row(key, value) for key, value in newest]
-        return ServerEvent("rows", {"rows": told, "changed": len(rows)})
+        changed = [self._tables.row(key, value) for key, value in newest]
+        return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
 
     def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
         change = self._watch.next(timeout)

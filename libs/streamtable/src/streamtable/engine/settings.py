@@ -6,8 +6,8 @@ from streamtable.engine.handling import Around
 from streamtable.engine.inhand import NOT_NOTED, InHand
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id
-from streamtable.tables.position import Guarantee
 from streamtable.tracing import UNTRACED, Tracer
+from streamtable.types import Guarantee
 
 _ENDLESS = 1e15
 
