@@ -31,10 +31,9 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "OnError",
     ),
     "Handlers": ("Context", "Batch", "RowChange", "Aggregate", "Count", "Sum", "Min", "Max", "Last"),
-    "Processors": ("Processor", "Guarantee", "stop_on_signals"),
+    "Apps and processors": ("App", "Processor", "ProcessorOptions", "Guarantee"),
     "Views": (
         "View",
-        "Views",
         "Answer",
         "Position",
         "Snapshot",
@@ -49,11 +48,13 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "CopyReloaded",
     ),
     "Emitters": ("Emitter", "Ack", "BadToken"),
-    "Kafka and settings": ("Kafka", "Settings", "kafka_from"),
+    "Kafka and settings": ("Kafka", "Settings"),
 }
 FOR_THE_ENGINE = {
     "Watch.offer",
-    "Watch.end",
+    "Watch.reloaded",
+    "Kafka.admin",
+    "Kafka.cluster",
     "Context.each",
     "Context.index",
     "Context.stand",
@@ -62,6 +63,8 @@ FOR_THE_ENGINE = {
     "Batch.work_on",
     "Batch.whole",
 }
+MADE_BY_OTHERS = {"View", "Watch", "RowIterator", "Snapshot", "Processor"}
+"""What a program gets from a method, so that its arguments are nothing to know."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
@@ -131,7 +134,8 @@ def _signature(target: griffe.Object) -> str:
         case griffe.Function():
             return f"{target.name}{_arguments(target.parameters)} -> {target.returns}"
         case griffe.Class():
-            return f"{target.name}{'' if _is_enum(target) else _arguments(target.parameters)}"
+            hidden = _is_enum(target) or target.name in MADE_BY_OTHERS
+            return f"{target.name}{'' if hidden else _arguments(target.parameters)}"
         case griffe.Attribute():
             return f"{target.name}: {target.annotation}"
         case _:

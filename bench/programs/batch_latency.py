@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from contracts.records import USER_CLICK, USER_STATUS_UPDATE
 from streamtable import Avro, Emitter, Kafka
-from streamtable.memory import fewer_collections
+from streamtable.process import relaxed_gc
 
 _QUIET_SECONDS = 30.0
 _TICK_SECONDS = 0.05
@@ -58,7 +58,7 @@ def main() -> None:
     reader = Reader(job)
     emitted: list[float] = []  # by number
     read, milliseconds = 0, []
-    with fewer_collections():
+    with relaxed_gc():
         _send_first(job)
         while _FIRST not in reader.next_keys():
             pass

@@ -19,7 +19,7 @@ from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
 from servicekit.tables.top_list import TopList
-from streamtable import Avro, Kafka, String, Table, View
+from streamtable import App, Avro, Kafka, String, Table, View
 from streamtable.observe import metrics_page
 
 EMPTY = "bench.Empty"
@@ -79,7 +79,7 @@ def serve_rest(view: View[str, int], opened: ExitStack) -> str:
 def start(job: Job, opened: ExitStack) -> dict[str, str]:
     """Both services, from one view."""
     table = Table(job.topic, String(), Avro("long"))
-    view = opened.enter_context(View(table, Kafka(job.broker), state_dir=Path(job.state_dir)))
+    view = opened.enter_context(App(Kafka(job.broker), Path(job.state_dir)).view(table))
     view.wait_ready(READY_SECONDS)
     return {"grpc": serve_grpc(view, opened), "rest": serve_rest(view, opened)}
 

@@ -11,7 +11,7 @@ from bench.job import Job
 from bench.programs.marks import tell
 from bench.programs.processor import by_count, clicks
 
-from streamtable import Emitter, Kafka, View
+from streamtable import App, Emitter, Kafka
 
 _QUIET_SECONDS = 20.0
 
@@ -21,7 +21,7 @@ def main() -> None:
     kafka = Kafka(job.broker)
     emitted: dict[str, float] = {}
     milliseconds: list[float] = []
-    view = View(by_count(job.group, job.topic).table, kafka, state_dir=Path(job.state_dir))
+    view = App(kafka, Path(job.state_dir)).view(by_count(job.group, job.topic).table)
     with view, Emitter(clicks(job.topic), kafka) as emitter, view.watch(capacity=1_000_000) as watch:
         view.wait_ready(_QUIET_SECONDS)
         emitter.emit_now("warm-up", click("warm-up"))

@@ -12,7 +12,7 @@ from bench.programs.marks import tell
 from bench.programs.processor import by_count, clicks
 
 from contracts.records import UserClick
-from streamtable import Emitter, Kafka, View
+from streamtable import App, Emitter, Kafka, View
 
 _QUIET_SECONDS = 20.0
 _WRITERS = 400  # at a time: at 500 a second, as many as wait if each takes 0.8 seconds
@@ -58,7 +58,7 @@ def main() -> None:
     kafka = Kafka(job.broker)
     table = by_count(job.group, job.topic).table
     with (
-        View(table, kafka, state_dir=Path(job.state_dir)) as view,
+        App(kafka, Path(job.state_dir)).view(table) as view,
         Emitter(clicks(job.topic), kafka) as emitter,
     ):
         view.wait_ready(_QUIET_SECONDS)

@@ -6,6 +6,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from bench.job import Job
 from bench.programs.marks import mark
@@ -13,6 +14,7 @@ from bench.programs.watched import Watched
 
 from contracts.records import USER_CLICK, UserClick
 from streamtable import (
+    App,
     Avro,
     Bytes,
     Context,
@@ -27,12 +29,14 @@ from streamtable import (
     OnError,
     Output,
     Persist,
-    Processor,
     Stream,
     String,
     Table,
 )
 from streamtable.observe import configure_logging
+
+if TYPE_CHECKING:
+    from streamtable.engine.processor import GroupProcessor
 
 _LOOK_SECONDS = 0.005
 _AMPLIFIED = 4_000  # bytes
@@ -118,10 +122,10 @@ class Run:
         self._job = job
         self._ended = False
         self._told_of: set[int] = set()
-        self.processor = Processor(
+        self.processor = App(
+            Watched(Kafka(job.broker), (job.topic,), job.records, self._last), Path(job.state_dir)
+        ).processor(
             self._group(),
-            Watched(Kafka(job.broker), (job.topic,), job.records, self._last),
-            state_dir=Path(job.state_dir),
             instance_id=job.instance,
             standby=bool(job.standby),
             guarantee=Guarantee(job.guarantee),
@@ -174,7 +178,7 @@ class Run:
         mark("shared")
 
     def _shared(self) -> bool:
-        member = self.processor.member
+        member = cast("GroupProcessor", self.processor).member
         if member is None or self._job.clients * len(member.assignment.tasks) != self._job.partitions:
             return False
         return member.ready and member.restorer.standby.settled

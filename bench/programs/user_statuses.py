@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry
 from contracts.records import USER_STATUS, UserStatus
 from servicekit.grpc.server import GrpcServer
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
-from streamtable import Avro, Kafka, String, Table, View, Views
+from streamtable import App, Avro, Kafka, String, Table, View
 from streamtable.observe import metrics_page
 from user_status.query import Tables, build_query
 from user_status.view import UserStatusesService
@@ -32,7 +32,7 @@ def serve_grpc(statuses: View[str, UserStatus], opened: ExitStack) -> str:
 
 def serve_rest(statuses: View[str, UserStatus], clicks: View[str, int], opened: ExitStack) -> str:
     events, registry = EventStreams(Streams()), CollectorRegistry()
-    writes = OwnWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
+    writes = ReadYourWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
     opened.callback(writes.close)
     app = build_query(
         Tables(statuses, clicks),
@@ -48,10 +48,11 @@ def serve_rest(statuses: View[str, UserStatus], clicks: View[str, int], opened: 
 
 def start(job: Job, opened: ExitStack) -> dict[str, str]:
     """Both services, from views of both tables in this process."""
-    views = opened.enter_context(Views(Kafka(job.broker), state_dir=Path(job.state_dir)))
+    views = opened.enter_context(App(Kafka(job.broker), Path(job.state_dir)))
     statuses = views.view(Table(job.topic, String(), Avro(USER_STATUS)))
     clicks = views.view(Table(job.table, String(), Avro("long")))
-    views.wait_ready(READY_SECONDS)
+    statuses.wait_ready(READY_SECONDS)
+    clicks.wait_ready(READY_SECONDS)
     return {"grpc": serve_grpc(statuses, opened), "rest": serve_rest(statuses, clicks, opened)}
 
 

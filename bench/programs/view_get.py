@@ -10,7 +10,7 @@ from bench.figures import percentile
 from bench.job import Job
 from bench.programs.marks import mark, tell
 
-from streamtable import Avro, Kafka, String, Table, View
+from streamtable import App, Avro, Kafka, String, Table
 from streamtable.observe import configure_logging
 
 
@@ -20,7 +20,7 @@ def main() -> None:
     users = [f"user-{number}" for number in Random(1).choices(range(job.keys), k=job.records)]
     table = Table(job.topic, String(), Avro("long"))
     nanoseconds: list[int] = []
-    with View(table, Kafka(job.broker), state_dir=Path(job.state_dir)) as view:
+    with App(Kafka(job.broker), Path(job.state_dir)).view(table) as view:
         view.wait_ready(60)
         assert sum(view.get_many(f"user-{number}" for number in range(job.keys)).values()) == job.keys
         mark("first")

@@ -10,7 +10,15 @@ from bench.programs.marks import mark
 
 from streamtable import Kafka
 from streamtable.partitioner import Partitioner
-from streamtable.ports import Cluster, GroupConsumer, Log, Outbox, Producer, RebalanceListener, TableReader
+from streamtable.ports import (
+    Cluster,
+    GroupConsumer,
+    Log,
+    Producer,
+    RebalanceListener,
+    TableReader,
+    TransactionalProducer,
+)
 from streamtable.types import RecordBatch, TopicPartition
 
 
@@ -79,10 +87,10 @@ class Watched(Log):
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer:
         return cast("GroupConsumer", _Polled(self._kafka.group_consumer(group, instance_id), self._read))
 
-    def outbox(
+    def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
-    ) -> Outbox:
-        return self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
+    ) -> TransactionalProducer:
+        return self._kafka.transactional_producer(transactional_id, batch_bytes, transaction_seconds)
 
     def producer(self, partitioner: Partitioner = "murmur2", delivery_timeout: float = 120.0) -> Producer:
         return self._kafka.producer(partitioner, delivery_timeout)

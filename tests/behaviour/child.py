@@ -5,16 +5,10 @@ from pathlib import Path
 
 from tests.behaviour.groups import counting
 
-from streamtable import Guarantee, Kafka, Processor
+from streamtable import App, Guarantee, Kafka
 
 servers, prefix, tag, state, instance, guarantee, failpoint = sys.argv[1:]
 group = counting(lambda name: f"{prefix}-{name}", tag)
-Processor(
-    group,
-    Kafka(servers),
-    state_dir=Path(state),
-    instance_id=instance,
-    guarantee=Guarantee(guarantee),
-    commit_interval=0.05,
-    failpoint=failpoint,
+App(Kafka(servers), Path(state)).processor(
+    group, instance_id=instance, guarantee=Guarantee(guarantee), commit_interval=0.05, failpoint=failpoint
 ).run()

@@ -14,8 +14,7 @@ from tests.behaviour.groups import counting
 from tests.system.bench import SECONDS_MAX, Bench, Running, until
 
 from localkafka.fixtures import Topics
-from streamtable import Ack, Emitter, Group, Guarantee, Stream, String, Table
-from streamtable.app import View as RocksView
+from streamtable import Ack, App, Emitter, Group, Guarantee, Stream, String, Table
 from streamtable.errors import StreamtableError
 from streamtable.ports import Codec
 from streamtable.types import Headers, Message, TopicPartition, Watermarks
@@ -323,7 +322,7 @@ class RealWorld:
         return [letter for letter in letters if letter is not None]
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        view = RocksView(table, self._bench.kafka, state_dir=self._folder / "views", name=table.name)
+        view = App(self._bench.kafka, self._folder / "views", name=table.name).view(table)
         self._stack.enter_context(view)
         view.wait_ready(SECONDS_MAX)
         return view

@@ -47,14 +47,12 @@ def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBr
     ]
     subprocess.run(topics, env=environment, check=True, capture_output=True)
     process, view = (
-        snippet.replace(ADDRESS, broker.bootstrap_servers).replace(
-            'Path("state")', f"Path({str(tmp_path)!r})"
-        )
+        snippet.replace(ADDRESS, broker.bootstrap_servers).replace('"state"', repr(str(tmp_path)))
         for snippet in (PROCESS, VIEW)
     )
-    assert ".run()" in process
+    assert ".run(" in process
     names: dict[str, Any] = {}
-    exec(process.replace("Processor(CLICK", "processor = Processor(CLICK").replace(".run()", ""), names)
+    exec(process.replace("App(", "processor = App(").replace(".run(", ".processor("), names)
     with running(names["processor"]):
         with Emitter(names["USER_CLICKS"], Kafka(broker.bootstrap_servers)) as emitter:
             for number in range(3):
@@ -64,12 +62,12 @@ def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBr
                 )
         # The view's block, with the question asked until the count has arrived.
         asked = view.replace("clicks.get(", "answers = until_it_is(3, clicks, ")
-        exec(f"from streamtable import View\n{asked}", {**names, "until_it_is": until_it_is})
+        exec(asked, {**names, "until_it_is": until_it_is})
 
 
 def test_the_test_of_the_readme_passes(tester: Tester) -> None:
     names: dict[str, Any] = {"Tester": Tester}
-    exec(PROCESS.partition("Processor(")[0], names)
+    exec(PROCESS.partition('App("')[0], names)
     names["CLICK"] = {"id": "1", "user_id": "alice", "url": "https://example.org", "at": 1}
     exec(TEST, names)
     names["test_each_click_counts"](tester)

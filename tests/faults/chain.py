@@ -16,6 +16,7 @@ from typing import Any, TypedDict
 from tests.faults.worker import EXIT_GAVE_UP
 
 from streamtable import (
+    App,
     Changes,
     Context,
     Group,
@@ -27,7 +28,6 @@ from streamtable import (
     Loop,
     Output,
     Persist,
-    Processor,
     RowChange,
     Stream,
     String,
@@ -183,13 +183,10 @@ def main() -> int:
     configure_logging("json", "info", sys.stderr)
     chain = Chain(args.prefix, next_keys(Path(args.keys).read_text().split()))
     group: Group[str, Any] = chain.first if args.group == "first" else chain.second
-    processor = Processor(
+    processor = App(Kafka(args.bootstrap), Path(args.state), memory_bytes=16 << 20).processor(
         group,
-        Kafka(args.bootstrap),
-        state_dir=Path(args.state),
         instance_id=args.instance,
         commit_interval=COMMIT_SECONDS,
-        memory_bytes=16 << 20,
         standby=args.standby,
         failpoint=args.failpoint,
     )

@@ -21,7 +21,7 @@ from localkafka.broker import Broker
 from localkafka.process import reserve_port
 from localstores.proxy import Cut, Delay, Drop, Proxy
 from servicekit_testing import Process
-from streamtable import Kafka, View
+from streamtable import App, Kafka
 from streamtable.errors import NotReady, RetryLater
 
 PARTITIONS: Final = 4
@@ -246,7 +246,7 @@ class EdgeArena:
         """Return the sum of all rows, once it is `expected` or has not become so in time."""
         table = topics.by_count(GROUP).table
         end = time.monotonic() + self._settled_seconds
-        with View(table, Kafka(self.servers), state_dir=self._folder / "view") as view:
+        with App(Kafka(self.servers), self._folder / "view").view(table) as view:
             view.wait_ready(SETTLED_SECONDS)
             while True:
                 try:

@@ -8,7 +8,7 @@ from typing import Any, Self
 from tests.faults.arena import Arena
 from tests.faults.oracle import expected_total
 
-from streamtable import Kafka, View
+from streamtable import App, Kafka, View
 from streamtable.errors import RetryLater
 
 PAUSE_SECONDS = 0.01
@@ -35,7 +35,7 @@ class Reader(threading.Thread):
     def of(cls, arena: Arena, bootstrap_servers: str) -> Iterator[Self]:
         """Read the arena's table while the block runs. Raises `AssertionError` at its end if a row went back."""
         kafka, folder = Kafka(bootstrap_servers), arena.folder / "read"
-        with View(arena.group.table, kafka, state_dir=folder, name="read") as view:
+        with App(kafka, folder, name="read").view(arena.group.table) as view:
             reader = cls(view, arena.keys)
             reader.start()
             try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from streamtable import Avro, Count, Group, Input, Kafka, Persist, Processor, Stream, String
+from streamtable import App, Avro, Count, Group, Input, Kafka, Persist, Stream, String
 from streamtable.aggregate import Rows
 from streamtable.observe import configure_logging
 
@@ -40,11 +40,8 @@ def main() -> None:
     given = parser.parse_args()
     resource.setrlimit(resource.RLIMIT_DATA, (given.data_bytes, given.data_bytes))
     configure_logging("json", "info", sys.stderr)
-    Processor(
-        group(given.group, given.topic),
-        Kafka(given.bootstrap),
-        state_dir=Path(given.state),
-        instance_id="slow",
+    App(Kafka(given.bootstrap), Path(given.state)).processor(
+        group(given.group, given.topic), instance_id="slow"
     ).run()
 
 

@@ -8,7 +8,7 @@ from tests.faults.arena import Arena, Process
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
-from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS, COMMIT_STEPS
+from streamtable.failpoint import ALL_STEPS, BATCH_STEPS, COMMIT_STEPS
 from streamtable.tables.position import TablePosition
 from streamtable.types import TopicPartition
 

@@ -19,7 +19,7 @@ from tests.system.bench import Bench, until
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from servicekit.process.edge_settings import EdgeSettings
-from streamtable import Count, Group, Input, Kafka, Long, Persist, Processor, Settings, Stream, String
+from streamtable import App, Count, Group, Input, Kafka, Long, Persist, Settings, Stream, String
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, Fenced, GraphError, StoreBroken, StoreInUse
 from streamtable.ports import TopicDescription
@@ -378,4 +378,4 @@ def test_a_processor_refuses_what_its_settings_refuse(tmp_path: Path) -> None:
         "g", Input(Stream("in", String(), String()), aggregate=Count()), Persist(Long())
     )
     with pytest.raises(ConfigurationError, match="instance_id"):
-        Processor(group, Kafka("127.0.0.1:1"), state_dir=tmp_path, instance_id="a/b")
+        App(Kafka("127.0.0.1:1"), tmp_path).processor(group, instance_id="a/b")

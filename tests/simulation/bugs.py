@@ -92,7 +92,7 @@ def producer_used_on_after_an_unknown_outcome(patch: pytest.MonkeyPatch) -> None
     def renew_with_the_same(self: Member) -> None:
         for partition in self.assignment.tasks:
             self._consumer.pause(self.assignment.places(partition))
-        self._checkpoint = Checkpoint(self._consumer, self._outbox, self.settings.guarantee, self._reached)
+        self._checkpoint = Checkpoint(self._consumer, self._producer, self.settings.guarantee, self._reached)
         self._renew_needed = self._rewound = False
         self.assignment.recover_again(self.assignment.tasks.values())
 
@@ -212,11 +212,11 @@ def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
     produce = Checkpoint._produce
 
     def produce_outputs_at_once(self: Checkpoint, works: Any, context: Any) -> None:
-        maker: Any = type(self._outbox)  # a VirtualOutbox
+        maker: Any = type(self._producer)  # a VirtualTransactionalProducer
         outbox = maker(
             None,
             *(
-                getattr(self._outbox, f"_{part}")
+                getattr(self._producer, f"_{part}")
                 for part in ("transactions", "topic", "group", "wire", "clock")
             ),
         )
@@ -320,9 +320,9 @@ def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
     produce = Checkpoint._produce
 
     def produce_cursors_at_once(self: Checkpoint, works: Any, context: Any) -> None:
-        maker: Any = type(self._outbox)  # a VirtualOutbox
+        maker: Any = type(self._producer)  # a VirtualTransactionalProducer
         parts = ("transactions", "topic", "group", "wire", "clock")
-        outbox = maker(None, *(getattr(self._outbox, f"_{part}") for part in parts))
+        outbox = maker(None, *(getattr(self._producer, f"_{part}") for part in parts))
         rest = []
         for work in works:
             for record in work.outputs:

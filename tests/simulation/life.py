@@ -14,6 +14,7 @@ from streamtable.errors import Fenced, RetryLater, StoreBroken, StreamtableError
 from streamtable.observe import SilentProgress
 from streamtable.tables.replica import PartitionReplica, ReplicaState
 from streamtable.types import RecordBatch, TopicPartition
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer
@@ -305,14 +306,14 @@ class ViewLife:
         self.telling_lost = False
         self.checked: dict[int, int] = {}
         world.lives[self.name] = self
-        self.view: View[Any, Any] = View(
-            job.group.table,
+        self._updater = ViewUpdater(
             world.kafka.process(self.name),
             Mounted(self.disk, lambda: self.dead),
             world.clock,
             world.metrics,
             "view",
         )
+        self.view: View[Any, Any] = View(job.group.table, self._updater)
         self._turns: Iterator[float] | None = None
 
     def can(self, thread: str) -> bool:
@@ -322,7 +323,8 @@ class ViewLife:
         self.running.add(thread)
         try:
             if self._turns is None:
-                self._turns = self.view.turns()
+                self._updater.open()
+                self._turns = self._updater.turns()
             if next(self._turns, None) is None and not self.dead:
                 failure = self.view._replicas._failure
                 if self.disk.refused and isinstance(failure, StoreBroken):

@@ -17,7 +17,7 @@ from tests.simulation import bugs
 from tests.simulation.run import Outcome, run_seed
 from tests.simulation.trace import CALL
 
-from streamtable.engine.failpoint import ALL_STEPS, BATCH_STEPS
+from streamtable.failpoint import ALL_STEPS, BATCH_STEPS
 from streamtable.observe import Metrics
 from streamtable_testing.faults import CALLS, Fault
 

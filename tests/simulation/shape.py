@@ -10,7 +10,7 @@ from enum import Enum
 from random import Random
 
 from streamtable.graph import OnError
-from streamtable.tables.position import Guarantee
+from streamtable.types import Guarantee
 
 FOREVER = 1e6
 

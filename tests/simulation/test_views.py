@@ -17,7 +17,7 @@ from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaSet
 from streamtable.types import RecordBatch
 from streamtable.views.read_your_writes import CommitWatcher
-from streamtable.views.view import View
+from streamtable.views.watch import Watches
 
 SEEDS = 150
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -52,7 +52,7 @@ def position_raised_to_the_start_of_the_topic(patch: pytest.MonkeyPatch) -> None
 
 
 def watches_not_ended_when_a_copy_is_loaded_again(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(View, "_discarded", lambda *_: None)
+    patch.setattr(Watches, "reloaded", lambda *_: None)
 
 
 def waiting_ends_one_position_early(patch: pytest.MonkeyPatch) -> None:

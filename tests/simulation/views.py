@@ -18,6 +18,7 @@ from streamtable.observe import Metrics
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, Committed, NextOffset, TopicPartition
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable.views.watch import ChangesMissed, Watch
 from streamtable_testing.clock import VirtualClock
@@ -125,10 +126,12 @@ class ViewWorld:
     def start(self) -> None:
         dead = [False]
         self.dead = dead
-        self.view: View[str, int] = View(
-            TABLE, self.kafka, Mounted(self.disk, lambda: dead[0]), self.clock, self.metrics, "view"
+        self.updater = ViewUpdater(
+            self.kafka, Mounted(self.disk, lambda: dead[0]), self.clock, self.metrics, "view"
         )
-        self.turns: Iterator[float] = self.view.turns()
+        self.view: View[str, int] = View(TABLE, self.updater)
+        self.updater.open()
+        self.turns: Iterator[float] = self.updater.turns()
         self.watcher = Watcher(self.view)
 
     def turn(self) -> None:
@@ -213,7 +216,7 @@ class ViewWorld:
             close: Any = self.turns
             close.close()
         else:
-            self.view.close()
+            self.updater.close()
         self.first_ends = None
         for _ in range(self.rng.choice((0, 0, 3))):
             self.rng.choice((self.event, self.commit, self.delete_records, self.compact))()

@@ -15,7 +15,18 @@ from tests.stack.programs import load
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
-from streamtable import Avro, Context, Emitter, Group, Input, Kafka, Persist, Processor, Stream, String, View
+from streamtable import (
+    App,
+    Avro,
+    Context,
+    Emitter,
+    Group,
+    Input,
+    Kafka,
+    Persist,
+    Stream,
+    String,
+)
 from streamtable.ports import TopicDescription
 
 chaos = load("infra/chaos.py")
@@ -172,10 +183,10 @@ def test_a_count_behind_a_way_that_breaks_is_exact(own_broker: OwnBroker, tmp_pa
         }
         admin.create_topics([TopicDescription(name, 2, 1, config) for name, config in names.items()])
         admin.close()
-        processor = Processor(group, kafka, state_dir=tmp_path / "state", commit_interval=0.05)
+        processor = App(kafka, tmp_path / "state").processor(group, commit_interval=0.05)
         thread = threading.Thread(target=processor.run)
         thread.start()
-        with Emitter(stream, kafka) as emitter, View(group.table, kafka, state_dir=tmp_path / "view") as view:
+        with Emitter(stream, kafka) as emitter, App(kafka, tmp_path / "view").view(group.table) as view:
             for step in [
                 Step(0, Fault.CUT),
                 Step(0, Fault.SLOW, 1, 0.05),

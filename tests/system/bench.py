@@ -16,19 +16,20 @@ from prometheus_client import CollectorRegistry
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
-from streamtable import Kafka, View
+from streamtable import App, Kafka, View
 from streamtable.clock import Clock, SystemClock
 from streamtable.codec.plain import Long, String
-from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import RetryLater
+from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group, Input, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.ports import Log, TopicDescription
 from streamtable.store.rocksdb import RocksStores
 from streamtable.topics import Stream
 from streamtable.types import Committed, Headers, NextOffset, TopicPartition
+from streamtable.views.lookup import LookupTables
 from streamtable.wanted import wanted_topics
 
 SECONDS_MAX = 60.0
@@ -165,16 +166,22 @@ class Bench:
         metrics: Metrics | None = None,
         **settings: Any,
     ) -> GroupProcessor:
+        log, clock = log or self.kafka, clock or SystemClock()
+        metrics = metrics or Metrics.register(CollectorRegistry())
+        lookups = None
+        if group.lookups:
+            stores = RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20)
+            lookups = LookupTables(log, stores, clock, metrics, group.name)
         return GroupProcessor(
             group,
-            log or self.kafka,
+            log,
             RocksStores(self.folder / state, memory_bytes=8 << 20),
             replace(ProcessorSettings("i", commit_interval=0.05), **settings),
-            clock or SystemClock(),
-            metrics or Metrics.register(CollectorRegistry()),
+            clock,
+            metrics,
             SilentProgress(),
             failpoint,
-            RocksStores(self.folder / f"{state}-lookups", memory_bytes=8 << 20) if group.lookups else None,
+            lookups,
         )
 
     def run(self, group: Group[Any, Any], **given: Any) -> Running:
@@ -190,7 +197,7 @@ class Bench:
 
     def view(self, group: Group[str, int], **given: Any) -> View[str, int]:
         """A view, closed with the test at the latest."""
-        view = View(group.table, self.kafka, state_dir=self.folder / "views", **given)
+        view = App(self.kafka, self.folder / "views").view(group.table, **given)
         self._stack.callback(view.close)
         return view
 

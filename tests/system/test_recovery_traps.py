@@ -18,9 +18,9 @@ from localkafka.broker import Broker
 from streamtable.clock import SystemClock
 from streamtable.codec.plain import Long
 from streamtable.errors import InputLost, Migrated, OutcomeUnknown, StateLost, TopicMismatch
-from streamtable.kafka.outbox import KafkaOutbox
-from streamtable.tables.position import Guarantee, TablePosition
-from streamtable.types import Committed, NextOffset, TopicPartition
+from streamtable.kafka.transactional import KafkaTransactionalProducer
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, Guarantee, NextOffset, TopicPartition
 
 ROOT = Path(__file__).parents[2]
 BOTH = pytest.mark.parametrize("guarantee", list(Guarantee))
@@ -73,17 +73,19 @@ class Interfering:
         commit: called instead of the outbox's `commit`, with the outbox, its number, and the timeout.
     """
 
-    def __init__(self, bench: Bench, commit: Callable[[KafkaOutbox, int, float], None]) -> None:
+    def __init__(
+        self, bench: Bench, commit: Callable[[KafkaTransactionalProducer, int, float], None]
+    ) -> None:
         self._kafka = bench.kafka
         self._commit = commit
         self.outboxes = 0
         self.commits = 0
 
-    def outbox(
+    def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
-    ) -> KafkaOutbox:
+    ) -> KafkaTransactionalProducer:
         self.outboxes += 1
-        outbox = self._kafka.outbox(transactional_id, batch_bytes, transaction_seconds)
+        outbox = self._kafka.transactional_producer(transactional_id, batch_bytes, transaction_seconds)
         commit = outbox.commit
 
         def interfered(timeout: float) -> None:
@@ -177,7 +179,7 @@ def test_at_least_once_recovers_to_the_end_because_compaction_may_have_taken_the
 
 @pytest.mark.parametrize("happened", [True, False])
 def test_counts_are_exact_when_nobody_knows_whether_a_commit_happened(bench: Bench, happened: bool) -> None:  # noqa: FBT001 - a parameter
-    def commit(outbox: KafkaOutbox, number: int, timeout: float) -> None:
+    def commit(outbox: KafkaTransactionalProducer, number: int, timeout: float) -> None:
         if happened or number % 2:
             outbox.commit(timeout)
         if number % 2 == 0:
@@ -199,7 +201,7 @@ def test_counts_are_exact_when_the_broker_stands_still_in_the_middle_of_a_commit
     bench = frail_bench
     paused = threading.Event()
 
-    def commit(outbox: KafkaOutbox, number: int, timeout: float) -> None:
+    def commit(outbox: KafkaTransactionalProducer, number: int, timeout: float) -> None:
         if number == 2:
             frail.pause()
             threading.Timer(5.0, frail.resume).start()
@@ -447,7 +449,7 @@ def test_nothing_is_ever_committed_by_somebody_who_has_not_joined(bench: Bench) 
     group = bench.counting()
     offsets = {TopicPartition(bench.name("in"), 0): Committed(NextOffset(7), "")}
     consumer = bench.kafka.group_consumer(group.name, "i")
-    outbox = bench.kafka.outbox(f"{group.name}-i")
+    outbox = bench.kafka.transactional_producer(f"{group.name}-i")
     outbox.open(20)
     outbox.begin()
     assert consumer.membership().member_id == ""

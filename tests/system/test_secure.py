@@ -197,7 +197,7 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     assert told.value.topic == UPDATES.name
     emitter.close()
 
-    outbox = kafka.outbox("mine")
+    outbox = kafka.transactional_producer("mine")
     outbox.open(30)
     outbox.begin()
     outbox.produce(UPDATES.name, b"alice", b"x", partition=0, tracked=True)
@@ -206,7 +206,7 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     assert refused(told.value) == lacking
     outbox.close()
 
-    stranger = kafka.outbox("of-others")
+    stranger = kafka.transactional_producer("of-others")
     with pytest.raises(RightNeeded) as told:
         stranger.open(30)
     assert refused(told.value) == ("user-status-emitter", "WRITE", "transactional id", "of-others")

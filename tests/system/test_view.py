@@ -16,7 +16,7 @@ from confluent_kafka.admin import (
 from tests.system.bench import Bench, until
 
 from localkafka.broker import Broker
-from streamtable import Bytes, Long, String, Table, View
+from streamtable import App, Bytes, Long, String, Table, View
 from streamtable.errors import NotReady, TopicMismatch, UnreadableRow
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicDescription
@@ -82,7 +82,7 @@ class Written:
             future.result(30)
 
     def view(self) -> View[str, int]:
-        return View(self.table, self.bench.kafka, state_dir=self.bench.folder)
+        return App(self.bench.kafka, self.bench.folder).view(self.table)
 
 
 @pytest.fixture
@@ -323,7 +323,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_anew(bench: Bench, n
     for place in range(PARTITIONS):
         mine = [row for row in rows.items() if partition_for(row[0].encode(), PARTITIONS) == place]
         bench.send(table.name, *mine, partition=place)
-    with View(table, bench.kafka, state_dir=bench.folder) as view:
+    with App(bench.kafka, bench.folder).view(table) as view:
         view.wait_ready(20)
     rows_in = [file for file in bench.folder.rglob("*.sst") if file.stat().st_size > 100_000]
     assert len(rows_in) == PARTITIONS
@@ -332,7 +332,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_anew(bench: Bench, n
         # In the footer; or in a block of rows, which nobody looks at before it is asked for.
         data[-20 if noticed == "when it is opened" else len(data) // 2] ^= 1
         file.write_bytes(data)
-    with View(table, bench.kafka, state_dir=bench.folder) as view:
+    with App(bench.kafka, bench.folder).view(table) as view:
         if noticed == "when it is read":
             view.wait_ready(20)
             with pytest.raises(NotReady, match="damaged"):

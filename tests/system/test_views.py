@@ -17,6 +17,7 @@ from tests.system.bench import Bench, Running, count, until
 from localkafka.broker import Broker
 from streamtable import (
     Ack,
+    App,
     Context,
     Emitter,
     Group,
@@ -28,7 +29,6 @@ from streamtable import (
     Stream,
     String,
     View,
-    Views,
 )
 from streamtable.errors import NotReady, TopicMismatch
 from streamtable.tables.position import TablePosition
@@ -80,9 +80,10 @@ def test_views_of_one_process_share_one_consumer_and_one_client(bench: Bench) ->
     kafka: Any = Counting(bench.kafka)
     for number, group in enumerate(groups):
         put(bench, group, "k", number)
-    with Views(kafka, state_dir=bench.folder) as views:
+    with App(kafka, bench.folder, name="views") as views:
         made = [views.view(group.table) for group in groups]
-        views.wait_ready(30)
+        for view in made:
+            view.wait_ready(30)
         assert [rows(view) for view in made] == [{"k": number} for number in range(4)]
         put(bench, groups[2], "k", 20)
         until(lambda: rows(made[2]) == {"k": 20}, "a change is seen")
@@ -96,7 +97,7 @@ def test_views_of_one_process_share_one_consumer_and_one_client(bench: Bench) ->
 def test_a_table_that_is_missing_or_deleted_leaves_the_others_at_work(bench: Bench) -> None:
     there, goes = counted(bench, "there"), counted(bench, "goes")
     never: Group[str, int] = Group(bench.name("never"), Input(bench.stream(), count), Persist(Long()))
-    with Views(bench.kafka, state_dir=bench.folder) as views:
+    with App(bench.kafka, bench.folder) as views:
         view, gone, missing = (views.view(group.table) for group in (there, goes, never))
         view.wait_ready(30)
         gone.wait_ready(30)
@@ -122,10 +123,10 @@ def at_work(bench: Bench) -> Iterator[tuple[Running, View[str, int], Emitter[str
     group = counted(bench, "g")
     with ExitStack() as stack:
         running = stack.enter_context(bench.run(group, commit_interval=0.2))
-        views = stack.enter_context(Views(bench.kafka, state_dir=bench.folder / "mine"))
+        views = stack.enter_context(App(bench.kafka, bench.folder / "mine"))
         view = views.view(group.table)
         emitter = stack.enter_context(Emitter(bench.stream(), bench.kafka))
-        views.wait_ready(30)
+        view.wait_ready(30)
         until(lambda: running.processor.ready, "the group is at work")
         yield running, view, emitter
 
@@ -136,13 +137,13 @@ def test_hundreds_of_writers_a_second_can_wait_for_their_own_writes(
     _, view, emitter = at_work
     waited: list[float] = []
     asked: list[float] = []
-    ask = view._host.commits.ask
+    ask = view._updater.commits.ask
 
     def noted() -> None:
         asked.append(time.monotonic())
         ask()
 
-    monkeypatch.setattr(view._host.commits, "ask", noted)
+    monkeypatch.setattr(view._updater.commits, "ask", noted)
 
     def write_and_read(number: int) -> None:
         ack = emitter.emit(f"k{number}", "x").result(30)
@@ -186,7 +187,9 @@ def test_a_commit_of_one_partition_that_hangs_keeps_only_its_own_writers_waiting
         hanging.send_offsets_to_transaction([place], consumer.consumer_group_metadata(), 30)
         with ThreadPoolExecutor() as pool:
             stuck = pool.submit(view.wait_for, acks[0], 8.0)
-            until(lambda: view._host.commits._alone, "the question about the partition that hangs has failed")
+            until(
+                lambda: view._updater.commits._alone, "the question about the partition that hangs has failed"
+            )
             for partition in range(1, PARTITIONS):
                 began = time.monotonic()
                 view.wait_for(acks[partition], 30)

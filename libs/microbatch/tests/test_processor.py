@@ -16,7 +16,7 @@ from localstores.redis import RedisServer
 from microbatch import Batch, BatchMetrics, BatchProcessor, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.redis import RedisDriver
-from streamtable import Emitter, Guarantee, Kafka, Long, Settings, Stream, String, View
+from streamtable import App, Emitter, Guarantee, Kafka, Long, Settings, Stream, String
 from streamtable.errors import ConfigurationError, RetryLater, StateLost
 from streamtable.types import TopicPartition
 
@@ -144,7 +144,7 @@ def test_embedded_rows_outlive_the_process_and_its_disk(place: Place, topics: To
             place.emit(*keys)
             place.wait(lambda life=life, e=errors: place.handled() == 3 * life or bool(e), "all handled")  # type: ignore[misc]
         assert errors == []
-    with View(place.graph().table, place.kafka, state_dir=tmp_path) as view:
+    with App(place.kafka, tmp_path).view(place.graph().table) as view:
         view.wait_ready(60)
         found = TOTALS.of(dict(view.iterate()))
     assert found == {"a": 3, "b": 3, "c": 3}

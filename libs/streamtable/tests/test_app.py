@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from streamtable import app
+from streamtable import process
+from streamtable.app import App
 from streamtable.codec import Avro
 from streamtable.codec.plain import Long, String
-from streamtable.errors import NotReady, RetryLater
+from streamtable.errors import ConfigurationError, NotReady, RetryLater
 from streamtable.graph import Group, Input, Persist
 from streamtable.kafka import Kafka
-from streamtable.settings import Settings
-from streamtable.tables.position import Guarantee
-from streamtable.topics import Stream
+from streamtable.topics import Stream, Table
+from streamtable.types import Guarantee
 
 GROUP: Group[str, int] = Group(
     "g", Input(Stream("in", String(), String()), lambda ctx, event: ctx.set(1)), Persist(Long())
@@ -26,7 +26,7 @@ NOBODY = "127.0.0.1:1"
 
 TWICE = """
 import os, signal, sys, time
-from streamtable.app import stop_on_signals
+from streamtable.process import stop_on_signals
 with stop_on_signals(lambda: print("stopping", flush=True)):
     print("ready", flush=True)
     time.sleep(60)
@@ -37,7 +37,7 @@ with stop_on_signals(lambda: print("stopping", flush=True)):
 def test_the_first_signal_stops_in_order_and_handlers_are_put_back() -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
     calls: list[str] = []
-    with app.stop_on_signals(lambda: calls.append("stop")):
+    with process.stop_on_signals(lambda: calls.append("stop")):
         os.kill(os.getpid(), signal.SIGTERM)
         assert calls == ["stop"]
     assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
@@ -59,7 +59,7 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
     seen: list[Any] = []
 
     def work() -> None:
-        with app.stop_on_signals(lambda: None):
+        with process.stop_on_signals(lambda: None):
             seen.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=work)
@@ -68,18 +68,36 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
     assert seen == [signal.getsignal(signal.SIGTERM)]
 
 
-def test_building_a_processor_or_a_view_connects_to_nothing_and_makes_no_folder(tmp_path: Path) -> None:
-    kafka = Kafka(NOBODY)
-    processor = app.Processor(GROUP, kafka, state_dir=tmp_path / "state")
-    view = app.View(GROUP.table, kafka, state_dir=tmp_path / "state")
-    with pytest.raises(NotReady, match=r"not started: .* call start\(\)"):
-        view.get("alice")
+def test_making_an_app_and_a_processor_connects_to_nothing_and_makes_no_folder(tmp_path: Path) -> None:
+    processor = App(NOBODY, tmp_path / "state").processor(GROUP)
     assert not (tmp_path / "state").exists()
     assert not processor.ready
 
 
+def test_a_view_is_followed_from_the_start_until_it_or_the_app_is_closed(tmp_path: Path) -> None:
+    with App(Kafka(NOBODY, admin_timeout=0.2), tmp_path) as made:
+        view = made.view(GROUP.table)
+        assert made.view(GROUP.table) is view
+        with pytest.raises(NotReady, match="the broker has not answered yet"):
+            view.get("alice")
+        view.close()
+        again = made.view(GROUP.table)
+        assert again is not view
+    for closed in (view, again):
+        with pytest.raises(NotReady, match="closed"):
+            closed.get("alice")
+    assert "views-view" not in [thread.name for thread in threading.enumerate()]
+
+
+def test_a_table_has_one_view_and_another_of_its_name_is_refused(tmp_path: Path) -> None:
+    with App(Kafka(NOBODY, admin_timeout=0.2), tmp_path) as made:
+        made.view(GROUP.table)
+        with pytest.raises(ConfigurationError, match="viewed here already as"):
+            made.view(Table(GROUP.table.name, String(), String()))
+
+
 def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
-    settings = Settings.from_environment(
+    made = App.from_env(
         {
             "STREAMTABLE_BOOTSTRAP_SERVERS": NOBODY,
             "STREAMTABLE_STATE_DIR": str(tmp_path),
@@ -94,28 +112,33 @@ def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
             "STREAMTABLE_KAFKA_LINGER_MS": "9",
         }
     )
-    kafka = app.kafka_from(settings)
+    kafka: Any = made.kafka
     assert (kafka.bootstrap_servers, kafka.group_protocol, kafka.static_membership) == (
         NOBODY,
         "classic",
         True,
     )
     assert dict(kafka.options) == {"linger.ms": "9"}
-    made = app.Processor.from_settings(GROUP, settings).settings
-    assert (made.instance_id, made.guarantee, made.commit_interval) == ("i-7", Guarantee.AT_LEAST_ONCE, 0.5)
-    assert (made.start_timeout, made.state_retention, made.standby) == (3.0, 77.0, True)
+    processor: Any = made.processor(GROUP)
+    given = processor.settings
+    assert (given.instance_id, given.guarantee, given.commit_interval) == (
+        "i-7",
+        Guarantee.AT_LEAST_ONCE,
+        0.5,
+    )
+    assert (given.start_timeout, given.state_retention, given.standby) == (3.0, 77.0, True)
 
 
 def test_a_broker_that_is_not_there_is_waited_for_only_as_long_as_the_settings_say(tmp_path: Path) -> None:
     kafka = Kafka(NOBODY, admin_timeout=0.2)
     with pytest.raises(RetryLater, match=NOBODY):
-        app.Processor(GROUP, kafka, state_dir=tmp_path, start_timeout=0.1).run()
+        App(kafka, tmp_path).run(GROUP, start_timeout=0.1)
 
 
 def test_a_run_leaves_pythons_garbage_collection_as_it_was(tmp_path: Path) -> None:
     before = gc.get_threshold()
     with pytest.raises(RetryLater):
-        app.Processor(GROUP, Kafka(NOBODY, admin_timeout=0.2), state_dir=tmp_path, start_timeout=0.1).run()
+        App(Kafka(NOBODY, admin_timeout=0.2), tmp_path).run(GROUP, start_timeout=0.1)
     assert gc.get_threshold() == before
 
 
@@ -123,10 +146,10 @@ def test_what_reads_large_batches_of_avro_is_loaded_while_the_group_is_joined(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loaded = threading.Event()
-    monkeypatch.setattr(app, "warm_up", loaded.set)
+    monkeypatch.setattr(Avro, "warm_up", staticmethod(loaded.set))
     group: Group[str, Any] = Group("g", Input(Stream("in", String(), Avro("long")), lambda ctx, event: None))
     with pytest.raises(RetryLater):
-        app.Processor(group, Kafka(NOBODY, admin_timeout=0.2), state_dir=tmp_path, start_timeout=0.1).run()
+        App(Kafka(NOBODY, admin_timeout=0.2), tmp_path).run(group, start_timeout=0.1)
     assert loaded.wait(10)
 
 
@@ -137,6 +160,6 @@ def test_what_goes_around_handlers_and_how_long_deferred_work_may_take_are_the_p
         return handler
 
     kafka = Kafka(NOBODY, admin_timeout=0.2)
-    processor = app.Processor(GROUP, kafka, state_dir=tmp_path, around=around, defer_timeout=3.0)
+    processor: Any = App(kafka, tmp_path).processor(GROUP, around=around, defer_timeout=3.0)
     assert (processor.settings.around, processor.settings.defer_timeout) == (around, 3.0)
     processor.close()

@@ -67,7 +67,7 @@ def test_the_stable_end_is_before_an_open_transaction(
 ) -> None:
     place = TopicPartition(topics.create("in", partitions=1), 0)
     send(broker, place.topic, 0)
-    outbox = Kafka(broker.bootstrap_servers).outbox(topics.name("tx"))
+    outbox = Kafka(broker.bootstrap_servers).transactional_producer(topics.name("tx"))
     outbox.open(30)
     outbox.begin()
     outbox.produce(place.topic, b"k", b"v")

@@ -28,7 +28,7 @@ def test_topics_are_described_and_missing_ones_left_out(broker: Broker, topics: 
 def test_the_end_counts_uncommitted_records(broker: Broker, topics: Topics) -> None:
     name = topics.create("table", partitions=2)
     kafka = Kafka(broker.bootstrap_servers)
-    outbox = kafka.outbox(topics.name("tx"))
+    outbox = kafka.transactional_producer(topics.name("tx"))
     outbox.open(30)
     outbox.begin()
     outbox.produce(name, b"k", b"v", partition=1)

@@ -94,7 +94,7 @@ def until(condition: Callable[[], bool], *members: Member) -> None:
 
 
 def fill(kafka: Kafka, topic: str, partition: int, count: int) -> None:
-    outbox = kafka.outbox(None)
+    outbox = kafka.transactional_producer(None)
     for index in range(count):
         outbox.produce(topic, b"key", b"%d" % index, partition=partition)
     outbox.flush(WITHIN_S)
@@ -196,7 +196,7 @@ def test_a_revoked_partition_can_still_be_committed_in_a_transaction(
 ) -> None:
     topic = topics.create("in", partitions=2)
     member = join(protocol, topics.name("g"), [topic])
-    outbox = Kafka(broker.bootstrap_servers).outbox(topics.name("tx"))
+    outbox = Kafka(broker.bootstrap_servers).transactional_producer(topics.name("tx"))
     outbox.open(WITHIN_S)
 
     def commit(places: Sequence[TopicPartition]) -> None:
@@ -271,7 +271,7 @@ def test_offsets_in_an_open_transaction_are_neither_old_nor_none_but_ask_again(
     consumer = join("consumer", topics.name("g"), [topic]).consumer
     place = TopicPartition(topic, 0)
     consumer.commit({place: Committed(NextOffset(3))})
-    outbox = Kafka(broker.bootstrap_servers).outbox(topics.name("tx"))
+    outbox = Kafka(broker.bootstrap_servers).transactional_producer(topics.name("tx"))
     outbox.open(WITHIN_S)
     outbox.begin()
     outbox.send_offsets({place: Committed(NextOffset(4))}, consumer.membership())

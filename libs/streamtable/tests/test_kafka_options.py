@@ -29,7 +29,7 @@ def test_an_option_that_would_break_a_guarantee_is_refused_with_the_reason(name:
 
 def test_an_unknown_option_is_refused_when_the_client_is_made() -> None:
     with pytest.raises(ConfigurationError, match=r"no\.such\.setting"):
-        Kafka("localhost:9092", {"no.such.setting": "1"}).outbox(None)
+        Kafka("localhost:9092", {"no.such.setting": "1"}).transactional_producer(None)
 
 
 def test_ctrl_c_inside_of_the_client_is_still_ctrl_c() -> None:

@@ -28,7 +28,7 @@ def reader(kafka: Kafka) -> Iterator[KafkaTableReader]:
 
 
 def write(kafka: Kafka, transactional_id: str, topic: str, values: list[bytes], *, commit: bool) -> None:
-    outbox = kafka.outbox(transactional_id)
+    outbox = kafka.transactional_producer(transactional_id)
     outbox.open(WITHIN_S)
     outbox.begin()
     for value in values:
@@ -83,7 +83,7 @@ def test_nothing_of_an_open_transaction_is_shown_or_passed(
 ) -> None:
     topic = topics.create("table", partitions=1)
     place = TopicPartition(topic, 0)
-    outbox = kafka.outbox(topics.name("tx"))
+    outbox = kafka.transactional_producer(topics.name("tx"))
     outbox.open(WITHIN_S)
     outbox.begin()
     outbox.produce(topic, b"k", b"open")
@@ -101,7 +101,7 @@ def test_a_partition_added_later_starts_at_its_own_offset_and_one_given_back_is_
 ) -> None:
     topic = topics.create("table", partitions=2)
     first, second = TopicPartition(topic, 0), TopicPartition(topic, 1)
-    outbox = kafka.outbox(None)
+    outbox = kafka.transactional_producer(None)
     for partition in (0, 1):
         for index in range(5):
             outbox.produce(topic, b"k", b"%d" % index, partition=partition)

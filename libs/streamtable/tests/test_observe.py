@@ -65,7 +65,7 @@ def test_a_program_that_configures_nothing_gets_its_log_on_standard_error() -> N
 
 PROGRAM = """
 import sys, structlog
-from streamtable import Settings, Kafka, kafka_from
+from streamtable import Settings, Kafka
 Kafka("127.0.0.1:9092")  # as programs have it at the top
 def handler(secret):
     raise ValueError("no")
@@ -73,7 +73,7 @@ try:
     handler("hunter" + "2")
 except ValueError as error:
     structlog.get_logger().warning("failed", exc_info=error)
-kafka_from(Settings.from_environment({"STREAMTABLE_LOG_FORMAT": "json", "STREAMTABLE_LOG_LEVEL": "warning"}))
+Kafka.from_settings(Settings.from_environment({"STREAMTABLE_LOG_FORMAT": "json", "STREAMTABLE_LOG_LEVEL": "warning"}))
 structlog.get_logger().info("quiet")
 structlog.get_logger().warning("loud")
 """

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
-from streamtable import Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
+from streamtable import App, Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import PoisonRecord, RetryLater
 from streamtable.graph import Edge
@@ -147,7 +147,7 @@ class World:
 
     def transaction(self, *records: tuple[str, bytes, bytes]) -> None:
         """Write records, of topic, key and value, in one transaction of a tool's, and wait for its end in the topics."""
-        outbox = self.kafka.outbox(f"{self.topics.prefix}-tool")
+        outbox = self.kafka.transactional_producer(f"{self.topics.prefix}-tool")
         outbox.open(SECONDS_MAX)
         outbox.begin()
         for topic, key, value in records:
@@ -203,7 +203,7 @@ class World:
     @contextmanager
     def running(self, group: Group[Any, Any], *, stop: bool = True) -> Iterator[Processor]:
         """A processor of the group in a thread, until the end; without `stop`, until it has ended by itself."""
-        processor = Processor(group, self.kafka, state_dir=self.folder / "state", commit_interval=0.05)
+        processor = App(self.kafka, self.folder / "state").processor(group, commit_interval=0.05)
         failures: list[BaseException] = []
 
         def run() -> None:

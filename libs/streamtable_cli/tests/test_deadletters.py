@@ -203,7 +203,7 @@ def test_several_replays_at_the_same_time_send_each_letter_once(cli: Cli, world:
 def test_a_marker_behind_an_open_transaction_is_waited_for(cli: Cli, world: World) -> None:
     made = world.group(partitions=1)
     world.letter(made, b"k", b"bad", offset=0)
-    outbox = world.kafka.outbox(world.topics.name("tx"))
+    outbox = world.kafka.transactional_producer(world.topics.name("tx"))
     outbox.open(30)
     outbox.begin()
     outbox.produce(made.dead_letters, b"k", b"of a processor that is not there any more")

@@ -6,8 +6,8 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context, RowChange
-from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import PoisonRecord, StateLost
+from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Changes, Group, OnError, Persist
 from streamtable.ports import Codec
 from streamtable.topics import Table

@@ -21,7 +21,7 @@ from streamtable.errors import (
     Unencodable,
 )
 from streamtable.kafka import Kafka
-from streamtable.ports import GroupConsumer, Log, Outbox, TableReader
+from streamtable.ports import GroupConsumer, Log, TableReader, TransactionalProducer
 from streamtable.types import Ack, Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.log import VirtualKafka
@@ -39,8 +39,8 @@ class Place:
     delete_records: Callable[[TopicPartition, int], None]
     stack: ExitStack
 
-    def outbox(self, transactional_id: str | None) -> Outbox:
-        made = self.log.outbox(transactional_id and self.name(transactional_id))
+    def transactional_producer(self, transactional_id: str | None) -> TransactionalProducer:
+        made = self.log.transactional_producer(transactional_id and self.name(transactional_id))
         self.stack.callback(made.close)
         made.open(WITHIN_S)
         return made
@@ -54,7 +54,7 @@ class Place:
         return self.log.cluster().watermarks([place])[place].high
 
     def fill(self, topic: str, count: int, partition: int = 0) -> None:
-        outbox = self.outbox(None)
+        outbox = self.transactional_producer(None)
         for index in range(count):
             outbox.produce(topic, b"key", b"%d" % index, partition=partition)
         outbox.flush(WITHIN_S)
@@ -258,7 +258,7 @@ def test_a_revoked_partition_can_still_be_committed_in_a_transaction(place: Plac
     topic = place.create("in", partitions=2)
     member = place.join([topic])
     until(lambda: len(member.owned) == 2, member)
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
 
     def commit(places: Sequence[TopicPartition]) -> None:
         outbox.begin()
@@ -337,7 +337,7 @@ def test_a_membership_of_before_a_rebalance_is_stale(place: Place) -> None:
     before = first.consumer.membership()
     second = place.join([topic], wait=False)
     until(lambda: len(first.owned) == len(second.owned) == 1, first, second)
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     with pytest.raises(Migrated, match="moved on"):
         outbox.send_offsets({each: Committed(NextOffset(1)) for each in second.owned}, before)
@@ -367,7 +367,7 @@ def test_offsets_in_an_open_transaction_are_neither_old_nor_none_but_ask_again(
     consumer = place.join([topic]).consumer
     one = TopicPartition(topic, 0)
     consumer.commit({one: Committed(NextOffset(3))})
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     outbox.send_offsets({one: Committed(NextOffset(4))}, consumer.membership())
     with pytest.raises(RetryLater):
@@ -380,10 +380,10 @@ def test_a_successor_ends_what_its_predecessor_left_pending(place: Place) -> Non
     topic = place.create("in")
     consumer = place.join([topic]).consumer
     one = TopicPartition(topic, 0)
-    zombie = place.outbox("tx")
+    zombie = place.transactional_producer("tx")
     zombie.begin()
     zombie.send_offsets({one: Committed(NextOffset(4))}, consumer.membership())
-    place.outbox("tx")
+    place.transactional_producer("tx")
     assert place.stable(one) is None
 
 
@@ -394,7 +394,7 @@ def test_nothing_is_committed_before_the_group_was_joined(place: Place) -> None:
     assert outside.member_id == ""
     with pytest.raises(Migrated):
         member.consumer.commit({TopicPartition(topic, 0): Committed(NextOffset(3))})
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     with pytest.raises(Migrated, match="joined"):
         outbox.send_offsets({TopicPartition(topic, 0): Committed(NextOffset(1))}, outside)
@@ -406,7 +406,7 @@ def test_offsets_of_a_member_that_left_are_refused_and_the_producer_goes_on(plac
     member = place.join([topic])
     membership = member.consumer.membership()
     member.consumer.close()
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     with pytest.raises(Migrated, match="moved on"):
         outbox.send_offsets({TopicPartition(topic, 0): Committed(NextOffset(1))}, membership)
@@ -420,7 +420,7 @@ def test_offsets_of_a_member_that_left_are_refused_and_the_producer_goes_on(plac
 
 def test_flush_tells_the_offset_of_the_last_tracked_record_of_each_partition(place: Place) -> None:
     topic = place.create("out", partitions=2)
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     for partition in (0, 0, 1):
         outbox.produce(topic, b"key", b"value", partition=partition, tracked=True)
@@ -432,7 +432,7 @@ def test_flush_tells_the_offset_of_the_last_tracked_record_of_each_partition(pla
 
 def test_records_of_an_aborted_transaction_are_never_visible_but_take_offsets(place: Place) -> None:
     topic = place.create("out")
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     for value, end in ((b"one", outbox.commit), (b"two", outbox.abort), (b"three", outbox.commit)):
         outbox.begin()
         outbox.produce(topic, b"key", value)
@@ -444,7 +444,7 @@ def test_records_of_an_aborted_transaction_are_never_visible_but_take_offsets(pl
 
 def test_the_end_counts_what_is_not_committed_yet(place: Place) -> None:
     topic = place.create("out")
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     outbox.produce(topic, b"key", b"open")
     outbox.flush(WITHIN_S)
@@ -453,11 +453,11 @@ def test_the_end_counts_what_is_not_committed_yet(place: Place) -> None:
 
 def test_a_zombie_is_fenced_by_the_next_one_to_open_and_leaves_nothing_behind(place: Place) -> None:
     topic = place.create("out")
-    zombie = place.outbox("tx")
+    zombie = place.transactional_producer("tx")
     zombie.begin()
     zombie.produce(topic, b"key", b"zombie")
     zombie.flush(WITHIN_S)
-    owner = place.outbox("tx")
+    owner = place.transactional_producer("tx")
     with pytest.raises(Fenced, match="instance id of its own"):
         zombie.commit(WITHIN_S)
     with pytest.raises(Fenced):
@@ -470,11 +470,11 @@ def test_a_zombie_is_fenced_by_the_next_one_to_open_and_leaves_nothing_behind(pl
 
 def test_a_fenced_producer_says_so_whatever_is_asked_of_it(place: Place) -> None:
     topic = place.create("out")
-    zombie = place.outbox("tx")
+    zombie = place.transactional_producer("tx")
     zombie.begin()
     zombie.produce(topic, b"key", b"first")
     zombie.flush(WITHIN_S)
-    place.outbox("tx")
+    place.transactional_producer("tx")
     zombie.produce(topic, b"key", b"second")
     with pytest.raises(Fenced):
         zombie.flush(WITHIN_S)
@@ -487,7 +487,7 @@ def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
     transactional_id: str | None, place: Place
 ) -> None:
     topic = place.create("out")
-    outbox = place.outbox(transactional_id)
+    outbox = place.transactional_producer(transactional_id)
     outbox.begin()
     with pytest.raises(Unencodable):
         outbox.produce(topic, b"key", b"x" * (65 << 20))
@@ -498,7 +498,7 @@ def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
 
 def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_producer(place: Place) -> None:
     topic = place.create("out", config={"max.message.bytes": "1000"})
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     outbox.produce(topic, b"key", b"x" * 5_000)
     outbox.flush(WITHIN_S)
@@ -506,7 +506,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
         outbox.commit(WITHIN_S)
     with pytest.raises(OutcomeUnknown, match="new producer"):
         outbox.abort(WITHIN_S)
-    successor = place.outbox("tx")
+    successor = place.transactional_producer("tx")
     successor.begin()
     successor.produce(topic, b"key", b"small", tracked=True)
     assert len(successor.flush(WITHIN_S)) == 1
@@ -516,7 +516,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
 
 def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked(place: Place) -> None:
     topic = place.create("out", config={"max.message.bytes": "1000"})
-    outbox = place.outbox(None)
+    outbox = place.transactional_producer(None)
     outbox.produce(topic, b"key", b"x" * 5_000)
     with pytest.raises(Unencodable) as caught:
         outbox.flush(WITHIN_S)
@@ -527,7 +527,7 @@ def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked
 
 def test_keys_go_to_the_partitions_that_java_gives_them(place: Place) -> None:
     topic = place.create("out", partitions=12)
-    outbox = place.outbox(None)
+    outbox = place.transactional_producer(None)
     expected = {b"alice": 9, b"bob": 6, b"carol": 2, b"user-1": 8, b"order-42": 0}
     for key in expected:
         outbox.produce(topic, key, key, tracked=True)
@@ -536,8 +536,8 @@ def test_keys_go_to_the_partitions_that_java_gives_them(place: Place) -> None:
 
 
 def test_a_record_arrives_as_it_was_given(place: Place) -> None:
-    topic = place.create("out")
-    outbox = place.outbox(None)
+    topic = place.create("out", config={"retention.ms": "-1"})
+    outbox = place.transactional_producer(None)
     outbox.produce(topic, None, None, headers=[("a", b"1"), ("a", None)], timestamp_ms=1234)
     outbox.produce(topic, b"", b"", partition=0)
     outbox.flush(WITHIN_S)
@@ -565,7 +565,7 @@ def test_the_position_passes_the_markers_at_the_end(
 ) -> None:
     topic = place.create("table")
     one = TopicPartition(topic, 0)
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     for values, end in (([b"a", b"b"], outbox.commit), ([b"c"], outbox.commit if commit else outbox.abort)):
         outbox.begin()
         for value in values:
@@ -583,7 +583,7 @@ def test_the_position_passes_the_markers_at_the_end(
 def test_nothing_of_an_open_transaction_is_shown_or_passed(place: Place) -> None:
     topic = place.create("table")
     one = TopicPartition(topic, 0)
-    outbox = place.outbox("tx")
+    outbox = place.transactional_producer("tx")
     outbox.begin()
     outbox.produce(topic, b"k", b"open")
     outbox.flush(WITHIN_S)
@@ -653,7 +653,7 @@ def test_the_ends_of_a_partition_that_is_not_there_are_asked_again(place: Place)
 
 
 def test_each_single_record_is_answered(place: Place) -> None:
-    topic = place.create("events", partitions=12, config={"max.message.bytes": "1000"})
+    topic = place.create("events", partitions=12, config={"max.message.bytes": "1000", "retention.ms": "-1"})
     producer = place.log.producer()
     answers: list[Any] = []
     producer.produce(topic, b"alice", b"1", answers.append, headers=[("h", b"x")], timestamp_ms=77)

@@ -15,7 +15,7 @@ from streamtable.types import Ack, Committed, NextOffset, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.faults import CALLS, Fault, Faults
 from streamtable_testing.log import VirtualKafka
-from streamtable_testing.outbox import VirtualOutbox
+from streamtable_testing.transactional import VirtualTransactionalProducer
 from streamtable_testing.transactions import OFFSETS_TOPIC
 
 OUT = TopicPartition("out", 0)
@@ -57,15 +57,15 @@ def kafka(clock: VirtualClock, faults: Once) -> VirtualKafka:
 
 
 @pytest.fixture
-def outbox(kafka: VirtualKafka) -> VirtualOutbox:
+def outbox(kafka: VirtualKafka) -> VirtualTransactionalProducer:
     """With a transaction of one record."""
-    made = kafka.process("p").outbox("tx")
+    made = kafka.process("p").transactional_producer("tx")
     made.open(1)
     begin(made, b"one")
     return made
 
 
-def begin(outbox: VirtualOutbox, value: bytes) -> None:
+def begin(outbox: VirtualTransactionalProducer, value: bytes) -> None:
     outbox.begin()
     outbox.produce("out", b"k", value, tracked=True)
     outbox.flush(1)
@@ -89,7 +89,7 @@ def test_a_commit_that_suffers_a_fault_has_happened_or_not(
     error: type[StreamtableError],
     after: list[bytes],
     kafka: VirtualKafka,
-    outbox: VirtualOutbox,
+    outbox: VirtualTransactionalProducer,
     faults: Once,
 ) -> None:
     faults.next["commit"] = fault
@@ -99,7 +99,7 @@ def test_a_commit_that_suffers_a_fault_has_happened_or_not(
 
 
 def test_a_late_commit_happens_when_it_arrives(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once
 ) -> None:
     faults.next["commit"] = Fault.LATE
     with pytest.raises(OutcomeUnknown):
@@ -109,7 +109,7 @@ def test_a_late_commit_happens_when_it_arrives(
 
 
 def test_what_is_late_arrives_by_itself_in_the_end(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once, clock: VirtualClock
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once, clock: VirtualClock
 ) -> None:
     faults.next["commit"] = Fault.LATE
     with pytest.raises(OutcomeUnknown):
@@ -119,12 +119,12 @@ def test_what_is_late_arrives_by_itself_in_the_end(
 
 
 def test_a_late_commit_of_a_fenced_producer_is_without_effect(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once
 ) -> None:
     faults.next["commit"] = Fault.LATE
     with pytest.raises(OutcomeUnknown):
         outbox.commit(1)
-    successor = kafka.outbox("tx")
+    successor = kafka.transactional_producer("tx")
     successor.open(1)
     begin(successor, b"two")
     kafka.deliver_late()
@@ -134,7 +134,7 @@ def test_a_late_commit_of_a_fenced_producer_is_without_effect(
 
 
 def test_a_late_abort_ends_a_later_transaction_of_the_same_producer(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once
 ) -> None:
     faults.next["abort"] = Fault.LATE
     with pytest.raises(OutcomeUnknown):
@@ -150,7 +150,7 @@ def test_a_late_abort_ends_a_later_transaction_of_the_same_producer(
 def test_records_without_an_answer_undo_their_transaction_and_nothing_of_them_is_ever_seen(
     fault: Fault, kafka: VirtualKafka, faults: Once
 ) -> None:
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     faults.next["records"] = fault
     with pytest.raises(RewindNeeded):
@@ -163,7 +163,7 @@ def test_records_without_an_answer_undo_their_transaction_and_nothing_of_them_is
 
 
 def test_records_without_an_answer_cannot_be_committed(kafka: VirtualKafka, faults: Once) -> None:
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     faults.next["records"] = Fault.REQUEST_LOST
     with pytest.raises(RewindNeeded):
@@ -173,7 +173,7 @@ def test_records_without_an_answer_cannot_be_committed(kafka: VirtualKafka, faul
 
 
 def test_refused_records_take_a_new_producer(kafka: VirtualKafka, faults: Once) -> None:
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     faults.next["records"] = Fault.REFUSED
     with pytest.raises(RewindNeeded):
@@ -183,7 +183,7 @@ def test_refused_records_take_a_new_producer(kafka: VirtualKafka, faults: Once) 
 
 
 def test_without_transactions_late_records_are_seen(kafka: VirtualKafka, faults: Once) -> None:
-    outbox = kafka.outbox(None)
+    outbox = kafka.transactional_producer(None)
     faults.next["records"] = Fault.LATE
     with pytest.raises(RewindNeeded):
         begin(outbox, b"late")
@@ -193,7 +193,7 @@ def test_without_transactions_late_records_are_seen(kafka: VirtualKafka, faults:
 
 
 def test_readers_stop_before_a_transaction_whose_marker_is_late(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once
 ) -> None:
     faults.late_markers = {"out"}
     outbox.commit(1)
@@ -208,7 +208,7 @@ def test_readers_stop_before_a_transaction_whose_marker_is_late(
 
 
 def test_offsets_stay_pending_until_their_marker_is_written(
-    kafka: VirtualKafka, outbox: VirtualOutbox, faults: Once
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, faults: Once
 ) -> None:
     consumer = kafka.group_consumer("g", "i")
     consumer.subscribe(["in"], Deaf())
@@ -225,20 +225,20 @@ def test_offsets_stay_pending_until_their_marker_is_written(
 
 @pytest.mark.parametrize("go_on", [lambda old, _: begin(old, b"two"), lambda _, new: new.open(1)])
 def test_late_markers_are_written_before_the_same_id_goes_on(
-    go_on: Callable[[VirtualOutbox, VirtualOutbox], None],
+    go_on: Callable[[VirtualTransactionalProducer, VirtualTransactionalProducer], None],
     kafka: VirtualKafka,
-    outbox: VirtualOutbox,
+    outbox: VirtualTransactionalProducer,
     faults: Once,
 ) -> None:
     faults.late_markers = {"out"}
     outbox.commit(1)
     assert values(kafka) == []
-    go_on(outbox, kafka.outbox("tx"))
+    go_on(outbox, kafka.transactional_producer("tx"))
     assert values(kafka) == [b"one"]
 
 
 def test_a_transaction_that_outlived_its_time_is_aborted_and_takes_a_new_producer(
-    kafka: VirtualKafka, outbox: VirtualOutbox, clock: VirtualClock
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer, clock: VirtualClock
 ) -> None:
     clock.advance(9.9)
     kafka.append("out", b"k", b"behind")
@@ -249,8 +249,10 @@ def test_a_transaction_that_outlived_its_time_is_aborted_and_takes_a_new_produce
         outbox.commit(1)
 
 
-def test_a_producer_fenced_in_time_is_told_so(kafka: VirtualKafka, outbox: VirtualOutbox) -> None:
-    kafka.outbox("tx").open(1)
+def test_a_producer_fenced_in_time_is_told_so(
+    kafka: VirtualKafka, outbox: VirtualTransactionalProducer
+) -> None:
+    kafka.transactional_producer("tx").open(1)
     with pytest.raises(Fenced):
         outbox.commit(1)
     with pytest.raises(Fenced):
@@ -260,7 +262,7 @@ def test_a_producer_fenced_in_time_is_told_so(kafka: VirtualKafka, outbox: Virtu
 def test_everything_that_is_asked_has_a_name_and_a_process(kafka: VirtualKafka, faults: Once) -> None:
     log = kafka.process("p")
     cluster, reader, consumer = log.cluster(), log.table_reader("r"), log.group_consumer("g", "i")
-    outbox, answers = log.outbox("tx"), list[Ack | StreamtableError]()
+    outbox, answers = log.transactional_producer("tx"), list[Ack | StreamtableError]()
     cluster.topics([])
     cluster.watermarks([])
     cluster.stable_offsets("g", [])
@@ -299,7 +301,7 @@ def test_questions_without_an_answer_are_to_be_asked_again(
         "watermarks": lambda: kafka.cluster().watermarks([]),
         "stable-offsets": lambda: kafka.cluster().stable_offsets("g", []),
         "stable-ends": lambda: kafka.cluster().stable_ends([]),
-        "open": lambda: kafka.outbox("tx").open(1),
+        "open": lambda: kafka.transactional_producer("tx").open(1),
         "commit-offsets": lambda: consumer.commit(OFFSETS),
     }
     with pytest.raises(RetryLater):

@@ -115,7 +115,7 @@ def test_a_member_that_was_not_stepped_is_removed_refused_and_told_by_its_next_p
     assert other.poll(2) == [("assigned", [0, 1, 2, 3])]
     with pytest.raises(Migrated):
         zombie.consumer.commit(OFFSETS)
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     outbox.begin()
     with pytest.raises(Migrated):
@@ -133,7 +133,7 @@ def test_a_membership_of_before_a_rebalance_is_stale(kafka: VirtualKafka) -> Non
     before = first.consumer.membership()
     second.poll()
     first.poll(2)
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     outbox.begin()
     with pytest.raises(Migrated, match="moved on"):

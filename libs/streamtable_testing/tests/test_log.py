@@ -54,7 +54,7 @@ def test_a_tombstone_goes_when_compaction_finds_it_again_after_its_retention(
 
 
 def test_compaction_drops_what_was_aborted_and_does_not_touch_what_is_open(kafka: VirtualKafka) -> None:
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(1)
     kafka.append("table", b"a", b"1")
     outbox.begin()

@@ -12,8 +12,8 @@ from streamtable.aggregate import Count, Sum
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context
 from streamtable.engine.deferral import DEFERRED_MAX
-from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import HandlerFailed
+from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Group, Input, OnError, Output, Persist
 from streamtable.once import Once
 from streamtable.topics import Stream

@@ -11,7 +11,6 @@ from structlog.testing import capture_logs
 
 from streamtable.codec.plain import Long, String
 from streamtable.context import Batch, Context, RowChange
-from streamtable.engine.failpoint import COMMIT_STEPS
 from streamtable.errors import (
     ConfigurationError,
     GraphError,
@@ -21,10 +20,10 @@ from streamtable.errors import (
     StateLost,
     TopicMismatch,
 )
+from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
-from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream
-from streamtable.types import Ack
+from streamtable.types import Ack, Guarantee
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), String())

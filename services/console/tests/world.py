@@ -18,6 +18,7 @@ from localkafka.waiting import wait_until
 from servicekit.status.publisher import StatusBoard, publishing, status_stream
 from servicekit_testing import Process
 from streamtable import (
+    App,
     Avro,
     Bytes,
     Context,
@@ -27,7 +28,6 @@ from streamtable import (
     Kafka,
     Output,
     Persist,
-    Processor,
     Stream,
     String,
 )
@@ -200,8 +200,8 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
 def _processing(group: Group[str, int], kafka: Kafka, status: str, folder: Path) -> Iterator[None]:
     registry = CollectorRegistry()
     board = StatusBoard("tests", "worker")
-    processor = Processor(
-        group, kafka, state_dir=folder / "state", instance_id="worker", metrics=Metrics.register(registry)
+    processor = App(kafka, folder / "state", metrics=Metrics.register(registry)).processor(
+        group, instance_id="worker"
     )
     board.processes(group, processor)
     thread = threading.Thread(target=processor.run)

@@ -19,7 +19,7 @@ from localkafka.waiting import Deadline, wait_until
 from messaging.domain import SPAM_SENT_MIN
 from messaging.groups import BLOCKER, BLOCKS, DETECTOR_LOOP, GROUPS, MESSAGES, MESSAGES_FILTERED, TRANSLATIONS
 from servicekit_testing import Process
-from streamtable import Kafka, View
+from streamtable import App, Kafka, View
 
 PARTITIONS = 3
 
@@ -52,7 +52,7 @@ class Service:
 
     def blocked(self) -> View[str, Blocked]:
         """The blocker's table."""
-        view = View(BLOCKER.table, Kafka(self._servers), state_dir=self._folder / "test")
+        view = App(Kafka(self._servers), self._folder / "test").view(BLOCKER.table)
         self._stack.enter_context(view)
         view.wait_ready(30)
         return view
@@ -69,7 +69,7 @@ class Service:
         return [(each["sender"], each["text"]) for each in answer["messages"]]
 
     def delivered(self, sender: str, recipient: str, text: str) -> bool:
-        """Write, and see what became of it as soon as a later message of somebody else has come."""
+        """Write, and see what became of it as soon as a later message of another user has come."""
         mark = str(time.monotonic_ns())
         self.write(sender, recipient, f"{text} {mark}")
         self.write("the-post", recipient, mark)
@@ -161,7 +161,7 @@ def handles(pid: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.parametrize("command", ["filter", "web", "load"])
-def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
+def test_a_missing_topic_is_reported_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
     with ExitStack() as stack:
         process = Service(broker.bootstrap_servers, tmp_path, stack).start(command)
         assert process.ended() == 2

@@ -5,7 +5,7 @@ from typing import Any
 
 from tests.system.bench import SECONDS_MAX, Bench, until
 
-from streamtable import Emitter, Group, Guarantee, Stream, Table, View
+from streamtable import App, Emitter, Group, Guarantee, Stream, Table
 from streamtable.ports import TopicDescription
 
 PARTITIONS = 4
@@ -43,7 +43,7 @@ class Shared(Bench):
 
     def rows_of(self, table: Table[str, Any], complete: int) -> dict[str, Any]:
         """What our view finds for each key, as soon as it holds so many rows, which have come to their end."""
-        with View(table, self.kafka, state_dir=self.folder / "views", name=table.name) as view:
+        with App(self.kafka, self.folder / "views", name=table.name).view(table) as view:
             view.wait_ready(SECONDS_MAX)
             until(
                 lambda: sum(map(_number, dict(view.iterate()).values())) >= complete,

@@ -24,9 +24,9 @@ from microbatch.task import BatchTask, Cut, Surroundings
 from streamtable.clock import Clock
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import Work
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.restore import Restore
 from streamtable.errors import GraphError, RewindNeeded, StateLost, StoreCorrupted
+from streamtable.failpoint import Failpoint
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.working_table import refuse_if_larger

@@ -120,8 +120,8 @@ class MicroBatch(Group[Any, Any]):
         found.persist = None
         return found
 
-    def tasks_for_tests(self) -> Any:
-        """Makes tasks over its own table, as a process without a central store does."""
+    def __tester_tasks__(self) -> Any:
+        """Return what makes its tasks in the `Tester`: over its own table, as a process without a central store does."""
         from microbatch.rehearsal import embedded_tasks  # noqa: PLC0415 - it knows this module
 
         return embedded_tasks(self)

@@ -14,14 +14,13 @@ from microbatch.metrics import BatchMetrics
 from microbatch.store_settings import service_driver
 from microbatch.stores.port import Driver
 from microbatch.tasks import BatchTasks
-from streamtable import Guarantee, Settings, kafka_from, stop_on_signals
+from streamtable import Guarantee, Kafka, Settings
 from streamtable.app import local_stores
 from streamtable.clock import SystemClock
-from streamtable.engine.failpoint import failpoint_at, no_failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError, StoreBroken
-from streamtable.memory import fewer_collections, hand_back
+from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.observe import Metrics, progress_on
 from streamtable.ports import Log, Store, Stores
 from streamtable.tracing import tracer_of
@@ -64,7 +63,7 @@ class BatchProcessor(GroupProcessor):
             reported, and the processor is not ready.
         metrics: where numbers go; a registry of its own unless given.
         batch_metrics: those of batches and store; the same.
-        failpoint: where the process kills or freezes itself, for tests; see `streamtable.engine.failpoint`.
+        failpoint: where the process kills or freezes itself, for tests; see `streamtable.failpoint`.
 
     Raises:
         ConfigurationError: the arguments contradict each other.
@@ -166,7 +165,7 @@ class BatchProcessor(GroupProcessor):
         """
         return cls(
             group,
-            kafka or kafka_from(settings),
+            kafka or Kafka.from_settings(settings),
             store=store or service_driver(settings.store, group.name),
             state_dir=settings.state_dir,
             instance_id=settings.instance_id,
@@ -182,15 +181,6 @@ class BatchProcessor(GroupProcessor):
             batch_metrics=batch_metrics,
             failpoint=settings.failpoint,
         )
-
-    def run(self) -> None:
-        """As `GroupProcessor.run`; in the main thread, SIGTERM and SIGINT stop it in order, a second one at once.
-
-        What has been read by then is processed as a last batch.
-        """
-        hand_back()
-        with stop_on_signals(self.stop), fewer_collections():
-            super().run()
 
 
 def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) -> Stores:

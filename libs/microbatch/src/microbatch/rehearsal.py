@@ -15,7 +15,7 @@ from microbatch.stores.port import Driver, Row
 from microbatch.stores.versions import Cell, Ledger, ledger_key
 from microbatch.tasks import BatchTasks
 from streamtable.clock import Clock
-from streamtable.engine.failpoint import Failpoint
+from streamtable.failpoint import Failpoint
 from streamtable.types import Committed, TopicPartition
 
 V = TypeVar("V")

@@ -26,7 +26,6 @@ from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
 from streamtable.deadletter import Origin
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.outgoing import Outgoing
 from streamtable.errors import (
     ConfigurationError,
@@ -40,6 +39,7 @@ from streamtable.errors import (
     StreamtableError,
     Unencodable,
 )
+from streamtable.failpoint import Failpoint
 from streamtable.graph import OnError
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.position import TablePosition

@@ -12,9 +12,9 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, Standing, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.clock import Clock
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.restore import Restore
 from streamtable.errors import Migrated, RetryLater, StateLost
+from streamtable.failpoint import Failpoint
 from streamtable.tables.position import TablePosition
 from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Committed

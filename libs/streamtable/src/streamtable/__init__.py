@@ -1,7 +1,7 @@
 """Stream processing on Kafka: emitters, processors, tables and views."""
 
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
-from streamtable.app import Processor, View, Views, kafka_from, stop_on_signals
+from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import Batch, Context, RowChange
 from streamtable.emitter import Emitter
@@ -10,17 +10,17 @@ from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
-from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream, Table
-from streamtable.types import Ack, BadToken
+from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, Rows
-from streamtable.views.view import Answer, Position, Snapshot
+from streamtable.views.view import Answer, Position, Snapshot, View
 from streamtable.views.watch import Change, ChangesMissed, CopyReloaded, TooSlow, Watch
 
 __all__ = [
     "Ack",
     "Aggregate",
     "Answer",
+    "App",
     "Avro",
     "BadToken",
     "Batch",
@@ -53,6 +53,7 @@ __all__ = [
     "Plain",
     "Position",
     "Processor",
+    "ProcessorOptions",
     "RowChange",
     "RowIterator",
     "Rows",
@@ -66,9 +67,6 @@ __all__ = [
     "TooSlow",
     "UnreadableRow",
     "View",
-    "Views",
     "Visit",
     "Watch",
-    "kafka_from",
-    "stop_on_signals",
 ]

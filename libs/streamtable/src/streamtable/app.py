@@ -1,261 +1,325 @@
 """The library put together: the core with the real Kafka, RocksDB and clock. The only module that knows them all."""
 
-import signal
+import os
 import socket
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from types import FrameType
-from typing import Any, Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypedDict, TypeVar, Unpack, cast
 
 from prometheus_client import CollectorRegistry
 
 from streamtable.clock import SystemClock
-from streamtable.codec import Avro
-from streamtable.codec.avro import warm_up
-from streamtable.engine.failpoint import failpoint_at, no_failpoint
-from streamtable.engine.handling import Around
+from streamtable.emitter import Emitter
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import ConfigurationError
+from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.graph import Group
+from streamtable.inhand import in_hand_at
 from streamtable.kafka import Kafka
-from streamtable.memory import fewer_collections, hand_back
-from streamtable.observe import Metrics, Progress, log_as_set, progress_on
-from streamtable.ports import Log, Stores
+from streamtable.observe import Metrics, Progress, progress_on
+from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.settings import Settings
-from streamtable.tables.position import Guarantee
-from streamtable.topics import Table
+from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
-from streamtable.views import several, view
-from streamtable.views.host import Host
+from streamtable.types import Guarantee
+from streamtable.views.lookup import LookupTables
+from streamtable.views.updater import ViewUpdater
+from streamtable.views.view import View
+from streamtable.wanted import wanted_topics
+
+if TYPE_CHECKING:
+    from streamtable.kafka.cluster import KafkaCluster
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-
-def kafka_from(settings: Settings) -> Kafka:
-    """The cluster that the settings name. Connects to nothing."""
-    log_as_set(settings.log_format, settings.log_level)  # a process that reads settings comes by here
-    return Kafka(
-        settings.bootstrap_servers,
-        settings.kafka,
-        group_protocol=settings.group_protocol,
-        static_membership=settings.static_membership,
-    )
+MEMORY_BYTES = 64 << 20
 
 
-def local_stores(folder: Path, memory_bytes: int) -> Stores:
-    """Stores in RocksDB below a folder."""
-    from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
+class Processor(Protocol):
+    """One process of a group. `App.processor` makes it."""
 
-    return RocksStores(folder, memory_bytes=memory_bytes)
+    @property
+    def group(self) -> Group[Any, Any]:
+        """The graph."""
+        ...
+
+    def run(self) -> None:
+        """Work until `stop` is called. What was handled by then is committed.
+
+        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
+
+        Raises:
+            ConfigurationError: Topics are missing or do not fit; nothing was started.
+            StreamtableError: Going on would lose or double something; what was committed stays committed.
+        """
+        ...
+
+    def stop(self) -> None:
+        """Let `run` end after the step it is in. Any thread, or a signal handler."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """It has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        ...
+
+    @property
+    def not_ready(self) -> str:
+        """Why the processor is not ready, for people; empty if it is."""
+        ...
+
+    @property
+    def recovering(self) -> Mapping[int, int]:
+        """Changelog offsets still to read before a task starts, by partition."""
+        ...
+
+    @property
+    def working(self) -> tuple[int, ...]:
+        """The partitions of the group whose tasks run here."""
+        ...
 
 
-class Processor(GroupProcessor):
-    """One process of a group, on Kafka and RocksDB.
+class ProcessorOptions(TypedDict, total=False):
+    """How a processor works, where that differs from the App's settings.
 
-        Processor(CLICK_COUNT, kafka, state_dir=Path("state")).run()
-
-    Args:
-        group: the graph.
-        kafka: the cluster.
-        state_dir: tables are kept in `<state_dir>/<group>/<table>/<partition>`, copies of those that are looked
-            up in `<state_dir>/<group>/lookups/<instance_id>/<table>/<partition>`.
-        instance_id: names this process among the group's; the host name unless given.
-        guarantee: exactly once unless said otherwise.
-        commit_interval: seconds.
-        start_timeout: seconds to wait for the broker; None waits for ever.
+    Attributes:
+        instance_id: Names this process among the group's; the host name unless given.
+        guarantee: Exactly once unless given.
+        commit_interval: Seconds between commits; 0.2 unless given.
+        start_timeout: Seconds to wait for the broker; None waits for ever.
         stall_timeout: Seconds without progress after which the processor is not ready. Give more than the longest call
             of a handler takes.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready.
-        state_retention: seconds that the state of partitions that left is kept.
-        standby: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
-        memory_bytes: for RocksDB's caches, for those of looked-up tables if there are any, and for decoded rows, each.
-        metrics: where numbers go; a registry of its own unless given.
-        progress: where recovery is shown; bars on standard error if that is a terminal.
-        defer_timeout: seconds that what a handler has deferred may take.
-        around: makes a handler of each handler of the graph, for tracing and the like; see `engine.handling.Around`.
-        failpoint: where the process kills or freezes itself, for tests; see `engine.failpoint.failpoint_at`.
+        state_retention: Seconds that the state of partitions that left is kept.
+        standby: Keep a replica of every partition of the group's tables, also of those that other members work on.
+        defer_timeout: Seconds that what a handler has deferred may take.
+        around: Makes a handler of each handler of the graph, for tracing and the like.
+        failpoint: Where the process kills or freezes itself, for tests.
+    """
+
+    instance_id: str
+    guarantee: Guarantee
+    commit_interval: float
+    start_timeout: float | None
+    stall_timeout: float
+    stall_exit: float | None
+    hanging_transaction_timeout: float
+    state_retention: float
+    standby: bool
+    defer_timeout: float
+    around: Callable[[Callable[..., Any]], Callable[..., Any]] | None
+    failpoint: str | None
+
+
+class App:
+    """What a process needs to use the library: the Kafka and the state folder, said once.
+
+        app = App(Kafka("127.0.0.1:9092"), "state")
+        app.run(CLICK_COUNT)                                # in one process
+
+        with app.view(CLICK_COUNT.table) as clicks:         # in another
+            clicks.wait_ready()
+            clicks.get("alice")
+
+    It connects to nothing by itself. All its views share one consumer, one thread and one budget of memory.
+
+    Args:
+        kafka: The cluster, or its bootstrap servers.
+        state_dir: The folder of local state. Tables are kept in `<state_dir>/<group>/<table>/<partition>`, replicas of
+            looked-up tables in `<state_dir>/<group>/lookups/<instance_id>/<table>/<partition>`, and those of views in
+            `<state_dir>/views/<name>/<table>/<partition>`.
+        name: Tells apart the views of programs that share a `state_dir`; also on their metrics, for a group.
+        memory_bytes: The memory for RocksDB's caches, for those of looked-up tables if there are any, and for decoded
+            rows, each.
+        metrics: Where numbers go; a registry of its own unless given.
+        progress: Where recovery is shown; bars on standard error if that is a terminal.
+        options: How its processors work, unless they are given something else.
     """
 
     def __init__(
         self,
-        group: Group[Any, Any],
-        kafka: Log,
+        kafka: Log | str,
+        state_dir: Path | str,
         *,
-        state_dir: Path,
-        instance_id: str | None = None,
-        guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
-        commit_interval: float = 0.2,
-        start_timeout: float | None = None,
-        stall_timeout: float = 30.0,
-        stall_exit: float | None = None,
-        hanging_transaction_timeout: float = 90.0,
-        state_retention: float = 24 * 3600.0,
-        standby: bool = False,
-        memory_bytes: int = 64 << 20,
-        defer_timeout: float = 10.0,
-        around: Around | None = None,
+        name: str = "view",
+        memory_bytes: int = MEMORY_BYTES,
         metrics: Metrics | None = None,
         progress: Progress | None = None,
-        failpoint: str | None = None,
+        options: ProcessorOptions | None = None,
     ) -> None:
-        settings = ProcessorSettings(
-            instance_id=instance_id or socket.gethostname(),
-            guarantee=guarantee,
-            commit_interval=commit_interval,
-            start_timeout=start_timeout,
-            stall_timeout=stall_timeout,
-            stall_exit=stall_exit,
-            hanging_transaction_timeout=hanging_transaction_timeout,
-            state_retention=state_retention,
-            standby=standby,
-            cache_bytes=memory_bytes,
-            defer_timeout=defer_timeout,
-            around=around,
-            tracer=tracer_of(kafka),
-        )
-        # Of each process, as each holds them whole: it may share its state_dir with others.
-        copies = state_dir / group.name / "lookups" / settings.instance_id
-        super().__init__(
-            group,
-            kafka,
-            local_stores(state_dir / group.name, memory_bytes),
-            settings,
-            SystemClock(),
-            metrics or Metrics.register(CollectorRegistry()),
-            progress or progress_on(sys.stderr),
-            failpoint_at(failpoint) if failpoint else no_failpoint,
-            local_stores(copies, memory_bytes) if group.lookups else None,
+        self.kafka: Log = Kafka(kafka) if isinstance(kafka, str) else kafka
+        self.state_dir = Path(state_dir)
+        self.name = name
+        self._memory_bytes = memory_bytes
+        self._metrics = metrics or Metrics.register(CollectorRegistry())
+        self._progress = progress
+        self._options: ProcessorOptions = options or {}
+        self._lock = threading.Lock()
+        self._updater: ViewUpdater | None = None
+        self._views: dict[str, View[Any, Any]] = {}
+
+    @classmethod
+    def from_env(cls, environment: Mapping[str, str] | None = None) -> Self:
+        """Make an App as the environment's settings (`STREAMTABLE_...`) say. Raises `ConfigurationError`."""
+        return cls.from_settings(
+            Settings.from_environment(os.environ if environment is None else environment)
         )
 
     @classmethod
     def from_settings(
-        cls,
-        group: Group[Any, Any],
-        settings: Settings,
-        *,
-        kafka: Log | None = None,
-        metrics: Metrics | None = None,
-    ) -> "Processor":
-        """A processor as the environment's settings say; `kafka` only if theirs is there already."""
+        cls, settings: Settings, *, kafka: Log | None = None, metrics: Metrics | None = None
+    ) -> Self:
+        """Make an App as these settings say; `kafka` only if theirs is there already."""
+        options: ProcessorOptions = {
+            "instance_id": settings.instance_id,
+            "guarantee": Guarantee(settings.guarantee),
+            "commit_interval": settings.commit_interval,
+            "start_timeout": settings.start_timeout,
+            "stall_timeout": settings.stall_timeout,
+            "stall_exit": settings.stall_exit,
+            "hanging_transaction_timeout": settings.hanging_transaction_timeout,
+            "state_retention": settings.state_retention,
+            "standby": settings.standby == "all",
+            "failpoint": settings.failpoint,
+        }
         return cls(
-            group,
-            kafka or kafka_from(settings),
-            state_dir=settings.state_dir,
-            instance_id=settings.instance_id,
-            guarantee=Guarantee(settings.guarantee),
-            commit_interval=settings.commit_interval,
-            start_timeout=settings.start_timeout,
-            stall_timeout=settings.stall_timeout,
-            stall_exit=settings.stall_exit,
-            hanging_transaction_timeout=settings.hanging_transaction_timeout,
-            state_retention=settings.state_retention,
-            standby=settings.standby == "all",
-            metrics=metrics,
-            failpoint=settings.failpoint,
+            kafka or Kafka.from_settings(settings), settings.state_dir, metrics=metrics, options=options
         )
 
-    def run(self) -> None:
-        """As `GroupProcessor.run`; in the main thread, SIGTERM and SIGINT stop it in order, a second one at once."""
-        if any(isinstance(edge.stream.value, Avro) for edge in self.group.inputs):
-            threading.Thread(target=warm_up, name="warm-up", daemon=True).start()  # while the group is joined
-        hand_back()
-        with stop_on_signals(self.stop), fewer_collections():
-            super().run()
+    # ---- groups ----------------------------------------------------------------------------------------------------
 
+    def run(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> None:
+        """Process a group in this process until it is stopped by SIGTERM or SIGINT. Raises as `Processor.run`."""
+        self.processor(group, **options).run()
 
-class View(view.View[K, V], Generic[K, V]):
-    """A whole, local, current copy of a table, on Kafka and RocksDB.
+    def processor(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> Processor:
+        """Return a processor of a group, not running yet: one that another thread can stop and ask how it is."""
+        given = cast("dict[str, Any]", {**self._options, **options})
+        failpoint = given.pop("failpoint", None)
+        given.setdefault("instance_id", socket.gethostname())
+        folder, clock = self.state_dir / group.name, SystemClock()
+        settings = ProcessorSettings(
+            **given,
+            cache_bytes=self._memory_bytes,
+            in_hand=in_hand_at(folder / "in-hand" / given["instance_id"]),
+            tracer=tracer_of(self.kafka),
+        )
+        lookups = None
+        if group.lookups:
+            # Of each process, as each holds them whole: it may share its state_dir with others.
+            stores = local_stores(folder / "lookups" / settings.instance_id, self._memory_bytes)
+            lookups = LookupTables(self.kafka, stores, clock, self._metrics, group.name)
+        return GroupProcessor(
+            group,
+            self.kafka,
+            local_stores(folder, self._memory_bytes),
+            settings,
+            clock,
+            self._metrics,
+            self._progress or progress_on(sys.stderr),
+            failpoint_at(failpoint) if failpoint else no_failpoint,
+            lookups,
+        )
 
-        with View(CLICK_COUNT.table, kafka, state_dir=Path("state")) as clicks:
-            clicks.wait_ready()
-            clicks.get("alice")
+    def create_topics(self, *groups: Group[Any, Any], partitions: int = 4) -> None:
+        """Create the topics that these groups need and that are not there, unreplicated: for development.
 
-    Args:
-        table: what is copied.
-        kafka: the cluster.
-        state_dir: the copy is kept in `<state_dir>/views/<name>/<table>/<partition>`.
-        name: tells apart the views of several processes that share a `state_dir`.
-        memory_bytes: for RocksDB's caches.
-        metrics: where position and age go, with `name` for a group; a registry of its own unless given.
-        host: `Views` give theirs; of several tables in one process, ask `Views` for each.
-    """
+        In production topics are declared in `topics.yaml` and created by `streamtable topics apply`, since partitions
+        and replication are decisions.
 
-    def __init__(
-        self,
-        table: Table[K, V],
-        kafka: Log,
-        *,
-        state_dir: Path,
-        name: str = "view",
-        memory_bytes: int = 64 << 20,
-        metrics: Metrics | None = None,
-        host: Host | None = None,
-    ) -> None:
-        stores = host.stores if host else local_stores(state_dir / "views" / name, memory_bytes)
-        metrics = metrics or Metrics.register(CollectorRegistry())
-        super().__init__(table, kafka, stores, SystemClock(), metrics, name, host=host)
+        Args:
+            groups: The groups.
+            partitions: The number of partitions of each new topic, unless its group has one that is there already.
 
+        Raises:
+            RetryLater: Kafka does not answer.
+            ConfigurationError: Kafka refuses.
+        """
+        cluster = cast("KafkaCluster", self.kafka.cluster())
+        try:
+            for group in groups:
+                names = wanted_topics(group)
+                found = cluster.topics(names)
+                count = next((found[name].partitions for name in names if name in found), partitions)
+                tables = {*group.tables, *(join.table.name for join in group.joins)}
+                tables |= {lookup.table.name for lookup in group.lookups}
+                cluster.create_topics(
+                    TopicDescription(name, count, 1, _config(name, group, tables))
+                    for name in names
+                    if name not in found
+                )
+        finally:
+            cluster.close()
 
-class Views(several.Views):
-    """Views of several tables in one process, with one consumer, one thread, and one budget of memory for all.
-
-        with Views(kafka, state_dir=Path("state")) as views:
-            clicks, statuses = views.view(CLICK_COUNT.table), views.view(STATUS.table)
-            views.wait_ready()
-
-    Args:
-        kafka: the cluster.
-        state_dir: copies are kept in `<state_dir>/views/<name>/<table>/<partition>`, as those of single views are.
-        name: tells apart what shares a `state_dir`.
-        memory_bytes: for RocksDB's caches, of all the views together.
-        metrics: where positions and ages go, with `name` for a group; a registry of its own unless given.
-    """
-
-    def __init__(
-        self,
-        kafka: Log,
-        *,
-        state_dir: Path,
-        name: str = "views",
-        memory_bytes: int = 64 << 20,
-        metrics: Metrics | None = None,
-    ) -> None:
-        stores = local_stores(state_dir / "views" / name, memory_bytes)
-        metrics = metrics or Metrics.register(CollectorRegistry())
-        super().__init__(kafka, stores, SystemClock(), metrics, name)
-        self._state_dir = state_dir
+    # ---- tables and streams ----------------------------------------------------------------------------------------
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        return cast("View[K, V]", super().view(table))
+        """Return the view of a table, which follows it from now on, until the view or the App is closed.
 
-    def _make(self, table: Table[K, V]) -> View[K, V]:
-        return View(
-            table, self.log, state_dir=self._state_dir, name=self.name, metrics=self.metrics, host=self
-        )
+        For the same table it is always the same view. Each fails for itself: an error that stops one for good leaves
+        the others at work.
+
+        Raises:
+            ConfigurationError: Another table of that name is viewed here.
+        """
+        with self._lock:
+            found = self._views.get(table.name)
+            if found is None:
+                if self._updater is None:
+                    stores = local_stores(self.state_dir / "views" / self.name, self._memory_bytes)
+                    self._updater = ViewUpdater(self.kafka, stores, SystemClock(), self._metrics, self.name)
+                    self._updater.start()
+                found = self._views[table.name] = View(table, self._updater, closed=self._closed)
+        if found.table != table:
+            raise ConfigurationError(
+                f"the table {table.name!r} is viewed here already as {found.table}, and now asked for as {table}: "
+                "use one of them for both (Group.table, if you have the group)"
+            )
+        return cast("View[K, V]", found)
+
+    def emitter(self, stream: Stream[K, V], *, delivery_timeout: float = 120.0) -> Emitter[K, V]:
+        """Return an emitter of a stream. `delivery_timeout`: seconds after which a record without an answer fails."""
+        return Emitter(stream, self.kafka, delivery_timeout=delivery_timeout)
+
+    def close(self) -> None:
+        """Close all views. May be called twice."""
+        with self._lock:
+            views = list(self._views.values())
+        for view in views:
+            view.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _closed(self, view: View[Any, Any]) -> None:
+        """Forget a view, and after the last one what they have shared."""
+        with self._lock:
+            if self._views.get(view.table.name) is view:
+                del self._views[view.table.name]
+            updater = self._updater
+            if self._views or updater is None:
+                return
+            self._updater = None
+            updater.close()
 
 
-@contextmanager
-def stop_on_signals(stop: Any) -> Iterator[None]:
-    """Within, the first SIGTERM or SIGINT calls `stop`; a second one ends the process at once, whatever it is doing."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # Python allows handlers in the main thread only; whoever runs us elsewhere calls `stop`
-        return
+def local_stores(folder: Path, memory_bytes: int) -> Stores:
+    """Return stores in RocksDB below a folder."""
+    from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
 
-    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
-        # The default action needs no Python code to run, so it also ends a process that waits inside of librdkafka.
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        stop()
+    return RocksStores(folder, memory_bytes=memory_bytes)
 
-    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+
+def _config(name: str, group: Group[Any, Any], tables: set[str]) -> Mapping[str, str]:
+    if name in tables:
+        return TABLE_CONFIG
+    return DEAD_LETTER_CONFIG if name == group.dead_letters else {}

@@ -380,12 +380,6 @@ class Group(Generic[K, V]):
             *visits,
         )
 
-    def tasks_for_tests(self) -> Any:
-        """What makes the tasks of a process in the `Tester`: called with clock and failpoint, it gives an
-        `engine.basetask.Tasks`. None: the engine's own, over local tables. Groups of another kind have theirs.
-        """
-        return None
-
     def __repr__(self) -> str:
         return f"Group({self.name!r})"
 

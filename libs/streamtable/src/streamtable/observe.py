@@ -18,9 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
-from streamtable.settings import Address
-
-LogLevel = Literal["debug", "info", "warning", "error"]
+from streamtable.settings import Address, LogLevel
 
 # ---- logs ----------------------------------------------------------------------------------------------------------
 

@@ -292,7 +292,7 @@ class GroupConsumer(Protocol):
         ...
 
 
-class Outbox(Protocol):
+class TransactionalProducer(Protocol):
     """The producer. One thread. With a transactional id, records are visible only after `commit`."""
 
     def open(self, timeout: float) -> None:
@@ -434,9 +434,9 @@ class Log(Protocol):
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 
-    def outbox(
+    def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
-    ) -> Outbox:
+    ) -> TransactionalProducer:
         """Make the producer of a group's member.
 
         Args:

@@ -52,7 +52,7 @@ REFUSED_KAFKA_OPTIONS: Mapping[str, str] = {
 }
 """What each of these options of librdkafka would break."""
 
-Guarantee = Literal["exactly_once", "at_least_once"]
+_GuaranteeName = Literal["exactly_once", "at_least_once"]
 GroupProtocol = Literal["consumer", "classic"]
 LogFormat = Literal["json", "console"]
 LogLevel = Literal["debug", "info", "warning", "error"]
@@ -244,7 +244,7 @@ class Settings(BaseModel):
     http_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 8080)
     grpc_address: Annotated[Address, BeforeValidator(_address)] = Address("127.0.0.1", 50051)
     metrics_address: Annotated[Address, BeforeValidator(_address)] | None = None
-    guarantee: Annotated[Guarantee, BeforeValidator(_one_of(Guarantee))] = "exactly_once"
+    guarantee: Annotated[_GuaranteeName, BeforeValidator(_one_of(_GuaranteeName))] = "exactly_once"
     commit_interval: Annotated[float, BeforeValidator(_seconds(0.01, 60))] = 0.2
     log_format: Annotated[LogFormat, BeforeValidator(_one_of(LogFormat))] | None = None
     log_level: Annotated[LogLevel, BeforeValidator(_one_of(LogLevel))] = "info"

@@ -1,6 +1,7 @@
 """Topics with a meaning: a `Stream` of events, a `Table` of latest values by key."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -12,6 +13,18 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _LEGAL = re.compile(r"[A-Za-z0-9._-]{1,249}")  # Kafka's own rule
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+
+TABLE_CONFIG: Mapping[str, str] = {
+    "cleanup.policy": "compact",
+    # An audit that reads the table as of a cut finds all its records for at least this long.
+    "min.compaction.lag.ms": str(_HOUR_MS),
+    # A replica that was away for longer has to be loaded again: it may have missed deletions.
+    "delete.retention.ms": str(7 * _DAY_MS),
+}
+"""The settings of a topic that holds a table."""
+DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": str(30 * _DAY_MS)}
+"""The settings of a topic of dead letters."""
 
 
 def legal_name(name: str, what: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from itertools import compress
 from typing import Any, NamedTuple, NewType, Protocol
@@ -17,6 +18,15 @@ Headers = Sequence[Header]
 _TOKEN = re.compile(r"([A-Za-z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not UTF-8")
 """Stands for all headers of a record in which the client cannot read them."""
+
+
+class Guarantee(Enum):
+    """What holds when something crashes."""
+
+    EXACTLY_ONCE = "exactly_once"
+    """Inputs, table and outputs are committed in one Kafka transaction."""
+    AT_LEAST_ONCE = "at_least_once"
+    """No transactions: after a crash the records since the last commit are applied once more."""
 
 
 class TopicPartition(NamedTuple):

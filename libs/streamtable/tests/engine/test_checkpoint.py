@@ -7,7 +7,6 @@ from streamtable.codec.plain import Long, String
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
-from streamtable.engine.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.engine.task import Task
 from streamtable.errors import (
     Migrated,
@@ -18,11 +17,12 @@ from streamtable.errors import (
     StreamtableError,
     Unencodable,
 )
+from streamtable.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.graph import Group, Input, Output, Persist
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import Guarantee, TablePosition
+from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
+from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition
 
 EVENTS = Stream("events", String(), String())
 OUT = Stream("out", String(), String())

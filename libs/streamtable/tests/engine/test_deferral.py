@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals, results
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded, StoreCorrupted
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Output, Persist, Visit
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
@@ -108,7 +108,9 @@ class Rig:
         self.member.step()
         self.consumer.seeks.clear()
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float) -> Any:
+    def transactional_producer(
+        self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float
+    ) -> Any:
         self.outboxes.append(self._doubles["make_outbox"](self.steps))
         return self.outboxes[-1]
 

@@ -5,7 +5,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
@@ -21,12 +20,13 @@ from streamtable.errors import (
     StoreCorrupted,
     StreamtableError,
 )
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Group, Input, OnError, Persist
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import Guarantee, LocalPosition, TablePosition
+from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.topics import Stream
-from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.types import Committed, Guarantee, NextOffset, RecordBatch, TopicPartition, Watermarks
 
 
 def count(ctx: Any, event: str) -> None:
@@ -68,7 +68,9 @@ class Rig:
 
     # ---- ports.Log ----
 
-    def outbox(self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float) -> Any:
+    def transactional_producer(
+        self, transactional_id: str | None, batch_bytes: int, transaction_seconds: float
+    ) -> Any:
         made = self.make_outbox(self.steps)
         made.transactional_id = transactional_id
         self.outboxes.append(made)

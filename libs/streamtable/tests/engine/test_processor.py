@@ -16,6 +16,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
+from streamtable.views.lookup import LookupTables
 
 PLACES = [TopicPartition("events", 0), TopicPartition("counted-retry", 0)]
 
@@ -27,7 +28,7 @@ class LogDouble:
         self.parts = {
             "group_consumer": consumer,
             "table_reader": reader,
-            "outbox": outbox,
+            "transactional_producer": outbox,
             "cluster": cluster,
         }
         poll, subscribe, close = consumer.poll, consumer.subscribe, consumer.close
@@ -358,25 +359,21 @@ def asking(
     known = make_cluster(topic_infos(ASKING) | {"t": topic_info("t", compacted=True)})
     known.marks[TopicPartition("t", 0)] = Watermarks(0, 2)
     registry = CollectorRegistry()
-    log = Clients(type(reader), group_consumer=consumer, outbox=outbox, cluster=known)
+    log = Clients(type(reader), group_consumer=consumer, transactional_producer=outbox, cluster=known)
     given: Any = log
+    metrics = Metrics.register(registry)
+    lookups = LookupTables(given, MemoryStores(), SystemClock(), metrics, "asking")
+    settings = ProcessorSettings("i")
     made = GroupProcessor(
-        ASKING,
-        given,
-        stores,
-        ProcessorSettings("i"),
-        SystemClock(),
-        Metrics.register(registry),
-        SilentProgress(),
-        lookups=MemoryStores(),
+        ASKING, given, stores, settings, SystemClock(), metrics, SilentProgress(), lookups=lookups
     )
     return made, registry, known, log
 
 
-def test_a_group_that_looks_up_tables_needs_a_place_for_them(stores: MemoryStores) -> None:
+def test_a_group_that_looks_up_tables_needs_what_follows_them(stores: MemoryStores) -> None:
     metrics = Metrics.register(CollectorRegistry())
     log: Any = None
-    with pytest.raises(ConfigurationError, match="group 'asking' looks up 't': say where copies live"):
+    with pytest.raises(ConfigurationError, match="group 'asking' looks up 't': give what follows its tables"):
         GroupProcessor(ASKING, log, stores, ProcessorSettings("i"), SystemClock(), metrics, SilentProgress())
 
 

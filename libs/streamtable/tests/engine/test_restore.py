@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.standby import Standby
 from streamtable.errors import NotReady, RetryLater, StateLost, StoreCorrupted, StoreInUse, TopicMismatch
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Changes, Group, Input, Join, Persist
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStore, MemoryStores

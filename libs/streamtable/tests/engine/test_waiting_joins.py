@@ -8,10 +8,10 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context
-from streamtable.engine.failpoint import no_failpoint
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
+from streamtable.failpoint import no_failpoint
 from streamtable.graph import Changes, Group, Input, Join
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
@@ -47,7 +47,7 @@ class Rig:
         self.consumer.listener.assigned([TopicPartition(topic, 0) for topic in self.group.input_topics])
         self.recover()
 
-    def outbox(self, *_: Any) -> Any:
+    def transactional_producer(self, *_: Any) -> Any:
         return self._doubles["make_outbox"](self.steps)
 
     def group_consumer(self, *_: Any) -> Any:

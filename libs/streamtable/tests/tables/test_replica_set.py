@@ -13,7 +13,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import LocalPosition
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.types import TopicPartition, Watermarks
-from streamtable.views.host import Host
+from streamtable.views.updater import ViewUpdater
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -55,7 +55,7 @@ class Rig:
             self.failed.set,
             lambda *it: self.discarded.append(it),
         )
-        self.host = Host(self.log, self.stores, self.clock, metrics, "view")
+        self.host = ViewUpdater(self.log, self.stores, self.clock, metrics, "view")
         self.host.add(self.copies)
         self.host.start()
         return self
@@ -87,7 +87,7 @@ def rig(
     reader: Any, clock: Any, stores: MemoryStores, record: Any, make_cluster: Any,
     topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Rig]:  # fmt: skip
-    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.updater._STEP_SECONDS", 0.005)
     monkeypatch.setattr("streamtable.tables.replica_set._WAKE_SECONDS", 0.005)
     cluster = make_cluster({"t": topic_info("t", partitions=2)})
     reader.logs = {P0: [record(b"a", b"1", 0), record(b"b", b"2", 1)], P1: [record(b"c", b"3", 0)]}

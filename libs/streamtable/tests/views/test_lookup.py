@@ -12,7 +12,7 @@ from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import TopicPartition, Watermarks
-from streamtable.views.lookup import LookedUp, Lookups
+from streamtable.views.lookup import LookupTable, LookupTables
 
 PLACE = TopicPartition("t", 0)
 TABLE = Table("t", String(), Json())
@@ -48,13 +48,15 @@ def log(reader: Any, record: Any, make_cluster: Any, topic_info: Callable[..., T
 @pytest.fixture
 def view(
     log: LogDouble, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[LookedUp[str, Any]]:
-    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.002)
+) -> Iterator[LookupTable[str, Any]]:
+    monkeypatch.setattr("streamtable.views.updater._STEP_SECONDS", 0.002)
     given: Any = log
-    with Lookups(given, stores, clock, Metrics.register(CollectorRegistry()), "group") as lookups:
-        made: Any = lookups.view(TABLE)
-        lookups.wait_ready(5)
-        yield made
+    lookups = LookupTables(given, stores, clock, Metrics.register(CollectorRegistry()), "group")
+    lookups.start()
+    made: Any = lookups.follow([TABLE])["t"]
+    made.wait_ready(5)
+    yield made
+    lookups.close()
 
 
 def until(true: Callable[[], object]) -> None:
@@ -67,7 +69,7 @@ def until(true: Callable[[], object]) -> None:
 
 
 def test_a_row_is_read_once_as_long_as_it_does_not_change(
-    view: LookedUp[str, Any], monkeypatch: pytest.MonkeyPatch
+    view: LookupTable[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[bytes] = []
     reading = view._read
@@ -81,14 +83,14 @@ def test_a_row_is_read_once_as_long_as_it_does_not_change(
     assert read == [b"k", b"none"]
 
 
-def test_what_a_handler_does_to_a_value_is_not_seen_by_the_next(view: LookedUp[str, Any]) -> None:
+def test_what_a_handler_does_to_a_value_is_not_seen_by_the_next(view: LookupTable[str, Any]) -> None:
     row = view.get("k")
     assert row is not None
     row.append("mine")
     assert view.get("k") == [1]
 
 
-def test_changes_and_deletions_are_seen(view: LookedUp[str, Any], log: LogDouble) -> None:
+def test_changes_and_deletions_are_seen(view: LookupTable[str, Any], log: LogDouble) -> None:
     assert (view.get("k"), view.get("new")) == ([1], None)
     log.write("k", [2])
     log.write("new", [3])
@@ -98,7 +100,7 @@ def test_changes_and_deletions_are_seen(view: LookedUp[str, Any], log: LogDouble
 
 
 def test_a_row_that_changes_while_it_is_read_is_not_kept(
-    view: LookedUp[str, Any], log: LogDouble, monkeypatch: pytest.MonkeyPatch
+    view: LookupTable[str, Any], log: LogDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = view._read
 
@@ -116,7 +118,7 @@ def test_a_row_that_changes_while_it_is_read_is_not_kept(
 
 
 def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
-    view: LookedUp[str, Any], log: LogDouble, clock: Any
+    view: LookupTable[str, Any], log: LogDouble, clock: Any
 ) -> None:
     assert view.get("k") == [1]
     log.reader.logs[PLACE] = [log.record(b"other", b"[9]", 0)]
@@ -125,14 +127,16 @@ def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
     assert (view.get("k"), view.get("other")) == (None, [9])
 
 
-def test_the_rows_kept_have_a_bound(view: LookedUp[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rows_kept_have_a_bound(view: LookupTable[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streamtable.views.lookup._KEPT_BYTES_MAX", 10_000)
     for number in range(1_000):
         view.get(f"k{number}")
     assert 40 < len(view._kept) < 70
 
 
-def test_a_row_is_never_older_than_a_change_that_was_told(view: LookedUp[str, Any], log: LogDouble) -> None:
+def test_a_row_is_never_older_than_a_change_that_was_told(
+    view: LookupTable[str, Any], log: LogDouble
+) -> None:
     told: list[int] = []
     changed = view._changed
 

@@ -63,33 +63,33 @@ def commits(group: Group, clock: Any) -> Iterator[CommitWatcher]:
     made.close()
 
 
-# ---- gates -------------------------------------------------------------------------------------------------------------
+# ---- barrier -----------------------------------------------------------------------------------------------------------
 
 
 def test_each_is_woken_when_its_own_place_has_come_as_far_as_it_needs() -> None:
-    gates: OffsetBarrier[str, str] = OffsetBarrier()
-    with gates.waiting("a", 5) as soon, gates.waiting("a", 7) as later, gates.waiting("b", 5) as other:
-        gates.arrived("a", 6, "six")
+    barrier: OffsetBarrier[str, str] = OffsetBarrier()
+    with barrier.waiting("a", 5) as soon, barrier.waiting("a", 7) as later, barrier.waiting("b", 5) as other:
+        barrier.arrived("a", 6, "six")
         assert (soon.result(0), later.done(), other.done()) == ("six", False, False)
-        gates.arrived("a", 7, "seven")
-        assert (later.result(0), gates.places()) == ("seven", ["b"])
+        barrier.arrived("a", 7, "seven")
+        assert (later.result(0), barrier.places()) == ("seven", ["b"])
 
 
 def test_whoever_gives_up_leaves_nothing_behind() -> None:
-    gates: OffsetBarrier[str, str] = OffsetBarrier()
-    with gates.waiting("a", 5):
-        assert gates.places() == ["a"]
-    assert gates.places() == []
-    gates.arrived("a", 9, "nobody hears it")
+    barrier: OffsetBarrier[str, str] = OffsetBarrier()
+    with barrier.waiting("a", 5):
+        assert barrier.places() == ["a"]
+    assert barrier.places() == []
+    barrier.arrived("a", 9, "nobody hears it")
 
 
 def test_an_end_is_told_to_those_who_wait_and_to_those_who_come_later() -> None:
-    gates: OffsetBarrier[str, str] = OffsetBarrier()
-    with gates.waiting("a", 5) as waiting:
-        gates.end(NotReady("closed"))
+    barrier: OffsetBarrier[str, str] = OffsetBarrier()
+    with barrier.waiting("a", 5) as waiting:
+        barrier.end(NotReady("closed"))
         with pytest.raises(NotReady, match="closed"):
             waiting.result(0)
-    with pytest.raises(NotReady, match="closed"), gates.waiting("a", 1):
+    with pytest.raises(NotReady, match="closed"), barrier.waiting("a", 1):
         pass
 
 
@@ -148,7 +148,7 @@ def test_nobody_is_asked_while_nobody_waits(group: Group, commits: CommitWatcher
     commits.start()
     group.commit(P0, 1)
     commits.wait("g", P0, 0, 5)
-    until(lambda: not commits._gates.places())
+    until(lambda: not commits._barrier.places())
     asked = len(group.asked)
     threading.Event().wait(0.1)
     assert len(group.asked) <= asked + 1

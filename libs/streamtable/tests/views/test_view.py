@@ -1,5 +1,7 @@
+import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -24,6 +26,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Table
 from streamtable.types import Ack, BadToken, Committed, NextOffset, TopicPartition, Watermarks
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View, _after_prefix
 from streamtable.views.watch import CopyReloaded
 
@@ -65,23 +68,26 @@ def write(cluster: Any, reader: Any, record: Any) -> Callable[..., None]:
 def make(
     cluster: Any, reader: Any, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., View[str, int]]]:
-    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
-    made: list[View[str, int]] = []
+    monkeypatch.setattr("streamtable.views.updater._STEP_SECONDS", 0.005)
+    made: list[ViewUpdater] = []
 
-    def make(table: Table[Any, Any] = TABLE) -> View[Any, Any]:
+    def make(table: Table[Any, Any] = TABLE, *, start: bool = True) -> View[Any, Any]:
         log: Any = LogDouble(cluster, reader)
-        made.append(View(table, log, stores, clock, Metrics.register(CollectorRegistry()), "view"))
-        return made[-1]
+        made.append(ViewUpdater(log, stores, clock, Metrics.register(CollectorRegistry()), "view"))
+        view = View(table, made[-1])
+        if start:
+            made[-1].start()
+        return view
 
     yield make
-    for view in made:
-        view.close()
+    for updater in made:
+        updater.close()
 
 
 @pytest.fixture
 def view(make: Callable[..., View[str, int]], write: Callable[..., None]) -> View[str, int]:
     write(alice=1, bob=2, carol=3, dave=4, alan=5, al=6, deleted=None)
-    view = make().start()
+    view = make()
     view.wait_ready(5)
     return view
 
@@ -151,7 +157,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
     write(alice=1, bob=2)
     place = TopicPartition("t", partition_for(b"bob", COUNT))
     cluster.marks[place] = Watermarks(0, 2)  # somebody's open transaction
-    view = make().start()
+    view = make()
     until(lambda: len(view.position()) == COUNT and view.lag() == 1)
     for ask in (
         lambda: view.get("alice"),
@@ -172,12 +178,12 @@ def test_nothing_is_answered_before_every_partition_is_whole(
 
 def test_waiting_without_end_is_told_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
     cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
-    view = make().start()
-    closing = threading.Timer(0.05, view.close)
-    closing.start()
+    view = make()
+    soon = threading.Timer(0.05, view.close)
+    soon.start()
     with pytest.raises(NotReady, match="not whole: it is closed"):
         view.wait_ready()
-    closing.join()
+    soon.join()
 
 
 def test_a_watch_hears_of_changes_after_the_view_answers_with_them(
@@ -197,10 +203,10 @@ def test_a_watch_hears_of_changes_after_the_view_answers_with_them(
 
 def test_watches_end_when_the_view_is_closed_or_was(view: View[str, int]) -> None:
     watch = view.watch()
-    closing = threading.Timer(0.05, view.close)
-    closing.start()
+    soon = threading.Timer(0.05, view.close)
+    soon.start()
     assert list(watch) == []
-    closing.join()
+    soon.join()
     assert list(view.watch()) == []
 
 
@@ -229,7 +235,7 @@ class _Picky(Long):
 @pytest.fixture
 def picky(make: Make, write: Write) -> View[str, Any]:
     write(alice=1, bob=13, carol=3)
-    view: View[str, Any] = make(Table("t", String(), _Picky())).start()
+    view: View[str, Any] = make(Table("t", String(), _Picky()))
     view.wait_ready(5)
     return view
 
@@ -293,7 +299,10 @@ def test_unreadable_rows_are_counted_in_a_metric(
     log: Any = LogDouble(cluster, reader)
     write(bob=13)
     table = Table("t", String(), _Picky())
-    with View(table, log, stores, clock, Metrics.register(registry), "view") as view:
+    updater = ViewUpdater(log, stores, clock, Metrics.register(registry), "view")
+    updater.start()
+    with closing(updater):
+        view = View(table, updater)
         view.wait_ready(5)
         view.range()
         labels = {"group": "view", "topic": "t", "partition": str(partition_for(b"bob", COUNT))}
@@ -337,8 +346,9 @@ def test_an_answer_that_was_read_while_the_copy_was_replaced_is_not_given(
         ask(view, "alice")
 
 
-def test_a_view_can_be_closed_twice_and_before_it_was_started(make: Make) -> None:
-    view = make()
+@pytest.mark.parametrize("start", [True, False])
+def test_a_view_can_be_closed_twice_and_before_it_was_started(start: bool, make: Make) -> None:  # noqa: FBT001 - a parameter
+    view = make(start=start)
     view.close()
     view.close()
 
@@ -373,7 +383,7 @@ def test_a_snapshot_of_a_partition_that_is_not_there_is_refused(view: View[str, 
 
 def test_no_snapshot_is_given_before_the_view_is_whole(make: Make, write: Write, cluster: Any) -> None:
     cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
-    view = make().start()
+    view = make()
     until(view.position)
     with pytest.raises(NotReady, match="1 of 4 partitions are loading"), view.snapshot(1):
         pass
@@ -398,7 +408,7 @@ def committed(cluster: Any, partition: int, next_offset: int, metadata: str) -> 
 @pytest.fixture
 def own(make: Make, write: Write) -> View[str, int]:
     write(alice=1)
-    view = make(OF_GROUP).start()
+    view = make(OF_GROUP)
     view.wait_ready(5)
     return view
 
@@ -462,14 +472,42 @@ def test_who_waits_is_told_when_the_view_is_closed_or_stops(
     clock.sleep(60)
     with pytest.raises(TopicMismatch):
         own.wait_for(Ack("in", 0, 7), 5)
-    own.close()
+    own._updater.close()
     with pytest.raises(NotReady, match="closed"):
         own.wait_for(Ack("in", 0, 7), 5)
 
 
+def test_a_coroutine_waits_for_the_effect_of_an_event_without_a_thread(
+    own: View[str, int], write: Write, cluster: Any
+) -> None:
+    place = partition_for(b"alice", COUNT)
+
+    async def wait() -> int | None:
+        many = [asyncio.create_task(own.wait_for_async(Ack("in", place, 7), 5)) for _ in range(100)]
+        await asyncio.sleep(0)
+        committed(cluster, place, 8, TablePosition(2, exact=True).encode())
+        write(alice=2)
+        await asyncio.gather(*many)
+        return own.get("alice")
+
+    assert asyncio.run(wait()) == 2
+
+
+def test_a_coroutine_is_told_how_far_the_group_or_the_view_is_when_the_time_is_over(
+    own: View[str, int], cluster: Any
+) -> None:
+    committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
+    with pytest.raises(NotReady, match="has come to offset 7"):
+        asyncio.run(own.wait_for_async(Ack("in", 0, 7), 0.05))
+    committed(cluster, 0, 8, TablePosition(9, exact=True).encode())
+    with pytest.raises(NotReady, match="at offset 9, and the view is at"):
+        asyncio.run(own.wait_for_async(Ack("in", 0, 7), 0.05))
+
+
 def test_a_view_that_is_driven_by_turns_asks_once(make: Make, cluster: Any) -> None:
-    view = make(OF_GROUP)
-    turns = view.turns()
+    view = make(OF_GROUP, start=False)
+    view._updater.open()
+    turns = view._updater.turns()
     for _ in range(3):
         next(turns)
     committed(cluster, 0, 8, TablePosition(0, exact=True).encode())

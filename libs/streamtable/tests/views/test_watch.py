@@ -1,6 +1,8 @@
+import asyncio
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -9,7 +11,7 @@ from streamtable.codec.plain import Long, String
 from streamtable.observe import Metrics
 from streamtable.topics import Table
 from streamtable.views.rows import OnUnreadable, RowReader
-from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch
+from streamtable.views.watch import Change, CopyReloaded, TooSlow, Watch, Watches
 
 if TYPE_CHECKING:
     from streamtable.errors import UnreadableRow
@@ -27,24 +29,31 @@ def make(
     return Watch(TABLE, key, prefix, capacity, closed, reader, on_unreadable)
 
 
+def offer(watch: Watch[str, int], *changed: Any) -> None:
+    """Tell it of changed rows as its view does."""
+    watches: Watches[str, int] = Watches()
+    watches.add(watch)
+    watches.changed(*changed)
+
+
 def test_changes_come_decoded_in_order_with_their_place() -> None:
     watch = make()
-    watch.offer(2, {b"a": ONE, b"b": None}, 7)
+    offer(watch, 2, {b"a": ONE, b"b": None}, 7)
     assert watch.next() == Change("a", 1, 2, 7)
     assert watch.next() == Change("b", None, 2, 7)
 
 
 def test_a_watch_of_one_key_hears_of_no_other() -> None:
     watch = make(key=b"a")
-    watch.offer(0, {b"aa": ONE, b"b": ONE}, 1)
-    watch.offer(0, {b"a": ONE}, 2)
+    offer(watch, 0, {b"aa": ONE, b"b": ONE}, 1)
+    offer(watch, 0, {b"a": ONE}, 2)
     assert watch.next(timeout=0) == Change("a", 1, 0, 2)
     assert watch.next(timeout=0) is None
 
 
 def test_a_watch_of_a_prefix_hears_of_keys_that_begin_with_it() -> None:
     watch = make(prefix=b"a")
-    watch.offer(0, {b"b": ONE, b"ab": ONE, b"a": ONE}, 1)
+    offer(watch, 0, {b"b": ONE, b"ab": ONE, b"a": ONE}, 1)
     assert [watch.next(timeout=0), watch.next(timeout=0), watch.next(timeout=0)] == [
         Change("ab", 1, 0, 1),
         Change("a", 1, 0, 1),
@@ -61,7 +70,7 @@ def test_a_reader_that_waits_is_woken_by_close() -> None:
     taken: list[Change[str, int]] = []
     reader = threading.Thread(target=lambda: taken.extend(watch))
     reader.start()
-    watch.offer(0, {b"a": ONE}, 1)
+    offer(watch, 0, {b"a": ONE}, 1)
     watch.close()
     reader.join(5)
     assert not reader.is_alive()
@@ -71,18 +80,18 @@ def test_a_reader_that_waits_is_woken_by_close() -> None:
 def test_what_was_waiting_can_be_taken_after_close_and_then_comes_nothing() -> None:
     ended: list[Watch[str, int]] = []
     with make(closed=ended.append) as watch:
-        watch.offer(0, {b"a": ONE}, 1)
+        offer(watch, 0, {b"a": ONE}, 1)
     watch.close()
     assert (watch.ended, ended) == (True, [watch])
     assert [change.key for change in watch] == ["a"]
-    watch.offer(0, {b"a": ONE}, 2)
+    offer(watch, 0, {b"a": ONE}, 2)
     assert watch.next() is None
 
 
 def test_a_reader_that_is_too_slow_is_told_so_every_time_it_asks() -> None:
     watch = make(capacity=2)
     for offset in range(3):
-        watch.offer(0, {b"a": ONE}, offset)
+        offer(watch, 0, {b"a": ONE}, offset)
     assert watch.ended
     for _ in range(6):
         with pytest.raises(TooSlow, match="more than 2 changes of 't'"):
@@ -93,16 +102,16 @@ def test_a_watch_holds_exactly_its_capacity_however_large_a_batch_is() -> None:
     watch = make(capacity=5)
     ended = []
     for count in (5, 1_000):
-        watch.offer(0, {b"%d" % n: ONE for n in range(count)}, count)
+        offer(watch, 0, {b"%d" % n: ONE for n in range(count)}, count)
         ended.append(watch.ended)
     assert ended == [False, True]
-    assert watch._queue.qsize() == 5 + 1  # and what wakes a reader
+    assert len(watch._waiting) == 5
 
 
 def test_a_change_that_cannot_be_decoded_is_left_out_and_counted() -> None:
     errors: list[UnreadableRow] = []
     watch = make(on_unreadable=errors.append)
-    watch.offer(2, {b"a": b"\0", b"b": ONE, b"\xff": ONE}, 7)
+    offer(watch, 2, {b"a": b"\0", b"b": ONE, b"\xff": ONE}, 7)
     watch.close()
     assert [change.key for change in watch] == ["b"]
     assert watch.unreadable == 2
@@ -114,14 +123,14 @@ def test_a_change_that_cannot_be_decoded_is_left_out_and_counted() -> None:
 
 def test_the_time_that_a_reader_waits_does_not_begin_again_with_a_change_that_is_left_out() -> None:
     watch = make()
-    watch.offer(0, {b"a": b"\0"}, 1)
+    offer(watch, 0, {b"a": b"\0"}, 1)
     assert watch.next(timeout=0) is None
     assert watch.unreadable == 1
 
 
 def test_a_watch_is_ended_with_an_error_when_the_copy_is_loaded_again() -> None:
     watch = make()
-    watch.offer(0, {b"a": ONE}, 1)
+    offer(watch, 0, {b"a": ONE}, 1)
     watch.reloaded(3, "the disk is damaged")
     assert watch.ended
     for _ in range(3):
@@ -130,3 +139,91 @@ def test_a_watch_is_ended_with_an_error_when_the_copy_is_loaded_again() -> None:
         ) as told:
             watch.next()
     assert (told.value.topic, told.value.partition) == ("t", 3)
+
+
+# ---- coroutines ------------------------------------------------------------------------------------------------------
+
+
+def test_a_coroutine_gets_changes_as_they_come_from_another_thread_until_the_end() -> None:
+    watch = make()
+
+    async def read() -> list[str]:
+        async with asyncio.timeout(5):
+            return [change.key async for change in watch]
+
+    def change() -> None:
+        for number in range(100):
+            offer(watch, 0, {b"k%d" % number: ONE}, number)
+        watch.close()
+
+    watch._capacity = 1_000
+    changing = threading.Timer(0.05, change)
+    changing.start()
+    assert asyncio.run(read()) == [f"k{number}" for number in range(100)]
+    changing.join()
+
+
+def test_a_coroutine_that_gives_up_waiting_loses_no_change() -> None:
+    watch = make()
+
+    async def read() -> Change[str, int] | None:
+        for _ in range(20):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(watch.next_async(), 0.001)
+        offer(watch, 0, {b"a": ONE}, 1)
+        return await watch.next_async()
+
+    assert asyncio.run(read()) == Change("a", 1, 0, 1)
+
+
+def test_a_coroutine_is_told_that_changes_were_missed() -> None:
+    watch = make(capacity=2)
+
+    async def read() -> None:
+        waiting = asyncio.create_task(watch.next_async())
+        await asyncio.sleep(0)
+        watch.reloaded(3, "the disk is damaged")
+        await waiting
+
+    with pytest.raises(CopyReloaded):
+        asyncio.run(read())
+
+
+def test_a_reader_whose_event_loop_is_closed_does_not_disturb_the_view() -> None:
+    watch = make()
+
+    async def give_up() -> None:
+        asyncio.create_task(watch.next_async())  # noqa: RUF006 - it ends with the loop
+        await asyncio.sleep(0)
+
+    asyncio.run(give_up())
+    offer(watch, 0, {b"a": ONE}, 1)
+    assert watch.next(0) == Change("a", 1, 0, 1)
+
+
+# ---- many watches ----------------------------------------------------------------------------------------------------
+
+
+def test_a_change_reaches_those_that_watch_its_key_or_a_prefix_of_it_and_costs_no_other() -> None:
+    watches: Watches[str, int] = Watches()
+    others = [make(key=b"k%d" % number) for number in range(1_000)]
+    others += [make(prefix=b"p%d" % number) for number in range(1_000)]
+    found = [make(key=b"k7"), make(prefix=b"k"), make(prefix=b"k7"), make()]
+    offered: list[Watch[str, int]] = []
+    for watch in [*others, *found]:
+        watches.add(watch)
+        watch.offer = lambda changes, watch=watch: offered.append(watch)  # type: ignore[method-assign,misc] # noted
+    watches.changed(0, {b"k7": ONE}, 1)
+    assert {id(watch) for watch in offered} == {id(others[7]), *map(id, found)}
+
+
+def test_a_watch_that_was_taken_out_gets_nothing_and_leaves_nothing_behind() -> None:
+    watches: Watches[str, int] = Watches()
+    kept = [make(key=b"a"), make(prefix=b"a"), make()]
+    for watch in kept:
+        watches.add(watch)
+    for watch in kept:
+        watches.discard(watch)
+    watches.changed(0, {b"a": ONE}, 1)
+    assert [watch.next(0) for watch in kept] == [None] * 3
+    assert (watches._by_key, watches._by_prefix) == ({}, {})

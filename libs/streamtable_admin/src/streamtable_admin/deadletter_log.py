@@ -22,9 +22,9 @@ from streamtable.deadletter import (
     OutputRecord,
     replayed_marker,
 )
-from streamtable.engine.failpoint import Failpoint, failpoint_at, no_failpoint
 from streamtable.errors import StreamtableError
-from streamtable.ports import Outbox
+from streamtable.failpoint import Failpoint, failpoint_at, no_failpoint
+from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
 from streamtable.types import TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
@@ -269,7 +269,7 @@ class DeadLetterLog:
             raise NoSuchTopic(
                 f"there is no topic {retry!r} to replay dead letters to: declare it, `streamtable topics apply`"
             )
-        outbox = self.cluster.kafka.outbox(REPLAY_TRANSACTIONAL_ID.format(group=self.group))
+        outbox = self.cluster.kafka.transactional_producer(REPLAY_TRANSACTIONAL_ID.format(group=self.group))
         try:
             outbox.open(timeouts.open)
             letters = select()
@@ -294,7 +294,7 @@ class DeadLetterLog:
 
     def _send(
         self,
-        outbox: Outbox,
+        outbox: TransactionalProducer,
         batch: list[tuple[DeadLetter, OutputRecord]],
         now: float,
         reached: Failpoint,

@@ -26,19 +26,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from streamtable.errors import ConfigurationError
 from streamtable.graph import HANDLED, IDS
 from streamtable.ports import TopicDescription
-from streamtable.topics import legal_name
+from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
-HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
-
-TABLE_CONFIG: Mapping[str, str] = {
-    "cleanup.policy": "compact",
-    # For at least this long, an audit that reads the table as of earlier offsets finds all its records.
-    "min.compaction.lag.ms": str(HOUR_MS),
-    # A replica that was offline for longer is discarded and reloaded: it may have missed tombstones.
-    "delete.retention.ms": str(7 * DAY_MS),
-}
-DEAD_LETTER_CONFIG: Mapping[str, str] = {"retention.ms": str(30 * DAY_MS)}
 
 
 def _text(value: object) -> object:

@@ -24,10 +24,9 @@ import typer
 from streamtable.errors import RetryLater
 from streamtable.graph import HANDLED, IDS
 from streamtable.ports import TopicDescription
-from streamtable.topics import legal_name
+from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
-from streamtable_admin.declared import TABLE_CONFIG
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition
 from streamtable_cli.groups import GroupName

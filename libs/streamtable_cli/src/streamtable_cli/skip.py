@@ -13,7 +13,7 @@ import typer
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import StreamtableError
 from streamtable.lag import readable
-from streamtable.ports import Outbox
+from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
@@ -113,7 +113,7 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
         now=time.time(),
         bytes_max=topic.max_message_bytes,
     )
-    outbox = cluster.kafka.outbox(f"{group}.streamtable-cli-skip")
+    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
     try:
         outbox.open(OPEN_S)
         # What another run has left open is aborted now, so what is committed by now stays.
@@ -140,7 +140,7 @@ def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committe
 
 def _send_offset(
     cluster: Cluster,
-    outbox: Outbox,
+    outbox: TransactionalProducer,
     group: str,
     record: RecordBatch,
     committed: Committed,

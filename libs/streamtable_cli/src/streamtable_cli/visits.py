@@ -98,7 +98,7 @@ def start(
         Refused: the run's id belongs to something else.
         StreamtableError: what went wrong with Kafka. It can be called again.
     """
-    outbox = cluster.kafka.outbox(f"{group}.streamtable-cli-visit")
+    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
     try:
         outbox.open(OPEN_S)
         marks = cluster.admin.watermarks(places)

@@ -8,13 +8,14 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import StreamtableError
+from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.views.lookup import LookupTables
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 
@@ -80,16 +81,22 @@ class Instance:
             if member_id.rpartition("-")[0] == self.settings.instance_id:
                 coordinator.leave(member_id)  # as if its session had ended meanwhile
         self._name = f"{self.group.name}/{self.settings.instance_id}/{self._kafka.unique()}"
-        self.processor = GroupProcessor(
-            self.group,
+        log, clock, metrics = (
             self._kafka.process(self._name),
-            self._stores,
-            self.settings,
             self._kafka.clock,
             Metrics.register(CollectorRegistry()),
+        )
+        lookups = LookupTables(log, self._copies, clock, metrics, self.group.name)
+        self.processor = GroupProcessor(
+            self.group,
+            log,
+            self._stores,
+            self.settings,
+            clock,
+            metrics,
             SilentProgress(),
             self._reached,
-            self._copies if self.group.lookups else None,
+            lookups if self.group.lookups else None,
             self.make_tasks(self._kafka.clock, self._reached) if self.make_tasks else None,
         )
         self._attempt(GroupProcessor.start)

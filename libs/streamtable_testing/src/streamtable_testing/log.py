@@ -27,9 +27,9 @@ from streamtable_testing.cluster import VirtualCluster, VirtualProducer
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.faults import Faults, LateEffects, Wire
 from streamtable_testing.group import GroupCoordinator
-from streamtable_testing.outbox import VirtualOutbox
 from streamtable_testing.reader import VirtualTableReader
 from streamtable_testing.topic import Partition, Record, Topic
+from streamtable_testing.transactional import VirtualTransactionalProducer
 from streamtable_testing.transactions import Transactions
 
 DAY_MS = 24 * 3600 * 1000
@@ -54,12 +54,12 @@ class _Clients:
         kafka = self.kafka
         return VirtualGroupConsumer(member_id, kafka.group(group), kafka.partition, self._wire(), kafka.clock)
 
-    def outbox(
+    def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
-    ) -> VirtualOutbox:
+    ) -> VirtualTransactionalProducer:
         del batch_bytes, transaction_seconds  # records are never batched; the broker has its own time-out
         kafka = self.kafka
-        return VirtualOutbox(
+        return VirtualTransactionalProducer(
             transactional_id, kafka.transactions, kafka.topic, kafka.group, self._wire(), kafka.clock
         )
 

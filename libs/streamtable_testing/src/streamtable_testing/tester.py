@@ -12,22 +12,22 @@ Tester, it lets all groups and views work until nothing more happens, so a test 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, cast
 
 from prometheus_client import CollectorRegistry
 
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
-from streamtable.engine.failpoint import ALL_STEPS
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
+from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.position import Guarantee
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
-from streamtable.types import Ack, Headers, Message
+from streamtable.types import Ack, Guarantee, Headers, Message
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.instance import Graves, Instance, MakeTasks
@@ -140,7 +140,7 @@ class Tester:
         self._by_itself = not work_on_request
         self._instances: dict[str, list[Instance]] = {}
         self._at_first: dict[str, tuple[str | None, int]] = {}
-        self._views: list[tuple[View[Any, Any], Iterator[float]]] = []
+        self._views: list[tuple[ViewUpdater, Iterator[float]]] = []
 
     def __enter__(self) -> Self:
         return self
@@ -154,8 +154,8 @@ class Tester:
 
     def close(self) -> None:
         """End everything, without a commit."""
-        for view, turns in self._views:
-            view.close()
+        for updater, turns in self._views:
+            updater.close()
             for _ in turns:
                 pass
         for instance in self._all():
@@ -201,7 +201,7 @@ class Tester:
             number = partitions or (there.info.partitions if there else self._partitions)
             self.kafka.create_topics_of(group, number)
             self._instances[group.name] = []
-            make_tasks = tasks or group.tasks_for_tests()
+            make_tasks = tasks or _tasks_of(group)
             for _ in range(members):
                 self._add(group, guarantee, make_tasks, standby=standby)
         self._work_by_itself()
@@ -245,7 +245,7 @@ class Tester:
 
         Args:
             group: whose.
-            at: between which steps, by the name of a failpoint (`streamtable.engine.failpoint.ALL_STEPS`). Of a group
+            at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
             member: which, in the order of joining.
             times: when it comes by there for the n-th time.
@@ -380,12 +380,14 @@ class Tester:
         return [letter for letter in letters if letter is not None]
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        """A view of a table, whole; it follows by itself, and ends with the Tester. Do not start it."""
+        """Return a view of a table, ready; it follows the table by itself, and ends with the Tester."""
         self._exists(table.name)
         log = self.kafka.process(f"view-{self.kafka.unique()}")
         metrics = Metrics.register(CollectorRegistry())
-        view = View(table, log, MemoryStores(self.clock.now), self.clock, metrics, "tester")
-        self._views.append((view, view.turns()))
+        updater = ViewUpdater(log, MemoryStores(self.clock.now), self.clock, metrics, "tester")
+        view = View(table, updater)
+        updater.open()
+        self._views.append((updater, updater.turns()))
         self._work_by_itself()
         return view
 
@@ -434,3 +436,9 @@ class Tester:
         ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
         groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
         return ends, groups, [instance.progress for instance in self._all()]
+
+
+def _tasks_of(group: Group[Any, Any]) -> MakeTasks | None:
+    """Return what makes the tasks of a group of another kind than `Group`, which brings its own; else None."""
+    own = getattr(group, "__tester_tasks__", None)
+    return cast("MakeTasks", own()) if own is not None else None

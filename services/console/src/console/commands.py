@@ -20,7 +20,7 @@ from servicekit.http.server_events import EventStreams
 from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
-from streamtable import Bytes, Table, View
+from streamtable import App, Bytes, Table
 from streamtable.errors import ConfigurationError
 from streamtable_admin.cluster import connect
 
@@ -50,12 +50,8 @@ def serve(runtime: ConsoleRuntime) -> int:
         wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir
         view = opened.enter_context(
-            View(
-                Table(topic, Bytes(), Bytes()),
-                kafka,
-                state_dir=state_dir,
-                name="console",
-                metrics=runtime.measured,
+            App(kafka, state_dir, name="console", metrics=runtime.measured).view(
+                Table(topic, Bytes(), Bytes())
             )
         )
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}

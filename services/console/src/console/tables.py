@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 from console.clusters import Clusters
 from console.decode import PageDecoder
 from servicekit.http.server_events import ServerEvent
-from streamtable import Bytes, ChangesMissed, Kafka, Table, View, Watch
+from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 from streamtable_admin.errors import NoSuchTopic
 
@@ -40,19 +40,16 @@ class Tables:
     def __init__(
         self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
-        self._kafka = kafka
-        self._state_dir = state_dir
+        self._app = App(kafka, state_dir, name="console-tables", memory_bytes=_MEMORY_BYTES, metrics=metrics)
         self._clusters = clusters
         self._decoder = decoder
-        self._metrics = metrics
         self._lock = Lock()
         self._views: OrderedDict[str, View[bytes, bytes]] = OrderedDict()
 
     def close(self) -> None:
         with self._lock:
-            for view in self._views.values():
-                view.close()
             self._views.clear()
+        self._app.close()
 
     def rows(self, name: str, prefix: bytes, after: bytes | None, limit: int) -> dict[str, Any]:
         """A page of rows whose key begins with `prefix`, in the order of their keys, those after a key only.
@@ -97,15 +94,7 @@ class Tables:
         with self._lock:
             if name not in self._views:
                 table = Table(name, Bytes(), Bytes())
-                view = View(
-                    table,
-                    self._kafka,
-                    state_dir=self._state_dir,
-                    name="console-tables",
-                    memory_bytes=_MEMORY_BYTES,
-                    metrics=self._metrics,
-                )
-                self._views[name] = view.start()
+                self._views[name] = self._app.view(table)
                 while len(self._views) > COPIES_MAX:
                     self._views.popitem(last=False)[1].close()
             return self._views[name]

@@ -19,8 +19,8 @@ from console.decode import PageDecoder
 from console.letters import LETTERS_MAX, DeadLetters, letter_document
 from console.runs import RUNS_MAX, NoSuchRun, Runs
 from console.tables import NoTable, RowChanges, Tables
-from servicekit.http.app import PLAIN_DIGITS, Edge, Strict, build_app, only
-from servicekit.http.guard import Limits
+from servicekit.http.app import PLAIN_DIGITS, HttpEdge, Strict, build_app, only
+from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server_events import EventStreams
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
@@ -51,7 +51,7 @@ Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*
 _TIME_MS_MAX: Final = 2**53 - 1
 _KEY_DIGITS_MAX: Final = 8192
 # A question for rows names the key after which they begin, and a prefix.
-_LIMITS: Final = Limits(query_bytes=_KEY_DIGITS_MAX + 4096)
+_LIMITS: Final = RequestLimits(query_bytes=_KEY_DIGITS_MAX + 4096)
 
 
 def _streamed(description: str) -> Any:
@@ -95,7 +95,7 @@ class Parts:
 
 
 def build_web(
-    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: Edge | None = None
+    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: HttpEdge | None = None
 ) -> FastAPI:
     """Make the application.
 

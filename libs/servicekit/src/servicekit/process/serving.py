@@ -20,12 +20,12 @@ from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
-from servicekit.process.load import Load, progress_bar, send
+from servicekit.process.load import LoadOptions, progress_bar, send
 from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
-from streamtable import Emitter, Group, Processor, Settings, Stream, Table, View, Views
+from streamtable import App, Emitter, Group, Settings, Stream, Table, View
 from streamtable.errors import StreamtableError
 from streamtable.settings import Address
 from streamtable.types import Ack
@@ -78,7 +78,7 @@ def _close(emitter: Emitter[str, V], seconds: float) -> None:
 
 def send_load(
     runtime: Runtime[S],
-    load: Load,
+    load: LoadOptions,
     streams: Sequence[Stream[str, Any]],
     records: Iterator[tuple[str, Any]],
     what: str,
@@ -125,9 +125,8 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
         group: what to do.
         parent: id of the process without which this one is to stop.
     """
-    processor = Processor.from_settings(
-        group, runtime.settings, kafka=runtime.kafka, metrics=runtime.measured
-    )
+    app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
+    processor = app.processor(group)
     runtime.status.processes(group, processor)
     if parent is not None:
         stop_with_parent(processor.stop, parent)
@@ -140,7 +139,7 @@ def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> i
     """Run a command in several processes; each has an instance id, and a port for its metrics, of its own.
 
     Args:
-        settings: of this process.
+        settings: The settings of this process.
         command: module and arguments; `--parent` and this process's id are added.
         workers: how many.
     """
@@ -168,8 +167,8 @@ def viewing(
     runtime: Runtime[S], tables: Sequence[Table[str, Any]], name: str
 ) -> Iterator[list[View[str, Any]]]:
     """Open views of tables for the block; `name` distinguishes the processes that share a `state_dir`."""
-    with Views(runtime.kafka, state_dir=runtime.views_dir, name=name, metrics=runtime.measured) as views:
-        yield [views.view(table) for table in tables]
+    with App(runtime.kafka, runtime.views_dir, name=name, metrics=runtime.measured) as app:
+        yield [app.view(table) for table in tables]
 
 
 def serve_app(

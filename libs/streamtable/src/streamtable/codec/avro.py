@@ -254,10 +254,10 @@ class Avro(Generic[T]):
     def __repr__(self) -> str:
         return f"Avro({self.schema.name!r}, {type(self._framing).__name__})"
 
-
-def warm_up() -> None:
-    """Load what reads large batches, before there is one: it takes a quarter of a second, better spent while waiting."""
-    import exactavro.columns  # noqa: F401, PLC0415 - as above
+    @staticmethod
+    def warm_up() -> None:
+        """Load what reads large batches, before there is one: it takes a quarter of a second, better spent while waiting."""
+        import exactavro.columns  # noqa: F401, PLC0415 - as above
 
 
 def _load(source: str | Mapping[str, Any] | list[Any]) -> Schema:

@@ -20,17 +20,42 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph import Group
+from streamtable.topics import Table
 from streamtable.types import Committed, TopicPartition, Watermarks
 
 log = structlog.get_logger()
 
 
-class Lookups(Whole, Protocol):
-    """A whole table by decoded key, that may have to be loaded first."""
+class Lookup(Whole, Protocol):
+    """A whole table by decoded key, that may have to be loaded first. `views.lookup.LookupTable` is one."""
 
     @property
     def ready(self) -> bool:
         """It is whole. Raises what has stopped it."""
+        ...
+
+    def position(self) -> Mapping[int, Any]:
+        """Return where each partition stands."""
+        ...
+
+
+class LookupTables(Protocol):
+    """Keeps the tables that a group looks up current. `views.lookup.LookupTables` does."""
+
+    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, Lookup]:
+        """Begin to follow these tables, if that was not done before. Return them by name."""
+        ...
+
+    def step(self, timeout: float) -> int:
+        """Do a slice of the work. Return how many records were applied."""
+        ...
+
+    def check(self) -> None:
+        """Raise what has stopped one of the tables for good, if something has."""
+        ...
+
+    def close(self) -> None:
+        """Stop following and close the stores."""
         ...
 
 
@@ -49,7 +74,7 @@ class TableTasks:
         group: Group[Any, Any],
         settings: ProcessorSettings,
         clock: Clock,
-        lookups: Mapping[str, Lookups],
+        lookups: Mapping[str, Lookup],
     ) -> None:
         self._group = group
         self._settings = settings
@@ -115,7 +140,7 @@ class Assignment:
         settings: ProcessorSettings,
         clock: Clock,
         rebalanced: Callable[[str], None],
-        lookups: Mapping[str, Lookups],
+        lookups: Mapping[str, Lookup],
         tasks: Tasks | None = None,
     ) -> None:
         self.tasks: dict[int, BaseTask] = {}

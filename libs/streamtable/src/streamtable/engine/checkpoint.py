@@ -18,12 +18,12 @@ from itertools import islice
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.budget import STEP_SECONDS
-from streamtable.engine.failpoint import Failpoint
 from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
-from streamtable.ports import GroupConsumer, Outbox
-from streamtable.tables.position import Guarantee, TablePosition
+from streamtable.failpoint import Failpoint
+from streamtable.ports import GroupConsumer, TransactionalProducer
+from streamtable.tables.position import TablePosition
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Fact, Tracer, carrying
-from streamtable.types import Committed, Headers, TopicPartition
+from streamtable.types import Committed, Guarantee, Headers, TopicPartition
 
 _COMMIT_TRIES = 5
 
@@ -47,7 +47,7 @@ class Checkpoint:
 
     Args:
         consumer: the member whose offsets are committed.
-        outbox: transactional for exactly once, plain for at least once.
+        producer: Transactional for exactly once, plain for at least once.
         guarantee: which of the two.
         failpoint: called between any two steps.
         step_seconds: What flush, commit and abort may take, each.
@@ -57,14 +57,14 @@ class Checkpoint:
     def __init__(
         self,
         consumer: GroupConsumer,
-        outbox: Outbox,
+        producer: TransactionalProducer,
         guarantee: Guarantee,
         failpoint: Failpoint,
         tracer: Tracer = UNTRACED,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._consumer = consumer
-        self._outbox = outbox
+        self._producer = producer
         self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
         self._reached = failpoint
         self._tracer = tracer
@@ -116,9 +116,9 @@ class Checkpoint:
             for place, committed in work.task.offsets(work, positions[work.task.partition]).items()
         }
         if self._exactly_once:
-            self._outbox.send_offsets(offsets, self._consumer.membership())
+            self._producer.send_offsets(offsets, self._consumer.membership())
             self._reached("offsets-sent")
-            self._outbox.commit(self.step_seconds)
+            self._producer.commit(self.step_seconds)
             self._open = False
         else:
             self._reached("offsets-sent")
@@ -137,22 +137,22 @@ class Checkpoint:
         """
         self._begin()
         self._send(records)
-        self._outbox.flush(self.step_seconds)
+        self._producer.flush(self.step_seconds)
 
     def abort(self) -> None:
         """End the transaction of a commit that failed, if there is one. Raises `OutcomeUnknown`, `Fatal`."""
         if self._open:
-            self._outbox.abort(self.step_seconds)
+            self._producer.abort(self.step_seconds)
             self._open = False
 
     def _begin(self) -> None:
         if self._exactly_once and not self._open:
-            self._outbox.begin()
+            self._producer.begin()
             self._open = True
         self._reached("begun")
 
     def _send(self, records: Sequence[OutputRecord], context: Headers = ()) -> None:
-        produce = self._outbox.produce
+        produce = self._producer.produce
         for topic, key, value, headers, timestamp_ms, partition in records:
             sent = carrying(headers, context) if context else headers
             produce(topic, key, value, partition=partition, headers=sent, timestamp_ms=timestamp_ms)
@@ -163,7 +163,7 @@ class Checkpoint:
         for index, record in enumerate(work.outputs):
             topic, key, value, headers, timestamp_ms, partition = record
             try:
-                self._outbox.produce(
+                self._producer.produce(
                     topic,
                     key,
                     value,
@@ -187,7 +187,7 @@ class Checkpoint:
             if work.changes:
                 # The offset of the last one is where the table stands after this commit.
                 table = work.task.group.table.name
-                self._outbox.produce_rows(table, work.task.partition, work.changes, context)
+                self._producer.produce_rows(table, work.task.partition, work.changes, context)
         if self._exactly_once:
             self._produce_named(works, context)
         self._reached("changelog-produced")
@@ -196,16 +196,16 @@ class Checkpoint:
         for work in works:
             for name, changes in work.named.items():
                 topic = work.task.group.named_topic(name)
-                self._outbox.produce_rows(topic, work.task.partition, changes, context)
+                self._producer.produce_rows(topic, work.task.partition, changes, context)
 
     def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
         """Returns where the tables of each task's partition stand after the commit."""
-        last = dict(self._outbox.flush(self.step_seconds))
+        last = dict(self._producer.flush(self.step_seconds))
         if not self._exactly_once and any(work.named for work in works):
             # What says that an event was handled must not be stored without what came of it: a crash in between
             # would lose the event.
             self._produce_named(works, context)
-            last |= self._outbox.flush(self.step_seconds)
+            last |= self._producer.flush(self.step_seconds)
         self._reached("flushed")
         return {work.task.partition: self._position(work, last) for work in works}
 

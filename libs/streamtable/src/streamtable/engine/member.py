@@ -12,13 +12,12 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.assignment import Assignment, Lookups
+from streamtable.engine.assignment import Assignment, Lookup
 from streamtable.engine.basetask import BaseTask, Reach, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
 from streamtable.engine.eventloop import event_loop_of
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.holding import Holding
 from streamtable.engine.inputs import Inputs
 from streamtable.engine.named import expansions
@@ -37,11 +36,11 @@ from streamtable.errors import (
     StoreCorrupted,
     StoreInUse,
 )
+from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Log, Outbox, Stores, TopicInfo
+from streamtable.ports import Cluster, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.tables.changelog_reader import ChangelogReader
-from streamtable.tables.position import Guarantee
-from streamtable.types import RecordBatch, TopicPartition
+from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
 
@@ -83,7 +82,7 @@ class Member:
         clock: Clock,
         vitals: Vitals,
         failpoint: Failpoint,
-        lookups: Mapping[str, Lookups] | None = None,
+        lookups: Mapping[str, Lookup] | None = None,
         tasks: Tasks | None = None,
     ) -> None:
         self.group = group
@@ -96,7 +95,7 @@ class Member:
         self._clock = clock
         self._vitals = vitals
         self._reached = failpoint
-        self._budget = CommitBudget(group.name, settings.commit_bytes, settings.poll_records)
+        self._budget = CommitBudget.of(group.name, settings)
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
@@ -107,12 +106,12 @@ class Member:
         self._loop = event_loop_of(self)
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
-        self.heartbeat = Heartbeat(self._committed_at)
-        self._outbox = self._new_outbox()
+        self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
+        self._producer = self._new_producer()
         try:
-            self._outbox.open(_OPEN_SECONDS_MAX)
+            self._producer.open(_OPEN_SECONDS_MAX)
         except RetryLater:
-            self._outbox.close()
+            self._producer.close()
             raise
         self._consumer = log_.group_consumer(group.name, settings.instance_id)
         self._holding = Holding(self._consumer, clock)
@@ -236,7 +235,7 @@ class Member:
     def close(self) -> None:
         """Leave the group, which revokes the partitions: they are committed and their stores closed."""
         with ExitStack() as last:  # each also if one before it fails; the last named first
-            last.callback(self._outbox.close)
+            last.callback(self._producer.close)
             last.callback(self.restorer.close)
             last.callback(self.assignment.close)
             last.callback(self._loop.close)
@@ -448,10 +447,10 @@ class Member:
         """A new producer, fencing the old one's transaction; then every task recovers from what Kafka says."""
         for partition in self.assignment.tasks:
             self._consumer.pause(self.assignment.places(partition))
-        self._outbox.close()
-        self._outbox = self._new_outbox()
+        self._producer.close()
+        self._producer = self._new_producer()
         try:
-            self._outbox.open(_OPEN_SECONDS_MAX)
+            self._producer.open(_OPEN_SECONDS_MAX)
         except RetryLater as error:
             log.warning("no new producer yet", reason=str(error))
             self._back_off()
@@ -486,9 +485,11 @@ class Member:
 
     def _new_checkpoint(self) -> Checkpoint:
         s, seconds = self.settings, self._budget.step_seconds
-        return Checkpoint(self._consumer, self._outbox, s.guarantee, self._reached, s.tracer, seconds)
+        return Checkpoint(self._consumer, self._producer, s.guarantee, self._reached, s.tracer, seconds)
 
-    def _new_outbox(self) -> Outbox:
+    def _new_producer(self) -> TransactionalProducer:
         exactly_once = self.settings.guarantee is Guarantee.EXACTLY_ONCE
         transactional_id = f"{self.group.name}-{self.settings.instance_id}" if exactly_once else None
-        return self._log.outbox(transactional_id, self._batch_bytes, self._budget.transaction_seconds)
+        return self._log.transactional_producer(
+            transactional_id, self._batch_bytes, self._budget.transaction_seconds
+        )

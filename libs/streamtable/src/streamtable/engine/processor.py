@@ -7,19 +7,19 @@ from typing import Any, TypeVar
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.engine.assignment import Lookup, LookupTables
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.failpoint import Failpoint, no_failpoint
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.vitals import Vitals
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
 from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
+from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster, Log, Stores, TopicInfo
-from streamtable.views.lookup import Lookups
-from streamtable.views.view import View
+from streamtable.process import running
 from streamtable.wanted import check_topics, check_unchanged
 
 T = TypeVar("T")
@@ -46,7 +46,7 @@ class GroupProcessor:
         metrics: where the numbers go.
         progress: where recovery is shown.
         failpoint: called between any two steps of a commit and in recovery.
-        lookups: where the copies of the tables live that the group looks up; needed if there are any.
+        lookups: Follows the tables that the group looks up, and is closed in the end; needed if there are any.
         tasks: makes the tasks, and is closed in the end; over local tables unless given.
 
     Raises:
@@ -63,12 +63,12 @@ class GroupProcessor:
         metrics: Metrics,
         progress: Progress,
         failpoint: Failpoint = no_failpoint,
-        lookups: Stores | None = None,
+        lookups: LookupTables | None = None,
         tasks: Tasks | None = None,
     ) -> None:
         if group.lookups and lookups is None:
             raise ConfigurationError(
-                f"group {group.name!r} looks up {group.lookups[0].table.name!r}: say where copies live, by lookups=Stores"
+                f"group {group.name!r} looks up {group.lookups[0].table.name!r}: give what follows its tables, by lookups=LookupTables"
             )
         self.group = group
         self._tasks = tasks
@@ -91,10 +91,13 @@ class GroupProcessor:
         self._answering_since: float | None = None  # without a gap; None: it does not answer
         self._stalls = StallDetector(settings.stall_timeout, clock)
         self.member: Member | None = None
-        self._lookups = Lookups(log_, lookups, clock, metrics, group.name) if lookups is not None else None
+        self._lookups = lookups
+        self.lookups: Mapping[str, Lookup] = {}
 
     def run(self) -> None:
         """Work until `stop` is called. What was handled by then is committed.
+
+        In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
 
         Raises:
             ConfigurationError: topics are missing or do not fit; nothing was started.
@@ -106,10 +109,21 @@ class GroupProcessor:
             instance=self.settings.instance_id,
             kafka=str(self._log),
         )
+        if (left := self.settings.in_hand.left) is not None:
+            log.error(
+                "the process before this one died while it handled these records",
+                group=self.group.name,
+                topic=left.topic,
+                partition=left.partition,
+                first_offset=left.first_offset,
+                last_offset=left.last_offset,
+            )
+        self._warm_up()
         try:
-            self._patiently(self.start)
-            if self.member is not None:
-                self._work()
+            with running(self.stop):
+                self._patiently(self.start)
+                if self.member is not None:
+                    self._work()
         finally:
             self.close()
             log.info("processor has stopped", group=self.group.name, instance=self.settings.instance_id)
@@ -149,18 +163,14 @@ class GroupProcessor:
         member = self.member
         return tuple(member.assignment.tasks) if member is not None else ()
 
-    @property
-    def lookups(self) -> Mapping[str, View[Any, Any]]:
-        """The copies of the tables that the group looks up, by name; empty before the start."""
-        return self._lookups.all if self._lookups is not None else {}
-
     # ---- what `run` does, one after the other; a test does it without threads --------------------------------------
 
     def start(self) -> None:
         """Check the topics and join the group. Raises as `run`, and `RetryLater`: start again."""
         self._cluster = self._cluster or self._log.cluster()
         self._topics = check_topics(self.group, self._cluster)
-        self._open_lookups()
+        if self._lookups is not None:
+            self.lookups = self._lookups.follow(edge.table for edge in self.group.lookups)
         self._hanging = HangingTransactions(
             self.group.name,
             self._cluster,
@@ -231,15 +241,16 @@ class GroupProcessor:
             self._stores.close()
             if self._tasks is not None:
                 self._tasks.close()
+            self.settings.in_hand.release()
             self._reached("store-closed")
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 
-    def _open_lookups(self) -> None:
-        if self._lookups is not None and not self._lookups.all:
-            for edge in self.group.lookups:
-                self._lookups.view(edge.table)
-            self._lookups.open()
+    def _warm_up(self) -> None:
+        """Load what the codecs of the inputs need later, while the group is joined."""
+        codecs = {getattr(edge.stream.value, "warm_up", None) for edge in self.group.inputs}
+        for load in codecs - {None}:
+            threading.Thread(target=load, name="warm-up", daemon=True).start()
 
     @property
     def _started(self) -> Member:

@@ -13,7 +13,6 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.failpoint import Failpoint
 from streamtable.engine.hanging import Reading
 from streamtable.engine.named import expansions
 from streamtable.engine.standby import Standby
@@ -25,6 +24,7 @@ from streamtable.errors import (
     StreamtableError,
     TransactionPending,
 )
+from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
 from streamtable.ports import Cluster, Store, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader

@@ -20,12 +20,13 @@ from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
 from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
-from streamtable.kafka.outbox import KafkaOutbox
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
+from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.kafka.watch import ClientLog
-from streamtable.observe import log_to_stderr_by_default
+from streamtable.observe import log_as_set, log_to_stderr_by_default
 from streamtable.partitioner import Partitioner
+from streamtable.settings import Settings
 from streamtable.tracing import Tracer
 
 __all__ = ["Kafka"]
@@ -55,6 +56,17 @@ class Kafka:
     static_membership: bool = False
     admin_timeout: float = 10.0
     tracer: Tracer | None = field(default=None, repr=False, compare=False)
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "Kafka":
+        """Return the cluster that the settings name. Connects to nothing; logs are written as the settings say."""
+        log_as_set(settings.log_format, settings.log_level)  # a process that reads settings comes by here
+        return cls(
+            settings.bootstrap_servers,
+            settings.kafka,
+            group_protocol=settings.group_protocol,
+            static_membership=settings.static_membership,
+        )
 
     def __post_init__(self) -> None:
         options.check(self.bootstrap_servers, self.options)
@@ -93,19 +105,19 @@ class Kafka:
             lambda: _made(Consumer, config), log, incremental=self.group_protocol == "consumer"
         )
 
-    def outbox(
+    def transactional_producer(
         self,
         transactional_id: str | None,
         batch_bytes: int = 1_000_000,
         transaction_seconds: float = TRANSACTION_TIMEOUT_S,
-    ) -> KafkaOutbox:
+    ) -> KafkaTransactionalProducer:
         config = options.producer() | {"batch.size": min(batch_bytes, 1_000_000)}
         if transactional_id is not None:
             config |= options.transactional(transactional_id, transaction_seconds)
         log, config = self._watched(
-            transactional_id or "outbox", config, transactional_id=transactional_id or ""
+            transactional_id or "transactional", config, transactional_id=transactional_id or ""
         )
-        return KafkaOutbox(
+        return KafkaTransactionalProducer(
             _made(Client, config),
             log,
             transactional=transactional_id is not None,

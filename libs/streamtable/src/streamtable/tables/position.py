@@ -8,22 +8,12 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from typing import Any
 
 import orjson
 
 from streamtable.errors import StoreCorrupted
 from streamtable.tables.seen import SeenInputs
-
-
-class Guarantee(Enum):
-    """What holds when something crashes."""
-
-    EXACTLY_ONCE = "exactly_once"
-    """Inputs, table and outputs are committed in one Kafka transaction."""
-    AT_LEAST_ONCE = "at_least_once"
-    """No transactions: after a crash the records since the last commit are applied once more."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,7 +166,7 @@ class ReplicaSet:
         if self._stop.is_set():
             return "it is closed"
         if not self._opened:
-            return "it was not started: use it in a 'with' block, or call start()"
+            return "it was not started"
         if not self._replicas:
             return "the broker has not answered yet"
         loading = [replica.lag for replica in self._replicas if not replica.current]

@@ -1,12 +1,15 @@
-"""Whole tables for handlers: views that keep the rows asked for last at hand, as a handler may ask for every record."""
+"""Whole tables for handlers: views with a cache of encoded rows, as a handler may ask for a row with every record."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any, TypeVar
 
+from streamtable.clock import Clock
+from streamtable.observe import Metrics
+from streamtable.ports import Log, Stores
 from streamtable.topics import Table
-from streamtable.views.several import Views
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 
 K = TypeVar("K")
@@ -16,7 +19,7 @@ _KEPT_BYTES_MAX = 32 << 20
 _ROW_OVERHEAD_BYTES = 150  # of a dict entry and two bytes objects in CPython
 
 
-class LookedUp(View[K, V]):
+class LookupTable(View[K, V]):
     """A view of which one thread asks for single rows again and again.
 
     Rows are kept encoded: what a handler does to a value must not be seen by the next one. A row is kept only if
@@ -73,8 +76,16 @@ def _size(key: bytes, value: bytes | None) -> int:
     return _ROW_OVERHEAD_BYTES + len(key) + len(value or b"")
 
 
-class Lookups(Views):
-    """The tables that a group looks up. Arguments as of a `Host`."""
+class LookupTables(ViewUpdater):
+    """The tables that a group looks up, kept current in the processor's background thread."""
 
-    def _make(self, table: Table[K, V]) -> View[K, V]:
-        return LookedUp(table, self.log, self.stores, self.clock, self.metrics, self.name, host=self)
+    def __init__(self, log_: Log, stores: Stores, clock: Clock, metrics: Metrics, name: str) -> None:
+        super().__init__(log_, stores, clock, metrics, name)
+        self._lookups: dict[str, LookupTable[Any, Any]] = {}
+
+    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, LookupTable[Any, Any]]:
+        """Begin to follow these tables, if that was not done before. Return them by name."""
+        if not self._lookups:
+            self._lookups = {table.name: LookupTable(table, self) for table in tables}
+            self.open()
+        return self._lookups

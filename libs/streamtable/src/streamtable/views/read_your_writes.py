@@ -1,7 +1,10 @@
-"""Waiting for the effect of an event: first until its group has committed it, then until a view's copy is there."""
+"""Read your writes: learn when a group has committed what it did for an event, so that a view can wait for it."""
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 
 import structlog
 
@@ -19,17 +22,17 @@ _ALONE_SECONDS = 1.0
 
 
 class CommitWatcher:
-    """How far groups have come, asked for as long as somebody waits: one question at a time, for all who wait.
+    """Asks how far groups have committed, for as long as callers wait: one question at a time, for all of them.
 
     Args:
-        cluster: whom to ask.
-        clock: monotonic time.
+        cluster: Gives the client to ask with.
+        clock: Monotonic time.
     """
 
     def __init__(self, cluster: Callable[[], Cluster], clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self._gates: OffsetBarrier[Asked, Committed] = OffsetBarrier()
+        self._barrier: OffsetBarrier[Asked, Committed] = OffsetBarrier()
         self._found: dict[Asked, Committed | None] = {}
         self._alone: dict[Asked, float] = {}  # from when on to ask for it again, by itself
         self._reason = "no answer from Kafka yet"
@@ -40,12 +43,12 @@ class CommitWatcher:
         self._thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """From now on questions are asked in a thread, which begins with the first of them."""
+        """Ask in a thread from now on, which begins with the first question."""
         self._threaded = True
 
     def close(self) -> None:
         """Wake all who wait. May be called twice."""
-        self._gates.end(NotReady("the view is closed"))
+        self._barrier.end(NotReady("the view is closed"))
         self._stopping.set()
         self._wake.set()
         with self._lock:
@@ -54,27 +57,44 @@ class CommitWatcher:
             thread.join()
 
     def wait(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:
-        """What the group has committed of this place, once it has committed what it did for the record at `offset`.
+        """Return what the group has committed of this place, once it is past the record at `offset`.
 
         Without a thread it is asked for once.
 
         Raises:
-            NotReady: not within `timeout` seconds, or the view is closed; the message says how far it is.
+            NotReady: It is not within `timeout` seconds, or the view is closed; the message says how far it is.
         """
-        asked = (group, place)
-        with self._gates.waiting(asked, offset + 1) as future:
+        with self._waiting(group, place, offset) as committed:
+            try:
+                return committed.result(timeout if self._threaded else 0)
+            except TimeoutError:
+                raise self._not_yet(group, place, offset, timeout) from None
+
+    async def wait_async(self, group: str, place: TopicPartition, offset: int, timeout: float) -> Committed:  # noqa: ASYNC109 - as `wait`
+        """As `wait`, without blocking the event loop."""
+        with self._waiting(group, place, offset) as committed:
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(committed), timeout)
+            except TimeoutError:
+                raise self._not_yet(group, place, offset, timeout) from None
+
+    @contextmanager
+    def _waiting(self, group: str, place: TopicPartition, offset: int) -> Iterator[Future[Committed]]:
+        with self._barrier.waiting((group, place), offset + 1) as future:
             if self._threaded:
                 self._begin()
             else:
                 self.ask()
-            try:
-                return future.result(timeout if self._threaded else 0)
-            except TimeoutError:
-                raise NotReady(f"{self._how_far(asked)}, after {timeout:g} s").at(*place, offset) from None
+            yield future
+
+    def _not_yet(self, group: str, place: TopicPartition, offset: int, timeout: float) -> NotReady:
+        error = NotReady(f"{self._how_far((group, place))}, after {timeout:g} s")
+        error.at(*place, offset)
+        return error
 
     def ask(self) -> None:
-        """Ask for everything that somebody waits for."""
-        places = self._gates.places()
+        """Ask for everything that callers wait for."""
+        places = self._barrier.places()
         now = self._clock.monotonic()
         self._alone = {asked: at for asked, at in self._alone.items() if asked in places}
         self._found = {asked: found for asked, found in self._found.items() if asked in places}
@@ -101,7 +121,7 @@ class CommitWatcher:
             self._alone.pop((group, place), None)
             self._found[group, place] = committed
             if committed is not None:
-                self._gates.arrived((group, place), committed.next_offset, committed)
+                self._barrier.arrived((group, place), committed.next_offset, committed)
 
     def _how_far(self, asked: Asked) -> str:
         group, place = asked
@@ -124,9 +144,9 @@ class CommitWatcher:
             while not self._stopping.is_set():
                 self._wake.wait()
                 self._wake.clear()
-                while self._gates.places() and not self._stopping.is_set():
+                while self._barrier.places() and not self._stopping.is_set():
                     self.ask()
                     self._stopping.wait(_PAUSE_SECONDS)
         except Exception as error:
-            log.exception("nobody can wait for the effect of events any more")
-            self._gates.end(error)
+            log.exception("waiting for the effect of events has failed")
+            self._barrier.end(error)

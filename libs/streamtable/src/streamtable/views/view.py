@@ -5,37 +5,29 @@ log had when the view was started, it raises `NotReady`. One that was whole once
 answering while the broker is away; its answers say how old they are.
 """
 
+import asyncio
 import heapq
-import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-import structlog
-
-from streamtable.clock import Clock
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
-from streamtable.observe import Metrics
 from streamtable.partitioner import hash_of
-from streamtable.ports import Log, Stores
 from streamtable.tables.position import TablePosition
+from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
-from streamtable.types import Ack, BadToken, TopicPartition
-from streamtable.views.host import Host
+from streamtable.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
-from streamtable.views.watch import Watch
-
-if TYPE_CHECKING:
-    from streamtable.tables.replica import PartitionReplica
+from streamtable.views.updater import ViewUpdater
+from streamtable.views.watch import Watch, Watches
 
 K = TypeVar("K")
 V = TypeVar("V")
-log = structlog.get_logger()
 
 _STALE_SECONDS = 5.0
 
@@ -94,7 +86,11 @@ class Snapshot(Generic[K, V]):
 
 
 class View(Generic[K, V]):
-    """A whole, local, current copy of a table. Any thread may read.
+    """A whole, local, current copy of a table. `App.view` makes it. Any thread may read.
+
+        with app.view(CLICK_COUNT.table) as clicks:
+            clicks.wait_ready()
+            clicks.get("alice")
 
     Every question raises `RetryLater`: mostly as `NotReady`, or bare if the copy is closed or replaced in the middle of
     an answer. A view that has stopped for good raises what stopped it.
@@ -102,74 +98,54 @@ class View(Generic[K, V]):
     A row that cannot be decoded (another program wrote it, or another codec) does not stop the others: asked for by its
     key it raises `UnreadableRow`; lists and watches leave it out, count it in their own `unreadable`, and call
     `on_unreadable` with the error. To get an exception from a list, too, raise it there.
-
-    Args:
-        table: what is copied.
-        log_: Kafka.
-        stores: where the copy lives; of this view alone.
-        clock: wall and monotonic time.
-        metrics: where position and age go.
-        name: of the view, on the metrics and in the log.
-        stale_after: seconds of age from which answers are marked stale. Positions are compared with the broker once
-            a second.
-        host: that keeps it current, together with others, and owns `stores`; one of its own unless given.
     """
 
     def __init__(
         self,
         table: Table[K, V],
-        log_: Log,
-        stores: Stores,
-        clock: Clock,
-        metrics: Metrics,
-        name: str,
+        updater: ViewUpdater,
         stale_after: float = _STALE_SECONDS,
-        host: Host | None = None,
+        closed: "Callable[[View[K, V]], None] | None" = None,
     ) -> None:
+        """Make the view; `App.view` does.
+
+        Args:
+            table: The table to copy.
+            updater: Keeps the copy current, together with others.
+            stale_after: Seconds of age from which answers are marked stale. Positions are compared with the broker once
+                a second.
+            closed: Called when the view is closed.
+        """
         self.table = table
         self._hash = hash_of(table.partitioner)
         self._stale_after = stale_after
-        self._clock = clock
-        self._watches: set[Watch[K, V]] = set()
-        self._watches_lock = threading.Lock()
+        self._clock = updater.clock
+        self._closed = closed
+        self._watches: Watches[K, V] = Watches()
+        self._reader: RowReader[K, V] = RowReader(table, self._partition, updater.metrics, updater.name)
+        self._updater = updater
         self._replicas = ReplicaSet(
             table.name,
-            stores,
-            clock,
+            updater.stores,
+            updater.clock,
             self._changed,
-            ReplicaGauges(metrics, name, table.name),
-            self._end_watches,
-            self._discarded,
-            partial(tracer_of(log_).apply, name),
+            ReplicaGauges(updater.metrics, updater.name, table.name),
+            self._watches.close,
+            self._watches.reloaded,
+            partial(tracer_of(updater.log).apply, updater.name),
         )
-        self._reader: RowReader[K, V] = RowReader(table, self._partition, metrics, name)
-        self._alone = host is None
-        self._host = host or Host(log_, stores, clock, metrics, name)
-        self._host.add(self._replicas)
+        updater.add(self._replicas)
 
     # ---- life ------------------------------------------------------------------------------------------------------
 
-    def start(self) -> Self:
-        """Open what is on disk and begin to follow the table, in a thread. Does not wait for the broker.
-
-        A view of `Views` is started, and closed, with them.
-        """
-        if self._alone:
-            self._host.start()
-        return self
-
-    def turns(self) -> Iterator[float]:
-        """As `start`, but without a thread: the table is followed by a turn whenever the iterator is advanced. For tests."""
-        self._host.open()
-        return self._host.turns()
-
     def close(self) -> None:
-        """End all watches, stop following, close the copy. May be called twice."""
-        if self._alone:
-            self._host.close()
+        """Stop following the table, end all watches and close the copy. May be called twice."""
+        self._updater.remove(self._replicas)
+        if self._closed is not None:
+            self._closed(self)
 
     def __enter__(self) -> Self:
-        return self.start()
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -203,22 +179,49 @@ class View(Generic[K, V]):
         Any number of threads may wait at the same time; they share the questions to Kafka. What the group does for the
         event through its loop, or another group for what this one emits, is not waited for.
 
-        Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when he
+        Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when it
         reads. There, `Ack.parse` gives the ack or raises `BadToken` (a 422, as for an ack of any topic but those that the
         table is made of), and `wait_for` waits, for less than the request's own time limit; `NotReady` is a 504 with
-        `Retry-After`. Bound how many requests wait at a time: each holds a thread.
+        `Retry-After`. Each caller holds a thread: use `wait_for_async` for many.
 
         Args:
-            ack: of an event in an input of the group that keeps the table.
-            timeout: seconds.
+            ack: The place of an event in an input of the group that keeps the table.
+            timeout: Seconds to wait.
 
         Raises:
-            NotReady: it does not after that time, or the view was closed; the message says how far it is.
+            NotReady: It does not show it after that time, or the view was closed; the message says how far it is.
             RetryLater: Kafka does not answer.
-            GraphError: the table does not say which group keeps it.
-            BadToken: the table has no partition of that number.
-            StreamtableError: the view has stopped for good: what stopped it.
+            GraphError: The table does not say which group keeps it.
+            BadToken: The table has no partition of that number.
+            StreamtableError: The view has stopped for good: what stopped it.
         """
+        deadline = self._clock.monotonic() + timeout
+        group, place = self._source(ack)
+        end = self._end_for(ack, self._updater.commits.wait(group, place, ack.offset, timeout))
+        with self._replicas.arrivals.waiting(ack.partition, end) as arrived:
+            if self._replicas.position(ack.partition) < end:
+                left = max(0.0, deadline - self._clock.monotonic()) if self._updater.threaded else 0
+                try:
+                    arrived.result(left)
+                except TimeoutError:
+                    raise self._not_yet(ack, end, timeout) from None
+
+    async def wait_for_async(self, ack: Ack, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as `wait_for`
+        """As `wait_for`, without blocking the event loop; any number of coroutines may wait."""
+        deadline = self._clock.monotonic() + timeout
+        group, place = self._source(ack)
+        committed = await self._updater.commits.wait_async(group, place, ack.offset, timeout)
+        end = await asyncio.to_thread(self._end_for, ack, committed)
+        with self._replicas.arrivals.waiting(ack.partition, end) as arrived:
+            if self._replicas.position(ack.partition) < end:
+                left = max(0.0, deadline - self._clock.monotonic())
+                try:
+                    await asyncio.wait_for(asyncio.wrap_future(arrived), left)
+                except TimeoutError:
+                    raise self._not_yet(ack, end, timeout) from None
+
+    def _source(self, ack: Ack) -> tuple[str, TopicPartition]:
+        """Return the group that keeps the table, and the input's partition. Raises as `wait_for`."""
         if not self.table.group:
             raise GraphError(
                 f"the table {self.table.name!r} does not say which group keeps it, so nobody knows when an event is in "
@@ -229,26 +232,23 @@ class View(Generic[K, V]):
             raise BadToken(
                 f"no event in partition {ack.partition} has an effect on {self.table.name!r}, which has {count}"
             ).at(*ack)
-        deadline = self._clock.monotonic() + timeout
-        place = TopicPartition(ack.topic, ack.partition)
-        committed = self._host.commits.wait(self.table.group, place, ack.offset, timeout)
+        return self.table.group, TopicPartition(ack.topic, ack.partition)
+
+    def _end_for(self, ack: Ack, committed: Committed) -> int:
+        """Return the changelog offset up to which a view must be to show what came with this commit."""
         written = TablePosition.decode(committed.metadata)
+        if written is not None:
+            return written.changelog
         # An offset that was set by a tool does not say where the table stood: then it is in what there is by now.
-        end = (
-            self._host.end_of(TopicPartition(self.table.name, ack.partition))
-            if written is None
-            else written.changelog
+        return self._updater.end_of(TopicPartition(self.table.name, ack.partition))
+
+    def _not_yet(self, ack: Ack, end: int, timeout: float) -> NotReady:
+        at = self._replicas.position(ack.partition)
+        error = NotReady(
+            f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
         )
-        with self._replicas.arrivals.waiting(ack.partition, end) as there:
-            if self._replicas.position(ack.partition) >= end:
-                return
-            try:
-                there.result(max(0.0, deadline - self._clock.monotonic()) if self._host.threaded else 0)
-            except TimeoutError:
-                at = self._replicas.position(ack.partition)
-                raise NotReady(
-                    f"the effect of the event is in the table at offset {end}, and the view is at {at} after {timeout:g} s"
-                ).at(self.table.name, ack.partition, end) from None
+        error.at(self.table.name, ack.partition, end)
+        return error
 
     # ---- questions -------------------------------------------------------------------------------------------------
 
@@ -389,7 +389,7 @@ class View(Generic[K, V]):
             on_unreadable: called with the error of each change that is left out because it cannot be decoded.
 
         Returns:
-            The watch; it ends when the view is closed or stopped by an error.
+            The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.
         """
         encode = self.table.key.encode
         watch: Watch[K, V] = Watch(
@@ -397,12 +397,11 @@ class View(Generic[K, V]):
             None if key is None else encode(key),
             b"" if prefix is None else encode(prefix),
             capacity,
-            self._unwatch,
+            self._watches.discard,
             self._reader,
             on_unreadable,
         )
-        with self._watches_lock:
-            self._watches.add(watch)
+        self._watches.add(watch)
         if self._replicas.ended:
             watch.close()
         return watch
@@ -436,12 +435,12 @@ class View(Generic[K, V]):
         """How often a row was left out, or not given, because it cannot be decoded: each time that it was read."""
         return self._reader.unreadable
 
-    def _whole(self) -> "list[PartitionReplica]":
+    def _whole(self) -> list[PartitionReplica]:
         if not self._replicas.ready:
             raise NotReady(f"view of {self.table.name!r} cannot answer: {self._replicas.missing()}")
         return self._replicas.all()
 
-    def _age(self, copy: "PartitionReplica") -> float:
+    def _age(self, copy: PartitionReplica) -> float:
         return max(0.0, self._clock.now() - copy.current_at)
 
     def _scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, bytes]]:
@@ -456,26 +455,7 @@ class View(Generic[K, V]):
             raise self._replicas.damaged(error) from error
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
-        with self._watches_lock:
-            watches = list(self._watches)
-        for watch in watches:
-            watch.offer(partition, rows, offset)
-
-    def _end_watches(self) -> None:
-        with self._watches_lock:
-            watches = list(self._watches)
-        for watch in watches:
-            watch.close()
-
-    def _discarded(self, partition: int, reason: str) -> None:
-        with self._watches_lock:
-            watches = list(self._watches)
-        for watch in watches:
-            watch.reloaded(partition, reason)
-
-    def _unwatch(self, watch: Watch[K, V]) -> None:
-        with self._watches_lock:
-            self._watches.discard(watch)
+        self._watches.changed(partition, rows, offset)
 
 
 def _leave_out(_: UnreadableRow) -> None:

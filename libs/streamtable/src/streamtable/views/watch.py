@@ -1,9 +1,13 @@
-"""Live changes of a view's rows, taken one after the other by a reader of any speed."""
+"""Live changes of a view's rows, taken one after the other by a reader of any speed, blocking or in a coroutine."""
 
-import queue
+import asyncio
+import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Generic, Self, TypeVar
 
 from streamtable.errors import StreamtableError, UnreadableRow
@@ -12,6 +16,7 @@ from streamtable.views.rows import OnUnreadable, RowReader
 
 K = TypeVar("K")
 V = TypeVar("V")
+_Waiting = tuple[bytes, bytes | None, int, int]
 
 
 class ChangesMissed(StreamtableError):
@@ -28,13 +33,13 @@ class CopyReloaded(ChangesMissed):
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[K, V]):
-    """A row's newest state. Of several changes that arrive together only the last of each key is told.
+    """A row's newest state. Of several changes that arrive together only the last of each key is given.
 
     Attributes:
-        key: of the row.
-        value: None: deleted.
-        partition: of the table.
-        offset: up to which the view holds everything now.
+        key: The key of the row.
+        value: The row; None if it was deleted.
+        partition: The partition of the table.
+        offset: The view holds everything up to this offset now.
     """
 
     key: K
@@ -44,19 +49,18 @@ class Change(Generic[K, V]):
 
 
 class Watch(Generic[K, V]):
-    """An endless iterator of changes; a context manager. One reader.
+    """The changes of a view's rows, without end; a context manager. `View.watch` makes it.
 
-    Args:
-        table: for its name.
-        key: encoded; None for all keys with the prefix.
-        prefix: encoded; empty for all.
-        capacity: changes that may wait.
-        closed: called once when it ends.
-        reader: decodes the changes.
-        on_unreadable: called with the error of each change that is left out because it cannot be decoded.
+        for change in view.watch("alice"):          # a thread of its own
+            print(change.value)
+
+        async for change in view.watch("alice"):    # any number of them in one event loop
+            print(change.value)
+
+    It has one reader: a thread, or a coroutine. Neither polls; both are woken by the view's thread when a change comes.
 
     Attributes:
-        unreadable: how many changes have been left out for that.
+        unreadable: How many changes have been left out because they cannot be decoded.
     """
 
     def __init__(
@@ -69,56 +73,106 @@ class Watch(Generic[K, V]):
         reader: RowReader[K, V],
         on_unreadable: OnUnreadable | None = None,
     ) -> None:
+        self.unreadable = 0
         self._table = table
-        self._key = key
-        self._prefix = prefix
+        self.watched = key, prefix
+        self._capacity = capacity
         self._closed = closed
-        self._ended = False
-        self._missed: ChangesMissed | None = None
         self._reader = reader
         self._on_unreadable = on_unreadable
-        self.unreadable = 0
-        self._capacity = capacity
-        self._queue: queue.SimpleQueue[tuple[bytes, bytes | None, int, int] | None] = queue.SimpleQueue()
+        self._waiting: deque[_Waiting] = deque()
+        self._missed: ChangesMissed | None = None
+        self._ended = False
+        self._wake: Callable[[], object] | None = None
+        self._lock = threading.Lock()  # of the two fields above
 
-    def offer(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
-        """Called by the view with each batch of changed rows."""
-        if self._ended:
-            return
-        if self._key is not None:
-            told = [self._key] if self._key in rows else []
-        else:
-            told = [key for key in rows if key.startswith(self._prefix)]
-        for key in told:
-            if self._queue.qsize() >= self._capacity:
-                self._missed = TooSlow(
-                    f"more than {self._capacity} changes of {self._table.name!r} were waiting, and the watch was "
-                    "ended: watch again, then read the rows",
-                    topic=self._table.name,
-                )
-                self.close()
-                return
-            self._queue.put((key, rows[key], partition, offset))
+    # ---- its reader ------------------------------------------------------------------------------------------------
 
     def next(self, timeout: float | None = None) -> Change[K, V] | None:
-        """The next change, or None when `timeout` seconds have passed without one, or the watch was closed.
+        """Return the next change; None when `timeout` seconds have passed without one, or the watch was closed.
 
         Raises:
-            ChangesMissed: changes have been left out, as `TooSlow` if too many were waiting, or `CopyReloaded`.
+            ChangesMissed: Changes have been left out, as `TooSlow` if too many were waiting, or `CopyReloaded`.
         """
         end = None if timeout is None else time.monotonic() + timeout
-        while True:
-            left = None if end is None else max(0.0, end - time.monotonic())
+        while (change := self._take()) is None:
+            woken = threading.Event()
+            if not self._wake_by(woken.set):
+                if self._ended and not self._waiting and self._missed is None:
+                    return None
+            elif not woken.wait(None if end is None else max(0.0, end - time.monotonic())):
+                return self._take()
+        return change
+
+    async def next_async(self) -> Change[K, V] | None:
+        """Return the next change, without blocking the event loop; None when the watch was closed. Raises as `next`.
+
+        It can be cancelled, as by `asyncio.timeout`, without losing a change.
+        """
+        loop = asyncio.get_running_loop()
+        while (change := self._take()) is None:
+            woken = loop.create_future()
+            if self._wake_by(partial(_wake, loop, woken)):
+                await woken
+            elif self._ended and not self._waiting and self._missed is None:
+                return None
+        return change
+
+    @property
+    def ended(self) -> bool:
+        """It is closed; what was waiting can still be taken."""
+        return self._ended
+
+    def close(self) -> None:
+        """End it; a reader that waits is woken. May be called twice, from any thread."""
+        with self._lock:
+            before, self._ended = self._ended, True
+        if not before:
+            self._closed(self)
+            self._woken()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Change[K, V]:
+        change = self.next()
+        if change is None:
+            raise StopIteration
+        return change
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Change[K, V]:
+        change = await self.next_async()
+        if change is None:
+            raise StopAsyncIteration
+        return change
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _take(self) -> Change[K, V] | None:
+        """Return the first change that waits and can be decoded; None if none does."""
+        while self._missed is None:
             try:
-                item = None if self._ended and self._queue.empty() else self._queue.get(timeout=left)
-            except queue.Empty:
+                waiting = self._waiting.popleft()
+            except IndexError:
                 return None
-            if self._missed is not None:
-                raise self._missed
-            if item is None:
-                return None
-            if (change := self._decoded(*item)) is not None:
+            if (change := self._decoded(*waiting)) is not None:
                 return change
+        raise self._missed
+
+    def _wake_by(self, wake: Callable[[], object]) -> bool:
+        """Have `wake` called when there is something to take; False if there is already, or it has ended."""
+        with self._lock:
+            if self._waiting or self._ended:
+                return False
+            self._wake = wake
+            return True
 
     def _decoded(self, key: bytes, data: bytes | None, partition: int, offset: int) -> Change[K, V] | None:
         reader = self._reader
@@ -131,40 +185,128 @@ class Watch(Generic[K, V]):
                 self._on_unreadable(error)
             return None
 
-    def reloaded(self, partition: int, reason: str) -> None:
-        """End it: the copy of a partition was discarded, and changes until it is loaded again are not delivered."""
-        if not self._ended:
-            self._missed = CopyReloaded(
-                f"the local copy was discarded and is loaded again ({reason}), and the watch was ended: watch again, "
-                "then read the rows",
-                topic=self._table.name,
-                partition=partition,
-            )
-            self.close()
+    # ---- the view's thread -----------------------------------------------------------------------------------------
 
-    @property
-    def ended(self) -> bool:
-        """Closed; what was waiting can still be taken."""
-        return self._ended
+    def offer(self, changes: list[_Waiting]) -> None:
+        """Called by the view: add changes; what is beyond the capacity ends the watch."""
+        if self._ended:
+            return
+        room = self._capacity - len(self._waiting)
+        with self._lock:
+            self._waiting.extend(changes[:room])
+        if len(changes) > room:
+            self._miss(
+                TooSlow(
+                    f"more than {self._capacity} changes of {self._table.name!r} were waiting, and the watch was "
+                    "ended: watch again, then read the rows",
+                    topic=self._table.name,
+                )
+            )
+        else:
+            self._woken()
+
+    def reloaded(self, partition: int, reason: str) -> None:
+        """Called by the view: end it, as changes until the replica of a partition is loaded again are not delivered."""
+        if not self._ended:
+            self._miss(
+                CopyReloaded(
+                    f"the local copy was discarded and is loaded again ({reason}), and the watch was ended: watch "
+                    "again, then read the rows",
+                    topic=self._table.name,
+                    partition=partition,
+                )
+            )
+
+    def _miss(self, missed: ChangesMissed) -> None:
+        self._missed = missed
+        self.close()
+
+    def _woken(self) -> None:
+        with self._lock:
+            wake, self._wake = self._wake, None
+        if wake is not None:
+            wake()
+
+
+class Watches(Generic[K, V]):
+    """The open watches of a view, found by what they watch: a change costs those that get it, not all. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_key: dict[bytes, set[Watch[K, V]]] = {}
+        self._by_prefix: dict[bytes, set[Watch[K, V]]] = {}
+
+    def add(self, watch: Watch[K, V]) -> None:
+        """Give it the changes from now on."""
+        key, prefix = watch.watched
+        with self._lock:
+            (self._by_prefix if key is None else self._by_key).setdefault(
+                prefix if key is None else key, set()
+            ).add(watch)
+
+    def discard(self, watch: Watch[K, V]) -> None:
+        """Give it no more changes."""
+        key, prefix = watch.watched
+        index, watched = (self._by_prefix, prefix) if key is None else (self._by_key, key)
+        with self._lock:
+            if (watches := index.get(watched)) is not None:
+                watches.discard(watch)
+                if not watches:
+                    del index[watched]
+
+    def changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
+        """Give each watch the changed rows that it watches."""
+        if not self._by_key and not self._by_prefix:
+            return
+        found: list[tuple[Watch[K, V], list[_Waiting]]] = []
+        with self._lock:
+            for key in rows.keys() & self._by_key.keys():
+                change = [(key, rows[key], partition, offset)]
+                found += [(watch, change) for watch in self._by_key[key]]
+            for prefix, changes in self._with_prefixes(partition, rows, offset).items():
+                found += [(watch, changes) for watch in self._by_prefix[prefix]]
+        for watch, changes in found:
+            watch.offer(changes)
+
+    def _with_prefixes(
+        self, partition: int, rows: Mapping[bytes, bytes | None], offset: int
+    ) -> dict[bytes, list[_Waiting]]:
+        """Return the changes of each prefix that is watched, in the order of the rows."""
+        found: dict[bytes, list[_Waiting]] = {}
+        lengths = sorted({len(prefix) for prefix in self._by_prefix})
+        if lengths:
+            for key, data in rows.items():
+                for length in lengths:
+                    prefix = key[:length]
+                    if length <= len(key) and prefix in self._by_prefix:
+                        found.setdefault(prefix, []).append((key, data, partition, offset))
+        return found
 
     def close(self) -> None:
-        """End it; a reader that waits is woken. May be called twice, from any thread."""
-        if not self._ended:
-            self._ended = True
-            self._queue.put(None)
-            self._closed(self)
+        """End all."""
+        for watch in self._all():
+            watch.close()
 
-    def __iter__(self) -> Self:
-        return self
+    def reloaded(self, partition: int, reason: str) -> None:
+        """End all with `CopyReloaded`."""
+        for watch in self._all():
+            watch.reloaded(partition, reason)
 
-    def __next__(self) -> Change[K, V]:
-        change = self.next()
-        if change is None:
-            raise StopIteration
-        return change
+    def _all(self) -> list[Watch[K, V]]:
+        with self._lock:
+            return [
+                watch
+                for index in (self._by_key, self._by_prefix)
+                for watches in index.values()
+                for watch in watches
+            ]
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _wake(loop: asyncio.AbstractEventLoop, woken: "asyncio.Future[None]") -> None:
+    with suppress(RuntimeError):  # the reader's event loop is closed
+        loop.call_soon_threadsafe(_done, woken)
+
+
+def _done(woken: "asyncio.Future[None]") -> None:
+    if not woken.done():
+        woken.set_result(None)

@@ -1,4 +1,4 @@
-"""The engine's producer on the virtual Kafka: `ports.Outbox`, and what each failure means, as the real adapter says it.
+"""The engine's producer on the virtual Kafka: `ports.TransactionalProducer`, and what each failure means, as the real adapter says it.
 
 Records are kept until `flush`, or the commit, delivers them. Without a transactional id they are visible then.
 """
@@ -48,7 +48,7 @@ class _Refused(RewindNeeded):
     """The broker has refused records, which leaves a gap in their sequence."""
 
 
-class VirtualOutbox:
+class VirtualTransactionalProducer:
     """One producer.
 
     Args:

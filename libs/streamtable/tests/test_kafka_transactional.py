@@ -14,12 +14,12 @@ from localkafka.waiting import Deadline
 from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, Unencodable
 from streamtable.kafka import Kafka
 from streamtable.kafka.consumer import GroupMembership
-from streamtable.kafka.outbox import KafkaOutbox
+from streamtable.kafka.transactional import KafkaTransactionalProducer
 from streamtable.kafka.watch import ClientLog
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 WITHIN_S = 30
-Open = Callable[[str | None], KafkaOutbox]
+Open = Callable[[str | None], KafkaTransactionalProducer]
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def kafka(broker: Broker) -> Kafka:
 @pytest.fixture
 def opened(kafka: Kafka) -> Iterator[Open]:
     """Make an outbox and open it."""
-    outboxes: list[KafkaOutbox] = []
+    outboxes: list[KafkaTransactionalProducer] = []
 
-    def make(transactional_id: str | None) -> KafkaOutbox:
-        outbox = kafka.outbox(transactional_id)
+    def make(transactional_id: str | None) -> KafkaTransactionalProducer:
+        outbox = kafka.transactional_producer(transactional_id)
         outboxes.append(outbox)
         outbox.open(WITHIN_S)
         return outbox
@@ -43,14 +43,24 @@ def opened(kafka: Kafka) -> Iterator[Open]:
         outbox.close()
 
 
+def end_of(kafka: Kafka, place: TopicPartition) -> int | None:
+    """None while the broker cannot say it: one that was frozen for longer than its session has to become leader again."""
+    try:
+        return kafka.cluster().watermarks([place])[place].high
+    except RetryLater:
+        return None
+
+
 def visible(kafka: Kafka, topic: str, partition: int = 0) -> list[bytes | None]:
     """What a reader of committed records sees up to the end of the partition."""
     place = TopicPartition(topic, partition)
-    end = kafka.cluster().watermarks([place])[place].high
+    deadline = Deadline(WITHIN_S)
+    while (end := end_of(kafka, place)) is None:
+        assert not deadline.passed()
+        time.sleep(0.05)
     reader = kafka.table_reader("test")
     reader.assign({place: 0})
     values: list[bytes | None] = []
-    deadline = Deadline(WITHIN_S)
     while reader.position(place) < end:
         assert not deadline.passed()
         for batch in reader.poll(1000, 0.1):
@@ -201,7 +211,7 @@ def test_keys_go_to_the_partitions_that_java_gives_them(kafka: Kafka, topics: To
 
 
 def test_a_record_arrives_as_it_was_given(kafka: Kafka, topics: Topics, opened: Open) -> None:
-    topic = topics.create("out", partitions=1)
+    topic = topics.create("out", partitions=1, config={"retention.ms": "-1"})
     outbox = opened(None)
     outbox.produce(topic, None, None, headers=[("a", b"1"), ("a", None)], timestamp_ms=1234)
     outbox.flush(WITHIN_S)
@@ -255,7 +265,7 @@ def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_kno
     topics = Topics(broker.bootstrap_servers)
     topic = topics.create("out", partitions=1)
     kafka = Kafka(broker.bootstrap_servers)
-    outbox = kafka.outbox("tx")
+    outbox = kafka.transactional_producer("tx")
     outbox.open(WITHIN_S)
 
     outbox.begin()
@@ -267,10 +277,10 @@ def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_kno
         outbox.commit(1)
     with pytest.raises(OutcomeUnknown):
         outbox.abort(1)
-    other = kafka.outbox("other")
+    other = kafka.transactional_producer("other")
     with pytest.raises(RetryLater):
         other.open(1)
-    plain = kafka.outbox(None)
+    plain = kafka.transactional_producer(None)
     plain.produce(topic, b"key", b"value")
     with pytest.raises(RewindNeeded):
         plain.flush(1)
@@ -279,7 +289,7 @@ def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_kno
     assert not deadline.passed()
 
     broker.resume()
-    successor = kafka.outbox("tx")
+    successor = kafka.transactional_producer("tx")
     successor.open(WITHIN_S)
     successor.begin()
     successor.produce(topic, b"key", b"after")
@@ -290,7 +300,9 @@ def test_while_the_broker_is_frozen_every_step_ends_in_time_and_says_what_is_kno
 
 def test_a_full_queue_is_waited_for(broker: Broker, topics: Topics) -> None:
     topic = topics.create("out", partitions=1)
-    outbox = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}).outbox(None)
+    outbox = Kafka(broker.bootstrap_servers, {"queue.buffering.max.messages": "10"}).transactional_producer(
+        None
+    )
     for _ in range(200):
         outbox.produce(topic, b"key", b"value", tracked=True)
     assert outbox.flush(WITHIN_S) == {TopicPartition(topic, 0): 199}
@@ -317,7 +329,7 @@ def test_a_client_that_lost_its_reason_is_asked_again_and_done_for_in_any_case(
     reason: int, expected: type[Exception]
 ) -> None:
     client: Any = Speechless(reason)
-    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
     with pytest.raises(expected):
         outbox.flush(1)
 
@@ -336,10 +348,10 @@ class Forgetful:
 
 
 def test_offsets_that_the_client_has_forgotten_to_send_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamtable.kafka.outbox.OFFSETS_WAIT_S", 0.05)
-    monkeypatch.setattr("streamtable.kafka.outbox.OVERDUE_S", 0.05)
+    monkeypatch.setattr("streamtable.kafka.transactional.OFFSETS_WAIT_S", 0.05)
+    monkeypatch.setattr("streamtable.kafka.transactional.OVERDUE_S", 0.05)
     client: Any = Forgetful(None)
-    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
     with pytest.raises(OutcomeUnknown, match="did not return"):
         outbox.send_offsets({}, GroupMembership(b"", "member"))
     client.something.set()
@@ -348,6 +360,6 @@ def test_offsets_that_the_client_has_forgotten_to_send_are_given_up(monkeypatch:
 def test_what_the_client_says_to_offsets_is_raised_where_they_were_sent() -> None:
     client: Any = Forgetful(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
     client.something.set()
-    outbox = KafkaOutbox(client, ClientLog("test", "localhost:9092"), transactional=True)
+    outbox = KafkaTransactionalProducer(client, ClientLog("test", "localhost:9092"), transactional=True)
     with pytest.raises(Migrated):
         outbox.send_offsets({}, GroupMembership(b"", "member"))

@@ -7,13 +7,13 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from streamtable.codec.plain import Long, String
-from streamtable.errors import ConfigurationError, Fatal, InputLost, NotReady, TopicMismatch
+from streamtable.errors import Fatal, InputLost, NotReady, TopicMismatch
 from streamtable.observe import Metrics
 from streamtable.ports import TopicInfo
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Table
 from streamtable.types import TopicPartition, Watermarks
-from streamtable.views.several import Views
+from streamtable.views.updater import ViewUpdater
 from streamtable.views.view import View
 
 A, B = Table("a", String(), Long()), Table("b", String(), Long())
@@ -46,14 +46,30 @@ def log(reader: Any, record: Any, make_cluster: Any, topic_info: Callable[..., T
     return LogDouble(cluster, reader)
 
 
+class Views:
+    """Views of one updater."""
+
+    def __init__(self, updater: ViewUpdater) -> None:
+        self.updater = updater
+
+    def view(self, table: Table[Any, Any]) -> View[Any, Any]:
+        return View(table, self.updater)
+
+    def __enter__(self) -> None:
+        self.updater.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.updater.close()
+
+
 @pytest.fixture
 def views(
     log: LogDouble, stores: MemoryStores, clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Views]:
-    monkeypatch.setattr("streamtable.views.host._STEP_SECONDS", 0.005)
+    monkeypatch.setattr("streamtable.views.updater._STEP_SECONDS", 0.005)
     given: Any = log
-    made = Views(given, stores, clock, Metrics.register(CollectorRegistry()), "views")
-    yield made
+    made = ViewUpdater(given, stores, clock, Metrics.register(CollectorRegistry()), "views")
+    yield Views(made)
     made.close()
 
 
@@ -79,23 +95,17 @@ def test_views_share_one_consumer_one_client_and_one_thread(views: Views, log: L
     before = threading.active_count()
     with views:
         a, b = views.view(A), views.view(B)
-        views.wait_ready(5)
-        assert (a.get("k"), b.get("k"), views.ready) == (1, 2, True)
+        a.wait_ready(5)
+        b.wait_ready(5)
+        assert (a.get("k"), b.get("k")) == (1, 2)
         assert sorted(log.made) == ["cluster", "reader"]
         assert threading.active_count() == before + 1
     assert log.reader.closed
 
 
-def test_a_table_has_one_view_and_another_of_its_name_is_refused(views: Views) -> None:
-    assert views.view(A) is views.view(Table("a", A.key, A.value))
-    with pytest.raises(ConfigurationError, match="viewed here already as"):
-        views.view(Table("a", String(), String()))
-
-
 def test_a_view_that_is_asked_for_later_follows_too(views: Views) -> None:
     with views:
-        views.view(A)
-        views.wait_ready(5)
+        views.view(A).wait_ready(5)
         later = views.view(B)
         later.wait_ready(5)
         assert later.get("k") == 2
@@ -113,9 +123,9 @@ def test_a_table_that_fails_does_not_stop_the_others(
         log.reader.logs[TopicPartition("b", 0)].append(record(b"k", Long().encode(20), 1))
         until(lambda: b.get("k") == 20)
         with pytest.raises(TopicMismatch):
-            views.wait_ready(5)
+            missing.wait_ready(5)
         with pytest.raises(TopicMismatch):
-            views.check()
+            views.updater.check()
 
 
 def test_a_view_comes_after_all_others_have_failed(views: Views) -> None:
@@ -128,7 +138,8 @@ def test_a_view_comes_after_all_others_have_failed(views: Views) -> None:
 def test_a_consumer_that_cannot_go_on_ends_all_of_them(views: Views, log: LogDouble) -> None:
     with views:
         a, b = views.view(A), views.view(B)
-        views.wait_ready(5)
+        for view in (a, b):
+            view.wait_ready(5)
         log.reader.errors.append(Fatal("the client is dead"))
         until(lambda: isinstance(failure(a), Fatal) and isinstance(failure(b), Fatal))
         assert list(a.watch()) == []
@@ -139,7 +150,8 @@ def test_a_topic_that_is_made_anew_is_loaded_anew_while_the_others_stay(
 ) -> None:
     with views:
         a, b = views.view(A), views.view(B)
-        views.wait_ready(5)
+        for view in (a, b):
+            view.wait_ready(5)
         log.known.infos["a"] = topic_info("a", topic_id="id-2")
         log.reader.logs[TopicPartition("a", 0)] = []
         log.known.marks[TopicPartition("a", 0)] = Watermarks(0, 0)
@@ -147,22 +159,29 @@ def test_a_topic_that_is_made_anew_is_loaded_anew_while_the_others_stay(
         assert b.get("k") == 2
 
 
-def test_closing_one_of_several_leaves_it_at_work_and_closing_all_ends_each(views: Views) -> None:
-    with views, views.view(A) as a:
-        a.wait_ready(5)
-        a.close()
-        assert a.get("k") == 1
+def test_a_view_that_is_closed_leaves_the_others_at_work_and_its_store_free(
+    views: Views, stores: MemoryStores
+) -> None:
+    with views:
+        a, b = views.view(A), views.view(B)
+        for view in (a, b):
+            view.wait_ready(5)
         watch = a.watch()
-    assert list(watch) == []
+        a.close()
+        assert (list(watch), b.get("k")) == ([], 2)
+        stores.open("a", 0).close()  # it is free
+        again = views.view(A)
+        again.wait_ready(5)
+        assert again.get("k") == 1
     with pytest.raises(NotReady, match="closed"):
-        a.get("k")
+        again.get("k")
     with pytest.raises(NotReady, match="closed"):
         views.view(B).get("k")
 
 
 def test_a_turn_at_a_time_needs_no_thread(views: Views) -> None:
     view = views.view(A)
-    views.open()
+    views.updater.open()
     before = threading.active_count()
-    assert (views.step(0), views.step(0)) == (1, 0)
+    assert (views.updater.step(0), views.updater.step(0)) == (1, 0)
     assert (view.get("k"), threading.active_count()) == (1, before)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from streamtable.memory import fewer_collections
+from streamtable.process import relaxed_gc
 
 
 def printed(program: str) -> str:
@@ -24,7 +24,7 @@ def test_memory_that_is_free_goes_back_to_the_system() -> None:
     program = """
 import re
 from pathlib import Path
-from streamtable.memory import hand_back
+from streamtable.process import trim_heap
 
 def resident_mb():
     return int(re.search(r"VmRSS:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) // 1024
@@ -32,7 +32,7 @@ def resident_mb():
 blocks = [bytes(2_000) for _ in range(50_000)]
 del blocks[:-1]  # the last one keeps the heap from becoming shorter by itself
 before = resident_mb()
-hand_back()
+trim_heap()
 print(before - resident_mb())
 """
     assert int(printed(program)) > 50
@@ -40,6 +40,6 @@ print(before - resident_mb())
 
 def test_garbage_is_looked_for_as_before_once_the_work_is_done() -> None:
     before = gc.get_threshold()
-    with fewer_collections():
+    with relaxed_gc():
         assert gc.get_threshold() > before
     assert gc.get_threshold() == before

@@ -66,8 +66,8 @@ class _Aside:
             self._failure = error
 
 
-class KafkaOutbox:
-    """`ports.Outbox` on librdkafka.
+class KafkaTransactionalProducer:
+    """`ports.TransactionalProducer` on librdkafka.
 
     In a transaction only tracked records get a delivery report (it costs 0.45 us): the failure of another one makes
     the client refuse the commit. Without transactions every record gets one.

@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
-from streamtable.engine.failpoint import ALL_STEPS, failpoint_at, no_failpoint
+from streamtable.failpoint import ALL_STEPS, failpoint_at, no_failpoint
 
 SCRIPT = """
-from streamtable.engine.failpoint import failpoint_at
+from streamtable.failpoint import failpoint_at
 hit = failpoint_at({spec!r})
 for name in ("begun", "flushed", "begun", "flushed"):
     print(name, flush=True)

@@ -1,0 +1,62 @@
+"""What a process does around its work: stop in order on a signal, and treat its memory well."""
+
+import ctypes
+import gc
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+_COLLECT_AFTER = 100_000  # objects
+
+
+@contextmanager
+def running(stop: Callable[[], object]) -> Iterator[None]:
+    """Run a processor in the block: signals stop it, and free memory is returned to the system first."""
+    trim_heap()
+    with stop_on_signals(stop), relaxed_gc():
+        yield
+
+
+@contextmanager
+def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
+    """Call `stop` on the first SIGTERM or SIGINT in the block; a second one ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # Python allows handlers in the main thread only; elsewhere the caller stops it
+        return
+
+    def on_signal(number: int, frame: FrameType | None) -> None:  # noqa: ARG001 - a handler's signature
+        # The default action needs no Python code to run, so it also ends a process that waits inside of librdkafka.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        stop()
+
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def relaxed_gc() -> Iterator[None]:
+    """Have Python look for reference cycles less often in the block.
+
+    Records and rows are plenty and hold no cycles, but each look walks over them: a seventh of the time of a processor
+    with many keys.
+    """
+    before = gc.get_threshold()
+    gc.set_threshold(_COLLECT_AFTER, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def trim_heap() -> None:
+    """Return free memory to the system. glibc keeps what imports have left, 13 of 80 MB; other C libraries do not."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)

@@ -1,0 +1,184 @@
+"""Keeps the tables of several views current, with one consumer, one thread and one client for questions."""
+
+import threading
+from collections.abc import Iterator
+
+import structlog
+
+from streamtable.clock import Clock
+from streamtable.observe import Metrics
+from streamtable.ports import Cluster, Log, Stores
+from streamtable.tables.changelog_reader import ChangelogReader
+from streamtable.tables.replica_set import ReplicaSet
+from streamtable.types import TopicPartition
+from streamtable.views.read_your_writes import CommitWatcher
+
+log = structlog.get_logger()
+
+_STEP_SECONDS = 0.1
+
+
+class ViewUpdater:
+    """Keeps the replicas of some tables current, together. A table that fails does not stop the others.
+
+    Args:
+        log_: Kafka.
+        stores: Where the replicas live. The updater closes them.
+        clock: Wall and monotonic time.
+        metrics: Where positions and ages go.
+        name: The name on the metrics and in the log.
+
+    Attributes:
+        commits: What groups have committed, for views that wait for an event's effect.
+    """
+
+    def __init__(self, log_: Log, stores: Stores, clock: Clock, metrics: Metrics, name: str) -> None:
+        self.log, self.stores, self.clock, self.metrics, self.name = log_, stores, clock, metrics, name
+        self.commits = CommitWatcher(self._cluster, clock)
+        self._tables: list[ReplicaSet] = []
+        self._leaving: dict[ReplicaSet, threading.Event] = {}
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._opened = False
+        self._thread: threading.Thread | None = None
+        self._client: Cluster | None = None
+        self._reader: ChangelogReader | None = None
+
+    # ---- any thread ------------------------------------------------------------------------------------------------
+
+    def add(self, replicas: ReplicaSet) -> None:
+        """Keep this table current too, from now on or from the start on."""
+        with self._lock:
+            if self._opened and not self._stop.is_set():
+                replicas.open()
+            self._tables.append(replicas)
+        if self._stop.is_set():
+            replicas.stop()
+
+    def remove(self, replicas: ReplicaSet) -> None:
+        """Stop following this table and close its stores. May be called twice."""
+        replicas.stop()
+        with self._lock:
+            threaded = self._thread is not None and replicas in self._tables
+            left = self._leaving.setdefault(replicas, threading.Event()) if threaded else None
+        if left is None:
+            self._remove(replicas)
+        else:
+            left.wait()
+
+    def start(self) -> None:
+        """Open what is on disk and begin to follow, in a thread. Does not wait for the broker."""
+        self.open()
+        self.commits.start()
+        self._thread = threading.Thread(target=self._run, name=f"views-{self.name}", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop following, wake all who wait, close the stores. May be called twice."""
+        self._stop.set()
+        self.commits.close()
+        for replicas in self._all():
+            replicas.stop()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        for replicas in self._all():
+            replicas.close()
+        self._remove_leaving()
+        self._close_reader()
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+        self.stores.close()
+
+    def check(self) -> None:
+        """Raise what has stopped one of the tables for good, if something has."""
+        for replicas in self._all():
+            replicas.check()
+
+    @property
+    def threaded(self) -> bool:
+        """It works in a thread, so that waiting for it makes sense."""
+        return self._thread is not None
+
+    def end_of(self, place: TopicPartition) -> int:
+        """Return the end of a partition now. Raises `RetryLater`."""
+        return self._cluster().watermarks([place])[place].high
+
+    # ---- its thread, or a test's -----------------------------------------------------------------------------------
+
+    def open(self) -> None:
+        """Open what is on disk. Call before `step` when driving it manually."""
+        with self._lock:
+            self._opened = True
+            for replicas in self._tables:
+                replicas.open()
+
+    def step(self, timeout: float) -> int:
+        """Give each table its turn and read once, waiting `timeout` seconds for the first record.
+
+        Returns:
+            How many records were applied.
+
+        Raises:
+            Exception: The consumer cannot go on; all tables have ended with it.
+        """
+        self._remove_leaving()
+        tables = self._all()
+        try:
+            if self._reader is None:
+                self._reader = ChangelogReader(self.log.table_reader(f"views-{self.name}"))
+            for replicas in tables:
+                replicas.turn(self._cluster(), self._reader)
+            return self._reader.step(0 if self._reader.idle else timeout)
+        except Exception as error:
+            self._close_reader()
+            for replicas in tables:
+                replicas.fail(error)
+            raise
+
+    def turns(self) -> Iterator[float]:
+        """Step until nothing is left to follow, giving the seconds to wait after each step."""
+        while not self._stop.is_set() and not all(replicas.ended for replicas in self._all()):
+            try:
+                self.step(_STEP_SECONDS)
+            except Exception:
+                log.exception("views have stopped", name=self.name)  # every view raises it when asked
+                return
+            yield _STEP_SECONDS if self._reader is None or self._reader.idle else 0.0
+
+    def _run(self) -> None:
+        while not self._stop.is_set():  # a table may be added after the others have ended
+            for seconds in self.turns():
+                self._stop.wait(seconds)
+            self._remove_leaving()
+            self._stop.wait(_STEP_SECONDS)
+
+    def _remove_leaving(self) -> None:
+        if self._leaving:
+            with self._lock:
+                leaving, self._leaving = self._leaving, {}
+            for replicas, left in leaving.items():
+                self._remove(replicas)
+                left.set()
+
+    def _remove(self, replicas: ReplicaSet) -> None:
+        with self._lock:
+            if replicas in self._tables:
+                self._tables.remove(replicas)
+        replicas.close()
+
+    def _all(self) -> list[ReplicaSet]:
+        with self._lock:
+            return list(self._tables)
+
+    def _cluster(self) -> Cluster:
+        with self._lock:
+            self._client = self._client or self.log.cluster()
+            return self._client
+
+    def _close_reader(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
