@@ -17,8 +17,8 @@ TO ?= $(GROUP)-v2
 OUT ?= build
 SPARK_FLAGS := --bootstrap-servers 127.0.0.1:$(PORT) --runs-topic streamtable-runs --metrics-dir $(OUT)/spark-metrics
 FAST := not broker and not server and not slow and not faults and not faults_long
-# The files that have fault tests: to look through all others takes ten seconds.
-FAULTS = $(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench)
+# The files that have fault tests, unless others are named: to look through all of them takes ten seconds.
+FAULTS = $(if $(filter-out -%,$(PYTEST_ARGS)),,$(shell grep -rlwE 'mark\.(faults|faults_long)' --include='test_*.py' libs services spark tests bench))
 COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-header --no-emit-index-url \
 	--no-annotate --python-version 3.11
 # Where Python may not keep what it compiles, each process that starts compiles hundreds of modules: a second of work.

@@ -38,19 +38,25 @@ class Image:
     """What one image is made of: a distribution, its command, and the lock of what it needs.
 
     Attributes:
+        name: That of the image.
         kind: what it stands on; see the Dockerfile.
         profile: of the compose file, if only that needs it.
     """
 
-    package: str
+    name: str
     command: str
     lock: str
     kind: str = "service"
     profile: str = ""
 
     @property
+    def package(self) -> str:
+        """The distribution."""
+        return f"streamtable-{self.name.removeprefix('streamtable-')}"
+
+    @property
     def tag(self) -> str:
-        return f"{REGISTRY}/{self.package}:{VERSION}"
+        return f"{REGISTRY}/{self.name}:{VERSION}"
 
 
 IMAGES = (
@@ -140,7 +146,7 @@ def lend_jars() -> None:
 def write_sbom(image: Image, folder: Path) -> None:
     """Ask the image itself what is in it."""
     folder.mkdir(exist_ok=True)
-    file = folder / f"{image.package}.cdx.json"
+    file = folder / f"{image.name}.cdx.json"
     run = ["docker", "run", "--rm", "--interactive", "--network", "none", "--entrypoint", "python"]
     with SBOM.open("rb") as program, file.open("wb") as out:
         subprocess.run(
@@ -152,7 +158,7 @@ def write_sbom(image: Image, folder: Path) -> None:
 def wanted(names: Sequence[str], profiles: str) -> list[Image]:
     """Those that are named; if none is, all that the default profile of the compose file and these others need."""
     if names:
-        return [each for each in IMAGES if each.package in names]
+        return [each for each in IMAGES if each.name in names]
     return [each for each in IMAGES if not each.profile or {each.profile, "*"} & set(profiles.split(","))]
 
 
@@ -161,11 +167,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="IMAGE", help=", ".join(each.package for each in IMAGES))
+    parser.add_argument("names", nargs="*", metavar="IMAGE", help=", ".join(each.name for each in IMAGES))
     parser.add_argument("--sbom", action="store_true", help="list what is in images that are built")
     given = parser.parse_args()
     chosen = wanted(given.names, os.environ.get("COMPOSE_PROFILES", ""))
-    if unknown := set(given.names) - {each.package for each in IMAGES}:
+    if unknown := set(given.names) - {each.name for each in IMAGES}:
         stop(f"there is no image {', '.join(sorted(unknown))}")
     if shutil.which("docker") is None:
         stop("images need Docker; everything else runs without it")

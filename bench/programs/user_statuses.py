@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 from contracts.records import USER_STATUS, UserStatus
 from servicekit.grpc.server import GrpcServer
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
@@ -32,7 +32,7 @@ def serve_grpc(statuses: View[str, UserStatus], opened: ExitStack) -> str:
 
 def serve_rest(statuses: View[str, UserStatus], clicks: View[str, int], opened: ExitStack) -> str:
     events, registry = EventStreams(Streams()), CollectorRegistry()
-    writes = OwnWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
+    writes = ReadYourWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
     opened.callback(writes.close)
     app = build_query(
         Tables(statuses, clicks),

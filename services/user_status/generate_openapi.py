@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, cast
 
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit_testing.openapi_documents import main
 from user_status.emitter import build_emitter
 from user_status.query import Tables, build_query
@@ -23,7 +23,7 @@ def documents() -> dict[str, dict[str, Any]]:
     """The documents by name. The applications are only described, so nothing stands behind them."""
     nothing = cast("Any", None)
     emitter = build_emitter(nothing, ready=nothing, metrics=nothing, new_id=nothing, now_ms=nothing)
-    query = build_query(Tables(nothing, nothing), nothing, nothing, OwnWrites({}, 0), metrics=nothing)
+    query = build_query(Tables(nothing, nothing), nothing, nothing, ReadYourWrites({}, 0), metrics=nothing)
     return {"user-status-emitter": emitter.openapi(), "user-status-query": query.openapi()}
 
 

@@ -24,7 +24,8 @@ def test_the_tests_that_the_page_of_faults_names_exist(path: str) -> None:
 
 
 def test_each_fault_names_a_test_or_says_why_there_is_none() -> None:
-    rows = [line for line in PAGE.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
+    tables, _, _ = PAGE.partition("## Faults that are planted")
+    rows = [line for line in tables.splitlines() if line.startswith("| ") and not line.startswith("| ---")]
     faults = [row for row in rows if not row.startswith("| Fault ")]
     assert len(faults) == 31
     without = [row for row in faults if "::test_" not in row]

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-LIBRARY_LINES_MAX = 11_500
+PACKAGE_LINES_MAX = {
+    "libs/streamtable": 11_500,  # aim 7,000: the engine and the handling of faults in it have grown together
+    "libs/streamtable_admin": 1_760,  # aim 1,500: one layout for two faces, and what open transactions hold back
+    "libs/streamtable_cli": 3_760,  # aim 3,500: reset, compare and skip are operations that only the command line has
+    "libs/microbatch": 3_500,  # aim 3,000
+    "libs/servicekit": 5_150,  # aim 3,800: the declared service of a table has moved here from the services
+    "services/click_count": 300,
+    "services/user_status": 430,  # aim 380: its join and its loop are written out
+}
+"""Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 MODULE_LINES_MAX = 500  # all lines
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {
@@ -55,9 +64,10 @@ def test_lines_of_code_are_neither_blank_nor_comment_nor_docstring(tmp_path: Pat
     assert lines_of_code(sample) == 4
 
 
-def test_the_library_stays_small_enough_to_be_read() -> None:
-    sizes = {path: lines_of_code(path) for path in SOURCES if "libs/streamtable/src" in path.as_posix()}
-    assert 0 < sum(sizes.values()) < LIBRARY_LINES_MAX, sum(sizes.values())
+@pytest.mark.parametrize(("package", "most"), PACKAGE_LINES_MAX.items())
+def test_a_package_stays_small_enough_to_be_read(package: str, most: int) -> None:
+    sizes = [lines_of_code(path) for path in SOURCES if (ROOT / package / "src") in path.parents]
+    assert 0 < sum(sizes) <= most, sum(sizes)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())

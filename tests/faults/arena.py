@@ -1,8 +1,6 @@
 """A group under attack: its topics, its load, its processes, and the check of everything at the end."""
 
-import os
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,12 +16,12 @@ from confluent_kafka import Consumer, KafkaError
 from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from tests.faults import worker
+from tests.faults.forked import ForkedChild
 from tests.faults.oracle import digest, make_events, make_keys, replayed, violations
 from tests.faults.patience import patiently
 
 from localkafka import waiting
 from localkafka.fixtures import Topics
-from localkafka.process import Child
 from streamtable import App, Kafka
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
@@ -81,20 +79,20 @@ class Process:
         self.name = name
         self.state = state
         self.log_file = log_file
-        self._command = [sys.executable, program, *arguments]
-        self._child: Child | None = None
+        self._module = f"tests.faults.{Path(program).stem}"
+        self._arguments = arguments
+        self._child: ForkedChild | None = None
         self._log_start = 0
 
     def start(self, failpoint: str | None = None) -> None:
-        command = [*self._command, "--state", str(self.state), "--instance", self.name]
+        arguments = [*self._arguments, "--state", str(self.state), "--instance", self.name]
         self._log_start = len(self.log)
-        self.kill()  # it has ended already: this collects it and its guard
-        command += ["--failpoint", failpoint] if failpoint else []
-        # The worker shares the oracle with the tests, whose folders are packages only as seen from the root.
-        self._child = Child(command, self.log_file, env={**os.environ, "PYTHONPATH": str(ROOT)})
+        self.kill()  # it has ended already
+        arguments += ["--failpoint", failpoint] if failpoint else []
+        self._child = ForkedChild(self._module, arguments, self.log_file)
 
     @property
-    def child(self) -> Child:
+    def child(self) -> ForkedChild:
         assert self._child is not None, f"{self.name} was not started"
         return self._child
 
@@ -109,7 +107,7 @@ class Process:
     def wait_end(self, timeout: float = 30) -> int:
         """Wait until it ends by itself. Returns its return code."""
         wait_until(lambda: not self.running, f"the end of {self.name}", timeout)
-        return self.child.kill()  # it is dead: this only collects it and its guard
+        return self.child.kill()  # it is dead: this only collects its code
 
     def wait_stopped(self, timeout: float = 30) -> None:
         """Wait until it has frozen itself."""

@@ -4,32 +4,39 @@ EDGE_PLANT names the fault. Everything else is as in `click_count.main`.
 """
 
 import os
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from threading import Timer
+from threading import Thread
 from typing import Any, Final
 
 from click_count import main as click_count
 from click_count import topics
 from servicekit.http import produce
+from streamtable.errors import StreamtableError
 from streamtable.types import Ack
 
-LATER_SECONDS: Final = 2.0
+PAUSE_SECONDS: Final = 0.2
 
 
 def sends_after_it_has_said_not_sent() -> None:
     """What found no room is sent after all, when the answer has gone out."""
     report = produce.Sending.report
 
-    def report_and_send(self: produce.Sending[Any]) -> produce.Report:
+    def report_and_send(self: produce.Sending[Any]) -> produce.SendReport:
         found = report(self)
         late = [each for each in self._outgoing if each.id in found.not_sent]
 
         def send() -> None:
-            for each in late:
-                self._emitter.emit(each.user, each.record)
+            while late:
+                try:
+                    self._emitter.emit(late[-1].user, late[-1].record).result()
+                except StreamtableError:  # there is no room yet
+                    time.sleep(PAUSE_SECONDS)
+                else:
+                    late.pop()
 
-        Timer(LATER_SECONDS, send).start()
+        Thread(target=send, daemon=True).start()
         return found
 
     produce.Sending.report = report_and_send  # type: ignore[method-assign] # that is the fault
@@ -37,15 +44,15 @@ def sends_after_it_has_said_not_sent() -> None:
 
 def accepts_before_it_is_acknowledged() -> None:
     """What is on its way counts as stored."""
-    add = produce.Report.add
+    add = produce.SendReport.add
 
-    def add_as_stored(self: produce.Report, identity: str, future: Future[Ack] | None) -> None:
+    def add_as_stored(self: produce.SendReport, identity: str, future: Future[Ack] | None) -> None:
         if future is None or not future.done():
             self.accepted.append({"id": identity, "partition": 0, "offset": 0, "token": ""})
         else:
             add(self, identity, future)
 
-    produce.Report.add = add_as_stored  # type: ignore[method-assign] # that is the fault
+    produce.SendReport.add = add_as_stored  # type: ignore[method-assign] # that is the fault
 
 
 def counts_each_time() -> None:

@@ -22,7 +22,8 @@ OUTPUT_BYTES = 1_000  # 10 MB in all: half a minute of the quota
 BYTES_PER_SECOND = 300_000
 
 
-@pytest.mark.faults
+# Half a minute under the quota, and two starts of Kafka's tool that sets it.
+@pytest.mark.faults_long
 @pytest.mark.timeout(300)
 def test_a_handler_that_amplifies_beyond_the_quota_of_its_client_stays_in_its_group_and_makes_progress(
     fault_broker: Broker, folder: Path, tell: Callable[[str], None]

@@ -4,6 +4,8 @@ Exit code 3 and a last line `<kind of error>: <message>` if the processor gives 
 """
 
 import argparse
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any, Literal
@@ -29,7 +31,9 @@ from streamtable.errors import StreamtableError
 from streamtable.observe import configure_logging
 
 EXIT_GAVE_UP = 3
-KINDS = ("count", "handler", "order")
+KINDS = ("count", "handler", "order", "fatal")
+FATAL = -1
+"""The event that ends a process whose kind is `fatal`, as a decoder does that crashes."""
 
 
 def add_one(ctx: Context[str, int], number: int) -> None:
@@ -39,6 +43,12 @@ def add_one(ctx: Context[str, int], number: int) -> None:
 def check_order(ctx: Context[str, Any], number: int) -> None:
     row: OrderRow | None = ctx.value
     ctx.set(follow(row, number))
+
+
+def add_one_or_die(ctx: Context[str, int], number: int) -> None:
+    if number == FATAL:
+        os.kill(os.getpid(), signal.SIGSEGV)
+    add_one(ctx, number)
 
 
 def stream(topic: str) -> Stream[str, int]:
@@ -52,6 +62,8 @@ def group(kind: str, name: str, topic: str) -> Group[str, Any]:
         return Group(name, Input(stream(topic), aggregate=Count()), Persist(Avro("long")))
     if kind == "handler":
         return Group(name, Input(stream(topic), add_one), Persist(Long()))
+    if kind == "fatal":
+        return Group(name, Input(stream(topic), add_one_or_die), Persist(Long()))
     return Group(name, Input(stream(topic), check_order), Persist(Json()))
 
 

@@ -40,7 +40,7 @@ CLICK: Any = {"type": "record", "name": "Click", "fields": [{"name": "note", "ty
 CODEC: Avro[Any] = Avro(CLICK)
 GOOD = CODEC.encode({"note": "x"})
 AHEAD_MS = 32_503_680_000_000  # the year 3000
-ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1)}
+ANY_TIME = {"message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1"}
 LARGE = {"max.message.bytes": "2000000"}
 
 

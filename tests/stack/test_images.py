@@ -103,12 +103,12 @@ def test_pip_s_settings_are_lent_as_a_file_and_folders_of_this_machine_are_not(t
 
 def test_the_image_of_spark_is_built_where_its_profile_or_its_name_asks_for_it() -> None:
     large = "streamtable-spark"
-    assert {each.package for each in images.IMAGES if each.kind == "spark"} == {large}
+    assert {each.name for each in images.IMAGES if each.kind == "spark"} == {large}
     for profiles, asked in (("", False), ("stores,spark", True), ("sparkle", False), ("*", True)):
-        chosen = [each.package for each in images.wanted([], profiles)]
+        chosen = [each.name for each in images.wanted([], profiles)]
         assert (large in chosen) == asked
         assert len(chosen) == len(images.IMAGES) - (not asked)
-    assert [each.package for each in images.wanted([large], "")] == [large]
+    assert [each.name for each in images.wanted([large], "")] == [large]
 
 
 def test_no_secret_is_a_build_argument() -> None:

@@ -10,12 +10,17 @@ from confluent_kafka import TopicPartition as Partition
 from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 from tests.system.bench import Bench, until
+from tests.system.raw_transactions import RawTransactions
 
+from localkafka.fixtures import OwnBroker
 from localkafka.jars import kafka_jars
 from localkafka.java import find_java
+from streamtable import Kafka
 from streamtable.codec.plain import Long
+from streamtable.errors import TransactionPending
 from streamtable.graph import Group
 from streamtable.observe import Metrics, metrics_page
+from streamtable.ports import Cluster, TopicDescription
 from streamtable.transactions import commands
 from streamtable.types import TopicPartition
 
@@ -142,6 +147,58 @@ def test_the_commands_in_the_log_show_the_transaction_and_end_it(
     kafka_transactions(abort)
     bench.work_off(group)
     assert bench.table(group) == {"a": 3}
+
+
+def test_only_the_next_transaction_ends_offsets_whose_marker_is_lost_and_decides_again(
+    own_broker: OwnBroker,
+) -> None:
+    """Why the library does not do it. A late request leaves the same behind as a lost marker, where it is not verified."""
+    broker = own_broker({"transaction.partition.verification.enable": "false"})
+    kafka = Kafka(broker.bootstrap_servers, admin_timeout=30)
+    first, cluster = kafka.transactional_producer("first"), kafka.cluster()
+    first.open(60)  # there is a coordinator from now on
+    first.close()
+    cluster.create_topics([TopicDescription(name, 1, 1, {}) for name in ("in", "other")])
+    for group, commit, expected in (("kept", True, 7), ("taken-back", False, 1)):
+        with RawTransactions(broker.bootstrap_servers, f"{group}-i") as producer:
+            left = Left(cluster, group, producer)
+            until(lambda left=left: left.committed() is None, "the group has a coordinator")  # type: ignore[misc]  # bound now
+            producer.open()
+            producer.add_offsets(group)
+            left.commit(1)
+            producer.end(commit=True)
+            until(lambda left=left: left.committed() == 1, "the transaction is over")  # type: ignore[misc]  # bound now
+            left.commit(7)
+            until(left.pending, "the marker is missing")
+            producer.open()  # as a restarted processor does
+            assert left.pending()
+            producer.add_offsets(group)
+            producer.commit_offset(group, TopicPartition("other", 0), 3)
+            producer.end(commit=commit)
+            until(lambda left=left, expected=expected: left.committed() == expected, "both have ended")  # type: ignore[misc]  # bound now
+    cluster.close()
+
+
+class Left(NamedTuple):
+    """The committed offset of a group, which may be pending."""
+
+    cluster: Cluster
+    group: str
+    producer: RawTransactions
+
+    def commit(self, offset: int) -> None:
+        self.producer.commit_offset(self.group, TopicPartition("in", 0), offset)
+
+    def committed(self) -> int | None:
+        (found,) = self.cluster.stable_offsets(self.group, [TopicPartition("in", 0)]).values()
+        return found.next_offset if found else None
+
+    def pending(self) -> bool:
+        try:
+            self.committed()
+        except TransactionPending:
+            return True
+        return False
 
 
 def kafka_transactions(command: str) -> str:

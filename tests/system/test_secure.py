@@ -332,7 +332,7 @@ def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:
     admin.grant([taken])
     admin.close()
     (access,) = [each["fact"] for each in found if each["subject"] == "access"]
-    assert access == "we come as user 'admin' by SASL_SSL"
+    assert access == "authenticated as user 'admin' over SASL_SSL"
     assert [each["level"] for each in found if each["subject"] == "users"] == ["ok"]
     assert [each["subject"] for each in found if "lack" in each["fact"]] == ["user click-count-view"]
     (lack,) = [each for each in found if each["subject"] == "user click-count-view"]

@@ -5,7 +5,7 @@ import pytest
 from microbatch import Batch, MicroBatch, Rows, Send
 from streamtable import Long, Stream, String
 from streamtable.errors import GraphError
-from streamtable_cli.picture import picture_of
+from streamtable_admin.graph_model import model_of
 from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
@@ -45,7 +45,7 @@ def test_the_name_of_rows_is_one_that_a_topic_could_have() -> None:
 
 
 def test_it_can_be_drawn_as_other_groups_are() -> None:
-    edges = {(edge.source, edge.target, edge.label) for edge in picture_of([graph(outputs=[OUT])]).edges}
+    edges = {(edge.source, edge.target, edge.label) for edge in model_of([graph(outputs=[OUT])]).edges}
     assert edges == {("topic events", "group g", "fold"), ("group g", "topic out", "")}
 
 

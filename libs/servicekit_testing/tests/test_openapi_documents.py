@@ -14,14 +14,16 @@ def documents(**info: str) -> dict[str, Any]:
     }
 
 
-def test_a_document_that_is_not_current_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_document_that_is_not_current_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert main(documents(), ["--check"], tmp_path) == 1
     assert "shop.json is not current: make gen" in capsys.readouterr().err
     assert main(documents(), [], tmp_path) == 0
     assert main(documents(), ["--check"], tmp_path) == 0
 
 
-def test_a_change_that_breaks_released_clients_is_told(
+def test_a_change_that_breaks_released_clients_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(documents(), ["--release"], tmp_path) == 0

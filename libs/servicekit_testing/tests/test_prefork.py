@@ -45,7 +45,7 @@ def test_a_program_has_its_arguments_environment_folder_output_and_signals(
         assert said == [f"['{name}', 'ü'] blue False {tmp_path} __main__", "True"]
 
 
-def test_how_a_program_ended_is_told(prefork: Prefork, tmp_path: Path) -> None:
+def test_how_a_program_ended_is_reported(prefork: Prefork, tmp_path: Path) -> None:
     assert start(prefork, tmp_path / "out", "fails").wait(60) == 7
     waiting = start(prefork, tmp_path / "out", "waits")
     assert waiting.poll() is None

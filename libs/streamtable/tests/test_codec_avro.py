@@ -66,6 +66,12 @@ def test_primitives_carry_the_single_object_header(name: Any) -> None:
         assert codec.decode_many([None, data]).values == [None, value]
 
 
+def test_plain_avro_has_nothing_in_front() -> None:
+    codec = Avro("long", Plain())
+    assert Plain().prefix(codec.schema) == b""
+    assert codec.encode(1) == b"\x02"
+
+
 def test_plain_bytes_that_are_not_what_the_schema_says_are_poison_with_place_and_size() -> None:
     codec = Avro(CLICK, Plain())
     good = codec.encode({"user": "alice", "at": 1})

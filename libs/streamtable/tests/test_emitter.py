@@ -66,7 +66,8 @@ def test_keys_of_a_stream_shared_with_goka_go_where_goka_looks_for_them(
 
 
 def test_a_record_keeps_its_headers_time_and_null_value(broker: Broker, topics: Topics) -> None:
-    stream = Stream(topics.create("status", partitions=1), key=String(), value=String())
+    topic = topics.create("status", partitions=1, config={"retention.ms": "-1"})
+    stream = Stream(topic, key=String(), value=String())
     with Emitter(stream, Kafka(broker.bootstrap_servers)) as emitter:
         ack = emitter.emit_now(
             "alice", None, headers=[("id", b"\xff"), ("id", None)], timestamp_ms=1_700_000_000_000

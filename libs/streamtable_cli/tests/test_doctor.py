@@ -12,11 +12,12 @@ from libs.streamtable_cli.tests.bench import NUMBER, SECONDS_MAX, Cli, World, un
 
 from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
-from streamtable import Avro, Long
+from streamtable import Avro, Kafka, Long
 from streamtable.kafka.admin import BrokerAddress
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.findings import Level
 from streamtable_cli import checks
-from streamtable_cli.findings import Level
-from streamtable_cli.reach import advertised, bootstrap
+from streamtable_cli.reachability import advertised, bootstrap
 
 
 @pytest.fixture(autouse=True)
@@ -246,7 +247,7 @@ def test_a_clock_behind_the_brokers_is_noticed(newest_in: float | None, level: L
         def newest_timestamp(self, topic: str) -> int | None:
             return None if newest_in is None else int((time.time() + newest_in) * 1000)
 
-    (found,) = checks.clock(Admin())  # type: ignore[arg-type]  # all that it asks
+    (found,) = checks.clock(Cluster(Kafka("localhost:9092"), Admin()))  # type: ignore[arg-type]  # all that it asks
     assert found.level is level
 
 
@@ -267,7 +268,7 @@ def settings(**changes: str) -> Iterator[Any]:
             return good | {name.replace("_", "."): value for name, value in changes.items()}
 
     brokers = [BrokerAddress(number, "h", 9092) for number in range(3)]
-    return checks.settings(Admin(), brokers)  # type: ignore[arg-type]  # all that it asks
+    return checks.settings(Cluster(Kafka("localhost:9092"), Admin()), brokers)  # type: ignore[arg-type]  # all that it asks
 
 
 @pytest.mark.parametrize(

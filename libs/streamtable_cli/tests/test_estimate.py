@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable_cli.errors import Refused
+from streamtable_admin.errors import Refused
 from streamtable_cli.estimate import Load, Measured, changed_rows, estimate, processes_for, record_us
 
 MEASURED = Measured(

@@ -3,7 +3,7 @@
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable.types import TopicPartition
-from streamtable_cli.groups import ranges
+from streamtable_admin.offsets import partition_ranges
 
 
 def test_a_group_is_seen_at_work_and_after(cli: Cli, world: World) -> None:
@@ -67,10 +67,12 @@ def test_a_group_that_is_not_there_is_exit_code_1(cli: Cli) -> None:
     for command in ("describe", "lag"):
         ran = cli("group", command, "none-of-ours")
         assert (ran.code, ran.out) == (1, "")
-        assert ran.err == "error: there is no group 'none-of-ours': it has no members and no offsets\n"
+        assert (
+            ran.err == "error: there is no group 'none-of-ours': it has no members and no committed offsets\n"
+        )
 
 
 def test_partitions_are_shown_as_ranges() -> None:
     places = [TopicPartition("a", n) for n in (3, 0, 1, 7, 2)] + [TopicPartition("b", 5)]
-    assert ranges(places) == "a 0-3,7; b 5"
-    assert ranges([]) == ""
+    assert partition_ranges(places) == "a 0-3,7; b 5"
+    assert partition_ranges([]) == ""

@@ -11,7 +11,7 @@ import yaml
 from typer.main import get_command
 
 from streamtable import Group
-from streamtable_cli.declared import Declared
+from streamtable_admin.declared import Declared
 from streamtable_cli.main import app
 
 FOLDER = Path(__file__).parents[3] / "docs" / "how-to"

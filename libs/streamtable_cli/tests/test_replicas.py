@@ -4,7 +4,7 @@ import pytest
 from libs.streamtable_cli.tests.bench import Cli, World
 
 from streamtable.ports import TopicDescription
-from streamtable_cli.findings import Level
+from streamtable_admin.findings import Level
 from streamtable_cli.replicas import judged
 
 pytestmark = pytest.mark.usefixtures("elsewhere")

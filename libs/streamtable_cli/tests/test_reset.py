@@ -18,6 +18,7 @@ from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
 from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable.visiting import VisitProgress
+from streamtable_admin.cluster import Cluster
 from streamtable_cli.reset import empty
 
 
@@ -452,7 +453,7 @@ def test_a_topic_that_is_still_being_deleted_is_waited_for(world: World, cli: Cl
     admin = Kafka(world.kafka.bootstrap_servers, admin_timeout=20).admin()
     for _ in range(3):
         before = admin.describe([group.table.name])[group.table.name].topic_id
-        empty(admin, group.table.name, partitions=2)
+        empty(Cluster(world.kafka, admin), group.table.name, partitions=2)
         assert admin.describe([group.table.name])[group.table.name].topic_id != before
     admin.close()
 

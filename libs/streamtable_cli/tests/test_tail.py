@@ -35,7 +35,7 @@ def test_internal_topics_are_listed_when_asked_for(cli: Cli, world: World) -> No
 
 
 def test_the_last_records_come_in_the_order_of_time_over_all_partitions(cli: Cli, world: World) -> None:
-    topic = world.topics.create("in", partitions=2)
+    topic = world.topics.create("in", partitions=2, config={"retention.ms": "-1"})
     for number in range(10):
         world.send(topic, (b"k", b"%d" % number), partition=number % 2, timestamp=1_000 + number)
     lines = cli("topics", "tail", topic, "-n", "3", "--json").good().lines

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamtable_cli.errors import Refused
+from streamtable_admin.errors import Refused
 from streamtable_cli.times import milliseconds
 
 NOW = 1_700_000_000.0

@@ -6,15 +6,16 @@ import pytest
 
 from streamtable.errors import ConfigurationError
 from streamtable.kafka.rights import Right
-from streamtable_cli.declared import Declared
-from streamtable_cli.users import plan, read_passwords
+from streamtable_admin.acls import plan_acls
+from streamtable_admin.declared import Declared
+from streamtable_cli.users import read_passwords
 
 DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {"reads": ["in"]}}})
 
 
 def test_what_is_missing_is_granted_and_what_is_too_much_is_revoked() -> None:
     kept, wanted, had = (Right("alice", "topic", name, "READ") for name in ("kept", "wanted", "had"))
-    found = plan({kept, wanted}, {kept, had})
+    found = plan_acls({kept, wanted}, {kept, had})
     assert (found.grant, found.revoke, found.same) == ((wanted,), (had,), (kept,))
 
 

@@ -536,7 +536,7 @@ def test_keys_go_to_the_partitions_that_java_gives_them(place: Place) -> None:
 
 
 def test_a_record_arrives_as_it_was_given(place: Place) -> None:
-    topic = place.create("out")
+    topic = place.create("out", config={"retention.ms": "-1"})
     outbox = place.transactional_producer(None)
     outbox.produce(topic, None, None, headers=[("a", b"1"), ("a", None)], timestamp_ms=1234)
     outbox.produce(topic, b"", b"", partition=0)
@@ -653,7 +653,7 @@ def test_the_ends_of_a_partition_that_is_not_there_are_asked_again(place: Place)
 
 
 def test_each_single_record_is_answered(place: Place) -> None:
-    topic = place.create("events", partitions=12, config={"max.message.bytes": "1000"})
+    topic = place.create("events", partitions=12, config={"max.message.bytes": "1000", "retention.ms": "-1"})
     producer = place.log.producer()
     answers: list[Any] = []
     producer.produce(topic, b"alice", b"1", answers.append, headers=[("h", b"x")], timestamp_ms=77)

@@ -99,7 +99,7 @@ def test_ids_are_kept_in_lower_case(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("user", ["silent", "late", "full"])
-def test_what_kafka_did_not_acknowledge_is_told_with_503(
+def test_what_kafka_did_not_acknowledge_is_reported_with_503(
     emitter: MemoryEmitter, client: httpx.Client, user: str
 ) -> None:
     response = client.post("/clicks", json=[click(), click(user_id=user, id=ID)])

@@ -10,7 +10,7 @@ import pytest
 from click_count.query import build_query
 from localkafka.waiting import wait_until
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
@@ -26,7 +26,7 @@ def served() -> Iterator[tuple[MemoryTable[int], httpx.Client]]:
     counts: MemoryTable[int] = MemoryTable()
     top = TopList(counts, int)
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
-    writes = OwnWrites({WRITE.topic: counts}, 0.3)
+    writes = ReadYourWrites({WRITE.topic: counts}, 0.3)
     cursors = Cursors(b"0123456789abcdef")
     app = build_query(counts, top, cursors, events, metrics=lambda: b"up 1\n", writes=writes)
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
@@ -75,8 +75,8 @@ def test_ids_beyond_ascii_are_found(counts: MemoryTable[int], client: httpx.Clie
 
 
 def test_an_unknown_user_is_a_problem_404(client: httpx.Client) -> None:
-    document = assert_problem(client.get("/clicks/nobody"), 404)
-    assert "nobody" not in json.dumps(document)
+    document = assert_problem(client.get("/clicks/unknown"), 404)
+    assert "unknown" not in json.dumps(document)
 
 
 @pytest.mark.parametrize("user", ["x" * 129, "%EF%BF%BD", "%C2%85", "%2e%2e%2e%2e" * 40])
@@ -138,7 +138,7 @@ def test_pages_go_through_all_users_in_order(counts: MemoryTable[int], client: h
     assert [len(page) for page in all_pages(client, prefix="user-", limit=10)] == [10, 10, 5]
     assert list(chain(*all_pages(client, prefix="user-", limit=10))) == users
     assert list(chain(*all_pages(client, limit=1))) == ["other/é", *users]
-    assert all_pages(client, prefix="nobody") == [[]]
+    assert all_pages(client, prefix="unknown") == [[]]
 
 
 def test_a_cursor_that_was_not_made_for_the_query_is_refused(
@@ -226,7 +226,7 @@ def test_events_of_a_prefix_carry_deletions_too(counts: MemoryTable[int], client
         )
 
 
-def test_a_caller_who_missed_changes_is_told_so(counts: MemoryTable[int], client: httpx.Client) -> None:
+def test_a_caller_who_missed_changes_is_notified(counts: MemoryTable[int], client: httpx.Client) -> None:
     with client.stream("GET", "/events") as response:
         lines = response.iter_lines()
         assert next(lines) == "retry: 3000"

@@ -21,7 +21,7 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collected, Collector, collecting
+from servicekit_testing.trace_collector import Collected, TraceCollector, collecting
 
 PARTITIONS = 4
 GROUPS = ("click-count", "click-count-2")
@@ -212,7 +212,7 @@ def test_every_click_that_was_answered_before_the_emitter_stopped_is_in_kafka(cl
 
 
 def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster: Cluster) -> None:
-    collector, trace, caller = Collector(), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    collector, trace, caller = TraceCollector(), "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     traced = {"traceparent": f"00-{trace}-{caller}-01"}
     with collecting(collector) as port:
         cluster.environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = f"http://127.0.0.1:{port}"
@@ -255,7 +255,7 @@ def test_the_way_of_a_click_is_one_trace_from_its_caller_to_the_answers(cluster:
 
 
 @pytest.fixture
-def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def reported(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settings for commands that run in this process."""
     monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
@@ -265,16 +265,16 @@ def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("reported")
 @pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
-def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_topic_is_reported_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLICK_COUNT_GROUP", "nowhere")
     result = CliRunner().invoke(app, [command])
     assert result.exit_code == 2, result.output
     assert "topic" in result.output.splitlines()[-1]
 
 
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2() -> None:
+def test_a_wrong_setting_is_reported_in_words_with_exit_code_2() -> None:
     process = Process("click_count.main", ["processor"], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
     assert process.ended() == 2
     text = "".join(process.output)

@@ -14,6 +14,6 @@ def test_variables_are_read() -> None:
     assert settings == ClickSettings(group="click-count-v2")
 
 
-def test_what_is_wrong_is_told_by_name() -> None:
+def test_what_is_wrong_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="CLICK_COUNT_GROPU: there is no such setting"):
         ClickSettings.from_environment({"CLICK_COUNT_GROPU": "a"})

@@ -58,7 +58,7 @@ def test_a_users_count_comes_with_its_place_and_age(counts: Any, stub: Any) -> N
 
 
 def test_an_unknown_user_is_not_found(stub: Any) -> None:
-    assert code_of(lambda: stub.Get(pb.GetRequest(user_id="nobody"), timeout=5)) == grpc.StatusCode.NOT_FOUND
+    assert code_of(lambda: stub.Get(pb.GetRequest(user_id="unknown"), timeout=5)) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("user", BAD_IDS)
@@ -77,7 +77,7 @@ def test_a_deadline_is_asked_for(stub: Any) -> None:
 def test_many_users_are_answered_in_the_order_of_the_request(counts: Any, stub: Any) -> None:
     for n in range(10):
         counts.put(f"user-{n}", n + 1)
-    response = stub.MultiGet(pb.MultiGetRequest(user_ids=["user-9", "nobody", "user-0"]), timeout=5)
+    response = stub.MultiGet(pb.MultiGetRequest(user_ids=["user-9", "unknown", "user-0"]), timeout=5)
     assert [(found.user_id, found.answer.count) for found in response.found] == [
         ("user-9", 10),
         ("user-0", 1),
@@ -103,7 +103,7 @@ def test_a_scan_goes_through_users_in_order(counts: Any, stub: Any) -> None:
     assert scan(stub, prefix="user-", start_after="user-1000", limit=2) == ["user-1001", "user-1002"]
     assert scan(stub, start_after="other/é", limit=1) == ["user-0000"]
     assert len(scan(stub)) == 1000
-    assert scan(stub, prefix="nobody") == []
+    assert scan(stub, prefix="unknown") == []
 
 
 def test_a_scan_says_how_old_it_is(counts: Any, stub: Any) -> None:

@@ -3,8 +3,9 @@ from typing import Any
 
 from services.console.tests.world import status_with
 
-from console.fleet import FORGOTTEN_MS, SILENT_MS, Topic, graph_of, instances_of
+from console.fleet import Topic, graph_of, instances_of
 from contracts.records import ProcessStatus
+from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 
 GRAPH = json.dumps(
     {

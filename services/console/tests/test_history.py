@@ -3,8 +3,9 @@ from typing import Any
 import pytest
 from services.console.tests.world import status_with
 
-from console.fleet import FORGOTTEN_MS, instances_of
-from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History, Told
+from console.fleet import instances_of
+from console.history import EVENTS_MAX, KEPT_MS, POINTS_MAX, History, StatusReport
+from streamtable_admin.process_status import FORGOTTEN_MS
 
 NOW = 1_011_000
 
@@ -39,14 +40,14 @@ def test_a_process_that_had_failed_before_the_first_look_is_told_with_its_error(
     ]
 
 
-def recalled(*records: Told, now: int = NOW) -> list[tuple[int, str, str]]:
+def recalled(*records: StatusReport, now: int = NOW) -> list[tuple[int, str, str]]:
     history = History()
     history.recall(records, now)
     return [(each["at"], each["kind"], each["text"]) for each in reversed(history.events())]
 
 
-def told_at(at: int, **changes: Any) -> Told:
-    return Told("a", status_with(at=at, **changes), at)
+def told_at(at: int, **changes: Any) -> StatusReport:
+    return StatusReport("a", status_with(at=at, **changes), at)
 
 
 def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
@@ -54,7 +55,7 @@ def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
         told_at(1_001_000),
         told_at(1_002_000, partitions=partitions(0, 1)),
         told_at(1_003_000, partitions=partitions(1), aborts=2),
-        Told("a", None, 1_004_000),
+        StatusReport("a", None, 1_004_000),
     ) == [
         (1_000_000, "started", "started, process 7"),
         (1_002_000, "rebalance", "got 0, 1; has 2"),
@@ -67,9 +68,9 @@ def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
 def test_a_silence_before_the_first_look_is_told_with_its_time_whether_it_ended_or_not() -> None:
     assert recalled(told_at(1_001_000), told_at(1_101_000), now=1_201_000) == [
         (1_000_000, "started", "started, process 7"),
-        (1_016_000, "silent", "has told nothing for 15 seconds"),
-        (1_101_000, "back", "tells again: ready"),
-        (1_116_000, "silent", "has told nothing for 15 seconds"),
+        (1_016_000, "silent", "has not reported for 15 seconds"),
+        (1_101_000, "back", "reports again: ready"),
+        (1_116_000, "silent", "has not reported for 15 seconds"),
     ]
 
 
@@ -102,9 +103,9 @@ def test_what_was_recalled_does_not_happen_again_at_the_first_look() -> None:
             ("started", "started again, process 8, without a stop"),
         ),
         (told(), told(state="failed", error="Fenced"), ("failed", "ended by Fenced")),
-        (told(), told(at=900_000), ("silent", "has told nothing for 15 seconds")),
-        (told(at=900_000), told(), ("back", "tells again: ready")),
-        (told(state="recovering"), told(), ("recovered", "all partitions are at work")),
+        (told(), told(at=900_000), ("silent", "has not reported for 15 seconds")),
+        (told(at=900_000), told(), ("back", "reports again: ready")),
+        (told(state="recovering"), told(), ("recovered", "all partitions are recovered")),
         (told(dead_letters=2), told(dead_letters=5), ("dead letters", "3 more, 5 since its start")),
         (told(aborts=0), told(aborts=1), ("aborts", "1 more, 1 since its start")),
     ],

@@ -233,7 +233,7 @@ def test_a_console_with_keys_asks_for_one_and_sends_letters_again(world: World, 
     browser.look(width=1360, height=900, dark=False)
     browser.open("about:blank")
     browser.open(f"{world.signed.base_url}/#/letters/{world.group.name}")
-    browser.until_text("Who are you?")
+    browser.until_text("Sign in")
     assert violations(browser) == []
     browser.press(*"wrong", ENTER)
     browser.until_text("This key is not known.")

@@ -19,7 +19,7 @@ from messaging.groups import (
     TRANSLATOR,
 )
 from messaging.load import messages
-from servicekit.process.load import Load
+from servicekit.process.load import LoadOptions
 from streamtable_testing import Tester
 
 _ids = count()
@@ -119,7 +119,7 @@ def test_a_spammer_is_reported_once_and_nobody_gets_their_messages_from_then_on(
 
 def test_of_a_backlog_in_whatever_order_only_spammers_stay_blocked(tester: Tester) -> None:
     tester.create(MESSAGES, partitions=4)
-    load = messages(Load(keys=10, seed=3), 2, lambda: 5)
+    load = messages(LoadOptions(keys=10, seed=3), 2, lambda: 5)
     tester.emit_many(MESSAGES, islice(load, 1000))
     tester.run(DETECTOR, BLOCKER)
     blocked = {"everybody": True, "by": []}

@@ -51,7 +51,7 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
 
 
 @pytest.fixture
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address at which no broker answers, and settings that name it."""
     with reserve_port() as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
@@ -64,10 +64,10 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("arguments", [["filter"], ["web"], ["all"], ["load"], ["unblock", "bob"]])
-def test_fail_fast_stops_with_the_address_that_does_not_answer(arguments: list[str], nobody: str) -> None:
+def test_fail_fast_stops_with_the_address_that_does_not_answer(arguments: list[str], no_broker: str) -> None:
     began = time.monotonic()
     result = CliRunner().invoke(app, [*arguments, "--fail-fast"])
     assert result.exit_code == 1
-    assert nobody in result.output
+    assert no_broker in result.output
     assert "Traceback" not in result.output
     assert time.monotonic() - began < 10

@@ -69,7 +69,7 @@ class Service:
         return [(each["sender"], each["text"]) for each in answer["messages"]]
 
     def delivered(self, sender: str, recipient: str, text: str) -> bool:
-        """Write, and see what became of it as soon as a later message of somebody else has come."""
+        """Write, and see what became of it as soon as a later message of another user has come."""
         mark = str(time.monotonic_ns())
         self.write(sender, recipient, f"{text} {mark}")
         self.write("the-post", recipient, mark)
@@ -161,7 +161,7 @@ def handles(pid: int, number: signal.Signals) -> bool:
 
 
 @pytest.mark.parametrize("command", ["filter", "web", "load"])
-def test_a_missing_topic_is_told_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
+def test_a_missing_topic_is_reported_in_words(broker: Broker, tmp_path: Path, command: str) -> None:
     with ExitStack() as stack:
         process = Service(broker.bootstrap_servers, tmp_path, stack).start(command)
         assert process.ended() == 2

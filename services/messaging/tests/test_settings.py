@@ -9,6 +9,6 @@ def test_without_variables_the_defaults_hold() -> None:
     assert settings == MessagingSettings(group="collector")
 
 
-def test_what_is_wrong_is_told_by_name() -> None:
+def test_what_is_wrong_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="MESSAGING_GROPU: there is no such setting"):
         MessagingSettings.from_environment({"MESSAGING_GROPU": "a"})

@@ -178,7 +178,7 @@ def test_a_translation_is_sent_with_the_folded_word_as_key(served: Served, repla
         ("/translations", {"word": "a"}, "body.replacement", "is required"),
     ],
 )
-def test_what_is_wrong_is_told_by_place_and_rule(
+def test_what_is_wrong_is_reported_by_place_and_rule(
     served: Served, path: str, body: dict[str, Any], where: str, what: str
 ) -> None:
     response = served.client.post(path, json=body)
@@ -187,7 +187,7 @@ def test_what_is_wrong_is_told_by_place_and_rule(
     assert served.messages.records == served.blocks.records == served.translations.records == []
 
 
-def test_a_feed_is_told_with_its_place_and_age(served: Served) -> None:
+def test_a_feed_is_answered_with_its_place_and_age(served: Served) -> None:
     served.feeds.put("alice", feed("one", "two"))
     answer = served.client.get("/users/alice/feed").json()
     assert answer == {
@@ -201,7 +201,7 @@ def test_a_feed_is_told_with_its_place_and_age(served: Served) -> None:
 
 
 def test_the_feed_of_somebody_whom_nobody_has_written_to_is_empty(served: Served) -> None:
-    assert served.client.get("/users/nobody/feed").json()["messages"] == []
+    assert served.client.get("/users/unknown/feed").json()["messages"] == []
 
 
 def test_a_name_that_cannot_be_one_has_no_feed(served: Served) -> None:
@@ -219,13 +219,13 @@ def test_a_watched_feed_comes_at_once_and_with_each_message(served: Served) -> N
     with served.client.stream("GET", "/users/alice/feed/events") as response:
         lines = response.iter_lines()
 
-        def told() -> Any:
+        def reported() -> Any:
             return json.loads(next(line for line in lines if line.startswith("data:")).removeprefix("data:"))
 
-        assert told()["messages"] == shown("one")
+        assert reported()["messages"] == shown("one")
         served.feeds.put("bob", feed("not for alice"))
         served.feeds.put("alice", feed("one", "two"))
-        assert told()["messages"] == shown("one", "two")
+        assert reported()["messages"] == shown("one", "two")
 
 
 class Page(HTMLParser):

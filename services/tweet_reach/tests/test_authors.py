@@ -37,7 +37,7 @@ def test_a_second_tweet_of_a_url_tells_only_that_there_is_one_more() -> None:
     assert output == ("foo.com", {"author": "ann", "tweets": 2, "added": [], "removed": []})
 
 
-def test_what_was_there_before_is_not_told_again() -> None:
+def test_what_was_there_before_is_not_reported_again() -> None:
     rows = rows_in_memory()
     fold_authors([tweet("1", "foo.com")], [follow("bob", at=5)], [], rows)
     again = fold_authors(
@@ -46,7 +46,7 @@ def test_what_was_there_before_is_not_told_again() -> None:
     assert again == StageOutput()
 
 
-def test_what_is_taken_back_within_a_batch_is_not_told() -> None:
+def test_what_is_taken_back_within_a_batch_is_not_reported() -> None:
     output = fold_authors([tweet("1", "foo.com"), tweet("1", None)], [], [], rows_in_memory())
     assert output == StageOutput()
 
@@ -58,7 +58,9 @@ def test_many_changes_of_an_author_are_one_fact_for_each_url() -> None:
     assert sorted(url for url, _ in output.facts) == ["bar.org", "foo.com"]
 
 
-def test_whoever_left_while_a_deletion_was_being_told_is_told_after_the_url_is_tweeted_again() -> None:
+def test_a_follower_who_left_while_a_deletion_was_being_reported_is_reported_after_the_url_is_tweeted_again() -> (
+    None
+):
     rows = rows_in_memory()
     famous(rows, 20_000)
     fold_authors([tweet("1", "foo.com")], [], [], rows)
@@ -71,7 +73,9 @@ def test_whoever_left_while_a_deletion_was_being_told_is_told_after_the_url_is_t
     assert sum(len(fact["added"]) for _, fact in output.facts) >= 19_999
 
 
-def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_not_stall_others() -> None:
+def test_an_author_with_very_many_followers_is_reported_in_bounded_batches_and_does_not_stall_others() -> (
+    None
+):
     rows = rows_in_memory()
     famous(rows, 50_000)
     others = [follow("me", author=f"author-{n}") for n in range(20)]
@@ -97,7 +101,7 @@ def test_an_author_with_very_many_followers_is_told_in_bounded_batches_and_does_
     assert max(sum(map(len, piece)) for piece in pieces.values()) <= CHARACTERS_MAX
 
 
-def test_a_follower_of_an_author_with_very_many_urls_is_told_in_bounded_batches() -> None:
+def test_a_follower_of_an_author_with_very_many_urls_is_reported_in_bounded_batches() -> None:
     rows = rows_in_memory()
     fold_authors([tweet(str(n), f"foo.com/{n}") for n in range(5000)], [], [], rows)
     output = fold_authors([], [follow("bob")], [], rows, cost_max=COST_MAX)

@@ -154,7 +154,7 @@ def test_lists_have_bounds(client: httpx.Client) -> None:
     assert client.post("/follows", json=[FOLLOW] * 1000).status_code == 200
 
 
-def test_what_kafka_does_not_acknowledge_is_told_by_id(client: httpx.Client) -> None:
+def test_what_kafka_does_not_acknowledge_is_reported_by_id(client: httpx.Client) -> None:
     response = client.post("/tweets", json=[TWEET, {**TWEET, "author": "silent", "id": ID}])
     assert response.status_code == 503
     assert response.json()["unknown"] == [ID]

@@ -109,7 +109,7 @@ def test_the_top_are_the_urls_with_the_highest_reach(table: MemoryTable[Reach], 
     assert client.get("/reach/top?limit=1001").status_code == 422
 
 
-def test_changes_are_told_as_they_come(table: MemoryTable[Reach], client: httpx.Client) -> None:
+def test_changes_are_reported_as_they_come(table: MemoryTable[Reach], client: httpx.Client) -> None:
     with client.stream("GET", "/reach/events", params={"url": URL}) as response:
         lines = (line.removeprefix("data:") for line in response.iter_lines() if line.startswith("data:"))
         first = json.loads(next(lines))
@@ -129,7 +129,7 @@ def test_a_search_that_breaks_a_rule_is_refused(client: httpx.Client, question: 
     assert client.get(f"/tweets?{question}").status_code in {400, 422}
 
 
-def test_a_store_that_cannot_search_is_told() -> None:
+def test_a_store_that_cannot_search_is_reported() -> None:
     reaches: MemoryTable[Reach] = MemoryTable()
     top = TopList(reaches, lambda row: row["reach"])
     app = build_query(reaches, top, EventStreams(Streams(limit=1)), metrics=lambda: b"")

@@ -27,7 +27,7 @@ def test_a_tweet_a_deletion_and_a_follow_are_in_order() -> None:
         {"at": NOW_MS + 300_001},
     ],
 )
-def test_a_tweet_that_breaks_a_rule_is_told(changed: dict[str, object]) -> None:
+def test_a_tweet_that_breaks_a_rule_is_reported(changed: dict[str, object]) -> None:
     assert fault_of_tweet("ann", {**TWEET, **changed}, NOW_MS) is not None  # type: ignore[typeddict-item] # any of them
 
 
@@ -35,7 +35,7 @@ def test_a_tweet_that_breaks_a_rule_is_told(changed: dict[str, object]) -> None:
     "changed",
     [{"author": "bob"}, {"follower": ""}, {"follower": "x" * 129}, {"at": -1}, {"at": NOW_MS + 300_001}],
 )
-def test_a_follow_that_breaks_a_rule_is_told(changed: dict[str, object]) -> None:
+def test_a_follow_that_breaks_a_rule_is_reported(changed: dict[str, object]) -> None:
     assert fault_of_follow("ann", {**FOLLOW, **changed}, NOW_MS) is not None  # type: ignore[typeddict-item] # any of them
 
 

@@ -24,7 +24,7 @@ from localstores.elasticsearch import ElasticsearchServer
 from localstores.redis import RedisServer
 from microbatch.store_settings import StoreSettings
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable import Avro, Kafka
 from streamtable.types import TopicPartition as Place
 from tweet_reach.commands import Stage
@@ -46,7 +46,7 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
-        self.collector = Collector()
+        self.collector = TraceCollector()
         self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
@@ -216,18 +216,18 @@ WAY_OF_A_DELETION = {
 }
 
 
-def check_way_of_the_deletion(collector: Collector) -> None:
-    """One trace leads from the caller through both stages to whoever holds a copy of the table."""
+def check_way_of_the_deletion(collector: TraceCollector) -> None:
+    """One trace leads from the caller through both stages to every process that holds a copy of the table."""
     trace = TRACEPARENT.split("-")[1]
 
-    def told() -> tuple[set[tuple[str, str]], set[Any]]:
+    def reported() -> tuple[set[tuple[str, str]], set[Any]]:
         story = {span.span: span for span in list(collector.spans) if span.trace == trace}
         steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
         applied = [span for span in story.values() if span.name.startswith("apply")]
         return steps & WAY_OF_A_DELETION, {span.facts["streamtable.view"] for span in applied}
 
     # Each process sends its spans when it has time: what happened last can arrive first.
-    wait_until(lambda: told() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
+    wait_until(lambda: reported() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
 
 
 @pytest.mark.slow("three processors, one after another and at once")
@@ -288,7 +288,7 @@ def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Clu
 
 
 @pytest.fixture
-def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def reported(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settings for commands that run in this process."""
     monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
@@ -298,7 +298,7 @@ def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("reported")
 @pytest.mark.parametrize("command", ["processor", "processor --stage urls", "query"])
 def test_a_store_in_memory_is_refused_with_what_to_use(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMTABLE_STORE", "memory:")
@@ -307,9 +307,9 @@ def test_a_store_in_memory_is_refused_with_what_to_use(command: str, monkeypatch
     assert "use embedded: " in result.output
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("reported")
 @pytest.mark.parametrize("command", ["emitter", "load", "processor --stage authors", "view", "query"])
-def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_topic_is_reported_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TWEET_REACH_GROUP", "nowhere")
     result = CliRunner().invoke(app, command.split())
     assert result.exit_code == 2

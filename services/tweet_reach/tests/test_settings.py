@@ -15,6 +15,6 @@ def test_variables_are_read() -> None:
     assert settings == ReachSettings(group="tweet-reach-v2", batch_seconds=0.5)
 
 
-def test_what_is_wrong_is_told_by_name() -> None:
+def test_what_is_wrong_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="TWEET_REACH_BATCH_SECONDS='soon': expected seconds"):
         ReachSettings.from_environment({"TWEET_REACH_BATCH_SECONDS": "soon"})

@@ -194,7 +194,7 @@ def test_the_top_of_a_url_with_more_authors_than_are_listed_is_right_though_it_m
     assert row["reach"] == 25
 
 
-def test_a_sketch_is_made_anew_when_it_holds_too_many_who_have_gone_also_in_steps() -> None:
+def test_a_sketch_is_made_again_when_it_holds_too_many_who_have_gone_also_in_steps() -> None:
     rows = ReachRows(MemoryRows(), MemoryRows())
     names = [f"follower-{n}" for n in range(30_000)]
     for n in range(0, len(names), 1000):

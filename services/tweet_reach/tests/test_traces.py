@@ -9,7 +9,7 @@ from microbatch import BatchMetrics, MicroBatch
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.tasks import BatchTasks
 from servicekit.process.tracing import TraceSettings, tracing
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable.clock import Clock
 from streamtable.failpoint import Failpoint
 from streamtable.tracing import Tracer
@@ -31,7 +31,7 @@ def tasks_of(group: MicroBatch, tracer: Tracer) -> MakeTasks:
 
 
 def test_the_way_of_a_tweet_is_one_trace_through_both_stages_and_their_stores() -> None:
-    collector, stages = Collector(), [authors_stage("tweet-reach", 0.2), urls_stage("tweet-reach", 0.2)]
+    collector, stages = TraceCollector(), [authors_stage("tweet-reach", 0.2), urls_stage("tweet-reach", 0.2)]
     with collecting(collector) as port:
         settings = TraceSettings(endpoint=f"http://127.0.0.1:{port}", service="tweet-reach", instance="one")
         with tracing(settings) as tracer, Tester(partitions=1) as tester:

@@ -70,7 +70,7 @@ def test_what_cannot_be_a_url_is_refused(stub: Any, url: str) -> None:
 
 def test_several_urls_are_answered_in_one_call(reaches: MemoryTable[Reach], stub: Any) -> None:
     reaches.put(URL, ROW)
-    response = stub.MultiGet(pb.MultiGetRequest(urls=["nobody", URL]), timeout=5)
+    response = stub.MultiGet(pb.MultiGetRequest(urls=["unknown", URL]), timeout=5)
     assert [(found.url, found.answer.reach) for found in response.found] == [(URL, MESSAGE)]
     assert response.found[0].answer.sketch == b""
 
@@ -86,7 +86,7 @@ def test_urls_are_scanned_in_order(reaches: MemoryTable[Reach], stub: Any) -> No
 
 
 @pytest.mark.parametrize("target", [{"url": URL}, {"prefix": "https://"}])
-def test_changes_are_told_as_they_come(
+def test_changes_are_reported_as_they_come(
     reaches: MemoryTable[Reach], stub: Any, target: dict[str, str]
 ) -> None:
     watch = stub.Watch(pb.WatchRequest(**target))

@@ -99,7 +99,7 @@ def test_a_list_is_answered_in_its_order(emitter: MemoryEmitter, client: httpx.C
 
 
 @pytest.mark.parametrize("user", ["silent", "late", "full"])
-def test_what_kafka_did_not_acknowledge_is_told_with_503(
+def test_what_kafka_did_not_acknowledge_is_reported_with_503(
     emitter: MemoryEmitter, client: httpx.Client, user: str
 ) -> None:
     response = client.post("/statuses", json=[update(), update(user_id=user, id=ID)])

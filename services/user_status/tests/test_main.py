@@ -35,7 +35,7 @@ def test_wrong_arguments_end_with_exit_code_2(arguments: list[str]) -> None:
 
 
 @pytest.fixture
-def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def no_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """An address at which no broker answers, and settings that name it."""
     with reserve_port() as held:
         address = f"127.0.0.1:{held.getsockname()[1]}"
@@ -49,10 +49,10 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, nobody: str) -> None:
+def test_fail_fast_stops_with_the_address_that_does_not_answer(command: str, no_broker: str) -> None:
     began = time.monotonic()
     result = CliRunner().invoke(app, [command, "--fail-fast"])
     assert result.exit_code == 1
-    assert nobody in result.output
+    assert no_broker in result.output
     assert "Traceback" not in result.output
     assert time.monotonic() - began < 10

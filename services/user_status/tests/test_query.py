@@ -10,7 +10,7 @@ import pytest
 
 from contracts.records import UserStatus
 from servicekit.http.cursors import Cursors
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams
 from servicekit.streams import Streams
@@ -31,7 +31,7 @@ def served() -> Iterator[Served]:
     statuses: MemoryTable[UserStatus] = MemoryTable()
     clicks: MemoryTable[int] = MemoryTable()
     events = EventStreams(Streams(limit=4), heartbeat_seconds=0.2)
-    writes = OwnWrites({"user-status-updates": statuses, "user-clicks": clicks}, WAIT_SECONDS)
+    writes = ReadYourWrites({"user-status-updates": statuses, "user-clicks": clicks}, WAIT_SECONDS)
     cursors = Cursors(b"0123456789abcdef")
     app = build_query(Tables(statuses, clicks), cursors, events, writes, metrics=lambda: b"up 1\n")
     server = HttpServer(app, "127.0.0.1", 0, streams=events.streams)
@@ -94,8 +94,8 @@ def test_what_one_table_does_not_know_is_null(
 
 
 def test_a_user_whom_neither_table_knows_is_a_problem_404(client: httpx.Client) -> None:
-    document = assert_problem(client.get("/users/nobody"), 404)
-    assert "nobody" not in json.dumps(document)
+    document = assert_problem(client.get("/users/unknown"), 404)
+    assert "unknown" not in json.dumps(document)
 
 
 @pytest.mark.parametrize("user", ["x" * 129, "%EF%BF%BD", "%C2%85"])
@@ -160,7 +160,7 @@ def test_pages_go_through_the_users_of_both_tables_in_order(
     assert [len(page) for page in all_pages(client, prefix="user-", limit=10)] == [10, 10, 5]
     assert list(chain(*all_pages(client, prefix="user-", limit=10))) == users
     assert list(chain(*all_pages(client, limit=1))) == ["other/é", *users]
-    assert all_pages(client, prefix="nobody") == [[]]
+    assert all_pages(client, prefix="unknown") == [[]]
 
 
 def test_a_page_shows_what_each_table_knows(

@@ -19,7 +19,7 @@ from contracts.grpc.user_status.v1.user_status_pb2_grpc import UserStatusesStub
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
 from servicekit_testing import Process
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from user_status.main import app
 from user_status.topics import CHANGES, UPDATES, click_counts
 
@@ -36,7 +36,7 @@ class Cluster:
         self._folder = folder
         self._stack = stack
         self._started = 0
-        self.collector = Collector()
+        self.collector = TraceCollector()
         self._traces = f"http://127.0.0.1:{stack.enter_context(collecting(self.collector))}"
 
     def start(self, *arguments: str, **environment: str) -> Process:
@@ -137,8 +137,8 @@ def test_a_status_goes_from_the_emitter_to_queries_that_ask_with_its_token(clust
     check_way_of_a_status(cluster.collector)
 
 
-def check_way_of_a_status(collector: Collector) -> None:
-    """One trace leads from the caller to whoever holds a copy of the table. All processes have ended."""
+def check_way_of_a_status(collector: TraceCollector) -> None:
+    """One trace leads from the caller to every process that holds a copy of the table. All processes have ended."""
     story = {span.span: span for span in collector.spans if span.trace == TRACED["traceparent"].split("-")[1]}
     steps = {(story[span.parent].name, span.name) for span in story.values() if span.parent in story}
     assert steps >= {
@@ -147,8 +147,8 @@ def check_way_of_a_status(collector: Collector) -> None:
         ("process user-status", "commit user-status"),
         ("commit user-status", "apply user-status-table"),
     }
-    told = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
-    assert told == {"view", "query"}
+    reported = {span.facts["streamtable.view"] for span in story.values() if span.name.startswith("apply")}
+    assert reported == {"view", "query"}
 
 
 def test_a_status_carries_the_clicks_that_were_counted_before_it(cluster: Cluster) -> None:
@@ -189,7 +189,7 @@ def test_a_load_is_processed_by_several_workers(cluster: Cluster) -> None:
 
 
 @pytest.fixture
-def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def reported(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Settings for commands that run in this process."""
     monkeypatch.setenv("STREAMTABLE_BOOTSTRAP_SERVERS", broker.bootstrap_servers)
     monkeypatch.setenv("STREAMTABLE_STATE_DIR", str(tmp_path))
@@ -199,16 +199,16 @@ def told(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
     structlog.reset_defaults()  # the commands have configured it to write to a stream of the runner's
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("reported")
 @pytest.mark.parametrize("command", ["emitter", "load", "processor", "view", "query"])
-def test_a_missing_topic_is_told_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_topic_is_reported_in_words(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("USER_STATUS_GROUP", "nowhere")
     result = CliRunner().invoke(app, [command])
     assert result.exit_code == 2, result.output
     assert "topic" in result.output.splitlines()[-1]
 
 
-def test_a_wrong_setting_is_told_in_words_with_exit_code_2() -> None:
+def test_a_wrong_setting_is_reported_in_words_with_exit_code_2() -> None:
     process = Process("user_status.main", ["processor"], {"STREAMTABLE_BOOTSTRAP_SERVERS": "nonsense"})
     assert process.ended() == 2
     text = "".join(process.output)

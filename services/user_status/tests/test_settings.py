@@ -16,6 +16,6 @@ def test_variables_are_read() -> None:
     assert settings == StatusSettings(group="user-status-v2", clicks_group="click-count-v2")
 
 
-def test_what_is_wrong_is_told_by_name() -> None:
+def test_what_is_wrong_is_reported_by_name() -> None:
     with pytest.raises(ConfigurationError, match="USER_STATUS_GROPU: there is no such setting"):
         StatusSettings.from_environment({"USER_STATUS_GROPU": "a"})

@@ -42,7 +42,7 @@ def test_a_status_carries_the_clicks_at_its_moment(tester: Tester) -> None:
     assert tester.table(GROUP) == {"alice": row(2, "b", "at lunch", 3)}
 
 
-def test_changes_are_told_only_of_statuses_that_were_kept_and_are_others(tester: Tester) -> None:
+def test_changes_are_reported_only_of_statuses_that_were_kept_and_are_others(tester: Tester) -> None:
     tester.run(GROUP)
     for each in (
         update(5, "a", "at work"),
@@ -52,10 +52,10 @@ def test_changes_are_told_only_of_statuses_that_were_kept_and_are_others(tester:
         update(7, "d", "at lunch"),
     ):
         tester.emit(UPDATES, "alice", each)
-    told = [
+    reported = [
         (each.value["old"], each.value["new"]) for each in tester.records(CHANGES) if each.value is not None
     ]
-    assert told == [(None, "at work"), ("at work", "at lunch")]
+    assert reported == [(None, "at work"), ("at work", "at lunch")]
     assert tester.table(GROUP) == {"alice": row(7, "d", "at lunch", 0)}
 
 

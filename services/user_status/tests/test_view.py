@@ -50,7 +50,7 @@ def test_a_users_status_comes_with_its_place_and_age(statuses: MemoryTable[UserS
 
 
 def test_an_unknown_user_is_not_found(stub: Any) -> None:
-    assert code_of(lambda: stub.Get(pb.GetRequest(user_id="nobody"), timeout=5)) == grpc.StatusCode.NOT_FOUND
+    assert code_of(lambda: stub.Get(pb.GetRequest(user_id="unknown"), timeout=5)) == grpc.StatusCode.NOT_FOUND
 
 
 @pytest.mark.parametrize("user", ["", "x" * 129, "a/b", ".."])
@@ -65,7 +65,7 @@ def test_many_users_are_answered_in_the_order_of_the_request(
 ) -> None:
     for user in ("alice", "bob"):
         statuses.put(user, LUNCH)
-    response = stub.MultiGet(pb.MultiGetRequest(user_ids=["bob", "nobody", "alice"]), timeout=5)
+    response = stub.MultiGet(pb.MultiGetRequest(user_ids=["bob", "unknown", "alice"]), timeout=5)
     assert [found.user_id for found in response.found] == ["bob", "alice"]
     assert response.found[0].answer.status == MESSAGE
 

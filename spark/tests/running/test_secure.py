@@ -26,8 +26,8 @@ from localkafka.broker import Broker
 from localkafka.certificates import Authority
 from localkafka.security import Security
 from streamtable import Avro
-from streamtable_cli.declared import load
-from streamtable_cli.rights import rights_of
+from streamtable_admin.acls import required_acls
+from streamtable_admin.declared import load
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import etl, rebuild, reconcile
 from streamtable_spark.jobs.checkpoint import topic_ids
@@ -166,7 +166,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     admin = streamtable.Kafka(str(kafka), options).admin()
     topics = {**declared.descriptions(), **load(ROOT / "infra/rebuilt.yaml").descriptions()}
     admin.create_topics([replace(topic, partitions=2) for topic in topics.values()])
-    admin.grant(right for right in rights_of(declared) if right.user in JOBS)
+    admin.grant(right for right in required_acls(declared) if right.user in JOBS)
     admin.close()
     wait_led(AdminClient(kafka.client()), topics)
     producer = Producer(let("admin").client())

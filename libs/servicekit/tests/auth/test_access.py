@@ -50,10 +50,10 @@ def test_callers_are_counted_by_name_wherever_they_call_from() -> None:
     assert refused.value.headers["RateLimit"] == '"caller";r=0;t=2'
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.0, 1), (0.2, 1), (1.0, 1), (1.1, 2)])
-def test_a_caller_who_asks_too_often_is_told_a_whole_second_at_least(seconds: float, told: int) -> None:
+@pytest.mark.parametrize(("seconds", "reported"), [(0.0, 1), (0.2, 1), (1.0, 1), (1.1, 2)])
+def test_a_caller_who_asks_too_often_waits_a_whole_second_at_least(seconds: float, reported: int) -> None:
     refused = TooOften(Taken(allowed=False, remaining=0, retry_seconds=seconds, full_seconds=9.0), {})
-    assert refused.retry_after == told
+    assert refused.retry_after == reported
     assert str(refused) == "too many requests; ask again later"
 
 

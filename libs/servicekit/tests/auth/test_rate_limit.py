@@ -80,3 +80,8 @@ def test_a_peer_is_its_address_and_with_ipv6_its_network() -> None:
     assert peer_name("2001:db8:0:1::1") != peer_name("2001:db8::1")
     assert peer_name("::ffff:10.0.0.1") == peer_name("10.0.0.1")
     assert peer_name(None) == "peer"
+
+
+def test_one_request_of_one_caller_is_the_smallest_limit() -> None:
+    limiter = RateLimiter(1.0, 1, callers_max=1, clock=lambda: 0.0)
+    assert [limiter.take("a").allowed for _ in range(2)] == [True, False]

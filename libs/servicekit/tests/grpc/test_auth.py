@@ -90,7 +90,7 @@ def test_a_known_caller_is_let_in(keyed: grpc.Channel, metadata: tuple[str, str]
     ],
     ids=str,
 )
-def test_anybody_else_is_unauthenticated_and_not_told_why(
+def test_anybody_else_is_unauthenticated_without_a_reason(
     keyed: grpc.Channel, metadata: list[tuple[str, str]], of: Any
 ) -> None:
     error = failure(keyed, *metadata, of=of)
@@ -109,7 +109,7 @@ def test_a_caller_without_the_scope_is_refused(keyed: grpc.Channel) -> None:
     assert "'read'" in error.details()
 
 
-def test_who_asks_too_often_is_told_when_to_ask_again(limited: grpc.Channel) -> None:
+def test_who_asks_too_often_learns_when_to_ask_again(limited: grpc.Channel) -> None:
     for _ in range(3):
         call(limited)
     error = failure(limited)

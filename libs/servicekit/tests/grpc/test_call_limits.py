@@ -1,11 +1,11 @@
 import asyncio
 import time
 
-from servicekit.grpc.call_limits import Patience, Places
+from servicekit.grpc.call_limits import CallSlots, Patience
 
 
 def test_places_are_bounded_and_given_back() -> None:
-    places = Places(1)
+    places = CallSlots(1)
     assert [places.take(), places.take()] == [True, False]
     assert places.taken == 1
     places.give_back()

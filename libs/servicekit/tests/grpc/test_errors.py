@@ -6,14 +6,14 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from structlog.testing import capture_logs
 
-from servicekit.grpc.errors import Refused, invalid, refusal
+from servicekit.grpc.errors import CallRefused, invalid, refusal
 from servicekit.streams import Stopping, TooManyStreams
 from streamtable.errors import NotReady, RetryLater, StoreCorrupted
 
 SECRET_TEXT = "a secret text of the implementation"
 
 
-def details_of(refused: Refused, kind: Any) -> Any:
+def details_of(refused: CallRefused, kind: Any) -> Any:
     status: Any = refused.status()
     message = Status.FromString(dict(status.trailing_metadata)["grpc-status-details-bin"])
     assert (message.code, message.message) == (refused.code.value[0], refused.details)
@@ -22,7 +22,7 @@ def details_of(refused: Refused, kind: Any) -> Any:
 
 
 def test_every_error_names_itself() -> None:
-    info = details_of(Refused(grpc.StatusCode.NOT_FOUND, "no such thing"), ErrorInfo)
+    info = details_of(CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing"), ErrorInfo)
     assert (info.reason, info.domain) == ("NOT_FOUND", "streamtable")
 
 
@@ -34,10 +34,10 @@ def test_a_wrong_field_is_named_in_the_text_and_in_the_details() -> None:
     assert details_of(refused, RetryInfo) is None
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(0.1, 1), (1.0, 1), (1.2, 2), (60.0, 60)])
-def test_the_time_to_wait_is_told_in_whole_seconds(seconds: float, told: int) -> None:
-    refused = Refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again", retry_seconds=seconds)
-    assert details_of(refused, RetryInfo).retry_delay.seconds == told
+@pytest.mark.parametrize(("seconds", "reported"), [(0.1, 1), (1.0, 1), (1.2, 2), (60.0, 60)])
+def test_the_time_to_wait_is_given_in_whole_seconds(seconds: float, reported: int) -> None:
+    refused = CallRefused(grpc.StatusCode.RESOURCE_EXHAUSTED, "ask again", retry_seconds=seconds)
+    assert details_of(refused, RetryInfo).retry_delay.seconds == reported
 
 
 @pytest.mark.parametrize(
@@ -63,6 +63,6 @@ def test_an_error_becomes_a_code_and_a_fixed_text(
     assert (details_of(refused, RetryInfo) is not None) == isinstance(error, RetryLater)
 
 
-def test_a_refusal_is_told_as_it_is() -> None:
-    refused = Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+def test_a_refusal_is_passed_on_as_it_is() -> None:
+    refused = CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
     assert refusal(refused) is refused

@@ -16,7 +16,7 @@ LIMITS = GrpcLimits(threads=1, waiting=0, drain_seconds=0)
 
 
 class Service:
-    """Answers when it is told to."""
+    """Answers when the test allows it."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -91,14 +91,14 @@ def test_a_thread_that_hangs_keeps_its_place_when_its_caller_has_gone(channel: A
     wait_until(lambda: answered(method))
 
 
-def test_what_cannot_be_parsed_is_the_callers_fault_and_told_in_a_fixed_text(channel: Any) -> None:
+def test_what_cannot_be_parsed_is_the_callers_fault_and_answered_with_a_fixed_text(channel: Any) -> None:
     method = channel.unary_unary("/test.Guard/Parsed")
     assert method(b"good", timeout=2) == b"good"
     text = "the message is not one of this method's; compare the .proto files"
     assert code_of(lambda: method(b"bad", timeout=2)) == (grpc.StatusCode.INVALID_ARGUMENT, text)
 
 
-def test_a_call_without_a_place_is_told_to_ask_again(channel: Any, service: Service) -> None:
+def test_a_call_without_a_place_is_asked_to_try_again(channel: Any, service: Service) -> None:
     busy = channel.unary_unary("/test.Guard/Blocking").future(b"x", timeout=2)
     assert service.entered.wait(10)
     text = "the server has all the calls it can take; ask again, or ask another one"

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.grpc.server import GrpcServer
@@ -17,7 +17,7 @@ from servicekit.streams import Streams
 
 def unary(request: bytes, context: Any) -> bytes:
     if request == b"unknown":
-        raise Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+        raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
     return request
 
 
@@ -84,7 +84,7 @@ def test_calls_are_counted_by_method_and_code(channel: Any, registry: CollectorR
     assert registry.get_sample_value("grpc_server_handling_seconds_count", labels) == 5
 
 
-def test_a_deadline_that_is_over_is_told_from_a_caller_who_leaves(
+def test_a_deadline_that_is_over_is_distinguished_from_a_caller_who_leaves(
     channel: Any, registry: CollectorRegistry
 ) -> None:
     method = channel.unary_unary("/test.Echo/Forever")

@@ -10,7 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from localkafka.waiting import wait_until
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
@@ -21,7 +21,7 @@ LIMITS = GrpcLimits(receive_bytes=1000, threads=1, waiting=2, unread_seconds=1.0
 
 
 class Echo:
-    """A service of bytes: `Unary` answers by what it is told, `Stream` sends until it is ended."""
+    """A service of bytes: `Unary` answers as the test sets it, `Stream` sends until it is ended."""
 
     def __init__(self) -> None:
         self.streams = Streams(limit=2)
@@ -44,7 +44,7 @@ class Echo:
             case b"later":
                 raise NotReady(SECRET_TEXT)
             case b"unknown":
-                raise Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+                raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
             case b"wait":
                 self.entered.set()
                 assert self.release.wait(20)
@@ -234,7 +234,7 @@ def test_stopping_finishes_unary_calls_and_ends_streams(
     assert not stopping.is_alive()
 
 
-def test_new_calls_are_told_to_go_elsewhere_while_the_server_stops(
+def test_new_calls_are_sent_elsewhere_while_the_server_stops(
     channel: grpc.Channel, server: GrpcServer, echo: Echo
 ) -> None:
     call(channel, b"hello")

@@ -3,8 +3,8 @@ from dataclasses import dataclass
 import grpc
 import pytest
 
-from servicekit.grpc.errors import Refused
-from servicekit.grpc.table import GrpcTable, Keys
+from servicekit.grpc.errors import CallRefused
+from servicekit.grpc.table import GrpcTable, KeyRules
 from servicekit.streams import Streams, TooManyStreams
 from servicekit_testing import MemoryTable
 from streamtable.errors import NotReady, UnreadableRow
@@ -40,7 +40,7 @@ def test_a_row_that_is_false_is_still_a_row(rows: MemoryTable[int], table: GrpcT
 
 
 def test_a_missing_user_is_refused_with_the_words_of_the_service(table: GrpcTable[int]) -> None:
-    with pytest.raises(Refused, match="no such user") as caught:
+    with pytest.raises(CallRefused, match="no such user") as caught:
         table.get("alice")
     assert caught.value.code is grpc.StatusCode.NOT_FOUND
 
@@ -53,7 +53,7 @@ def test_the_field_that_is_wrong_is_named(table: GrpcTable[int]) -> None:
         (lambda: list(table.scan(Scan(prefix="\x00"))), "prefix"),
         (lambda: list(table.scan(Scan(limit=-1))), "limit"),
     ):
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(CallRefused) as caught:
             action()
         assert caught.value.fields[0][0] == field
 
@@ -94,13 +94,13 @@ def no_zero(text: str) -> str:
 
 @pytest.mark.parametrize("texts", [["a", "b", "x0"], ["x0"]])
 def test_rows_may_be_asked_for_by_other_keys_than_users(rows: MemoryTable[int], texts: list[str]) -> None:
-    table = GrpcTable(rows, Streams(limit=1), missing="no such URL", keys=Keys("url", no_zero, no_zero))
+    table = GrpcTable(rows, Streams(limit=1), missing="no such URL", keys=KeyRules("url", no_zero, no_zero))
     rows.put("a/b", 3)
     assert table.get("a/b")[1] == 3
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CallRefused) as refused:
         table.get_many(texts)
     assert refused.value.fields == ((f"urls[{len(texts) - 1}]", "must not contain 0"),)
-    with pytest.raises(Refused):
+    with pytest.raises(CallRefused):
         list(table.scan(Scan(prefix="0")))
 
 
@@ -112,7 +112,7 @@ def test_an_unreadable_row_is_an_error_to_who_asks_for_it_and_counted_in_lists(
         rows.spoil(spoiled)
     with pytest.raises(UnreadableRow):
         table.get("user-0003")
-    found = table.get_many(["user-0002", "user-0003", "nobody"])
+    found = table.get_many(["user-0002", "user-0003", "unknown"])
     assert [(user, row) for user, _, row in found.rows] == [("user-0002", 2)]
     assert found.unreadable == ["user-0003"]
     assert [(len(page.rows), page.unreadable) for page in table.scan(Scan())] == [(500, 3), (96, 1)]

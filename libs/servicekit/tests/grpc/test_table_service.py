@@ -8,7 +8,7 @@ from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
-from servicekit.grpc.table import Keys
+from servicekit.grpc.table import KeyRules
 from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.streams import Streams
 from servicekit_testing import MemoryTable
@@ -18,7 +18,7 @@ CONTRACT: TableContract[int] = TableContract(
     field="reach",
     value=lambda number: pb.Reach(reach=number),
     missing="no reach is known",
-    keys=Keys("url", str, str),
+    keys=KeyRules("url", str, str),
     details=lambda number: {"sketch": bytes(number)},
 )
 

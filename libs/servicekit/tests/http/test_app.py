@@ -13,8 +13,8 @@ from starlette.responses import Response, StreamingResponse
 from structlog.testing import capture_logs
 
 from localkafka.waiting import wait_until
-from servicekit.http.app import PLAIN_DIGITS, Edge, Strict, build_app, only
-from servicekit.http.guard import Limits
+from servicekit.http.app import PLAIN_DIGITS, HttpEdge, Strict, build_app, only
+from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import MEDIA_TYPE
 from servicekit.http.server import HttpServer
 from streamtable.errors import NotReady, StoreBroken
@@ -52,7 +52,7 @@ def app(state: State) -> FastAPI:
         "1",
         ready=lambda: state.ready,
         metrics=lambda: b"up 1\n",
-        limits=Limits(
+        limits=RequestLimits(
             body_bytes=1000,
             path_bytes=200,
             query_bytes=300,
@@ -354,7 +354,7 @@ def test_openapi_is_there_and_the_pages_that_show_it_are_not(client: httpx.Clien
 
 
 def test_the_documentation_pages_can_be_asked_for() -> None:
-    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=Edge(docs=True))
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=HttpEdge(docs=True))
     server = HttpServer(app, "127.0.0.1", 0)
     assert httpx.get(server.start() + "/docs").status_code == 200
     server.stop()

@@ -10,7 +10,7 @@ import pytest
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import ApiKey, ApiKeys
 from servicekit.auth.rate_limit import RateLimiter
-from servicekit.http.app import Edge, build_app
+from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.problems import MEDIA_TYPE
 from servicekit.http.server import HttpServer
 
@@ -33,7 +33,7 @@ class Clock:
 
 
 @contextmanager
-def serving(edge: Edge) -> Iterator[httpx.Client]:
+def serving(edge: HttpEdge) -> Iterator[httpx.Client]:
     app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"up 1\n", edge=edge)
 
     @app.get("/items")
@@ -57,16 +57,16 @@ def assert_problem(response: httpx.Response, status: int) -> None:
 
 
 def test_strangers_are_asked_who_they_are() -> None:
-    with serving(Edge(Admission(KEYS))) as client:
+    with serving(HttpEdge(Admission(KEYS))) as client:
         assert client.get("/items", headers=READER).json() == "items"
         assert client.get("/items", headers={"X-API-Key": "reader's"}).json() == "items"
-        assert_problem(client.get("/items", headers={"X-API-Key": "nobody's"}), 401)
+        assert_problem(client.get("/items", headers={"X-API-Key": "stranger's"}), 401)
         both = {"X-API-Key": "reader's", "Authorization": "Bearer reader's"}
         assert_problem(client.get("/items", headers=both), 401)
         response = client.get("/items")
         assert_problem(response, 401)
         assert response.headers["www-authenticate"] == "Bearer"
-        for wrong in ("Bearer nobody's", "Basic reader's", "", "reader's"):
+        for wrong in ("Bearer stranger's", "Basic reader's", "", "reader's"):
             response = client.get("/items", headers={"Authorization": wrong})
             assert_problem(response, 401)
             assert response.headers["www-authenticate"] == 'Bearer error="invalid_token"'
@@ -77,7 +77,7 @@ def test_strangers_are_asked_who_they_are() -> None:
 
 
 def test_a_strangers_body_is_not_read() -> None:
-    with serving(Edge(Admission(KEYS))) as client:
+    with serving(HttpEdge(Admission(KEYS))) as client:
         assert_problem(client.post("/items", content=iter([b"[" * 10]), headers={}), 415)
         assert_problem(client.post("/items", content=b"x" * 10**7, headers=json_type({})), 413)
         assert_problem(client.post("/items", content=iter([b" " * 10**5] * 100), headers=json_type({})), 401)
@@ -88,7 +88,7 @@ def json_type(headers: dict[str, str]) -> dict[str, str]:
 
 
 def test_reading_and_writing_need_their_scopes() -> None:
-    with serving(Edge(Admission(KEYS))) as client:
+    with serving(HttpEdge(Admission(KEYS))) as client:
         assert client.post("/items", json={"a": 1}, headers=WRITER).json() == "added"
         response = client.post("/items", json={"a": 1}, headers=READER)
         assert_problem(response, 403)
@@ -97,10 +97,10 @@ def test_reading_and_writing_need_their_scopes() -> None:
 
 
 def test_health_is_public_and_metrics_and_docs_as_they_are_set() -> None:
-    with serving(Edge(Admission(KEYS), docs=True)) as client:
+    with serving(HttpEdge(Admission(KEYS), docs=True)) as client:
         for path in ("/livez", "/readyz", "/metrics", "/docs", "/openapi.json"):
             assert client.get(path).status_code == 200
-    with serving(Edge(Admission(KEYS), metrics_public=False)) as client:
+    with serving(HttpEdge(Admission(KEYS), metrics_public=False)) as client:
         assert client.get("/livez").status_code == 200
         assert_problem(client.get("/metrics"), 401)
         assert client.get("/metrics", headers=READER).text == "up 1\n"
@@ -108,10 +108,10 @@ def test_health_is_public_and_metrics_and_docs_as_they_are_set() -> None:
             assert client.get(path).status_code in {401, 404}
 
 
-def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
+def test_who_asks_too_often_learns_when_to_ask_again() -> None:
     clock = Clock()
     limiter = RateLimiter(0.1, 2, clock=clock)
-    with serving(Edge(Admission(KEYS, limiter))) as client:
+    with serving(HttpEdge(Admission(KEYS, limiter))) as client:
         response = client.get("/items", headers=READER)
         assert response.headers["ratelimit-policy"] == '"caller";q=2;w=20'
         assert response.headers["ratelimit"] == '"caller";r=1;t=10'
@@ -128,7 +128,7 @@ def test_who_asks_too_often_is_told_when_to_ask_again() -> None:
 
 def test_without_callers_names_their_addresses_are_counted() -> None:
     limiter = RateLimiter(0.1, 1, clock=Clock())
-    with serving(Edge(Admission(None, limiter))) as client:
+    with serving(HttpEdge(Admission(None, limiter))) as client:
         assert client.get("/items").status_code == 200
         assert_problem(client.get("/items"), 429)
         forged = {"X-Forwarded-For": "10.0.0.1", "Forwarded": "for=10.0.0.1"}
@@ -137,7 +137,7 @@ def test_without_callers_names_their_addresses_are_counted() -> None:
 
 @pytest.mark.parametrize("path", ["/items", "/nothing", "/livez"])
 def test_answers_say_what_browsers_must_not_do_and_not_what_made_them(path: str) -> None:
-    with serving(Edge()) as client:
+    with serving(HttpEdge()) as client:
         headers = client.get(path).headers
         assert headers["x-content-type-options"] == "nosniff"
         assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
@@ -147,7 +147,7 @@ def test_answers_say_what_browsers_must_not_do_and_not_what_made_them(path: str)
 
 
 def test_the_page_that_shows_the_api_may_run_its_own_scripts_only() -> None:
-    with serving(Edge(docs=True)) as client:
+    with serving(HttpEdge(docs=True)) as client:
         response = client.get("/docs")
         policies = response.headers.get_list("content-security-policy")
         assert len(policies) == 1

@@ -21,7 +21,7 @@ from servicekit.http.connections import (
     TOO_MANY,
     ConnectionLimits,
 )
-from servicekit.http.guard import Limits
+from servicekit.http.guard import RequestLimits
 from servicekit.http.server import HttpServer
 
 SHORT = ConnectionLimits(head_seconds=0.5, idle_seconds=1, answer_seconds=0.7)
@@ -45,7 +45,7 @@ class World:
             "1",
             ready=lambda: True,
             metrics=lambda: b"",
-            limits=Limits(body_bytes=1000, deadline_seconds=3),
+            limits=RequestLimits(body_bytes=1000, deadline_seconds=3),
         )
 
         @app.get("/large")

@@ -15,6 +15,11 @@ def test_replicas_with_the_same_secret_take_each_others_cursors() -> None:
     assert Cursors(SECRET).open("q", Cursors(SECRET).seal("q", "p")) == "p"
 
 
+def test_a_cursor_of_an_earlier_version_is_read() -> None:
+    """While replicas are updated one after the other, callers go from one to the other."""
+    assert Cursors(SECRET).open("prefix=a", "EzSJEFFmschZCB7jUA0kYWFsaWNl") == "alice"
+
+
 def test_a_cursor_of_another_query_or_secret_is_refused() -> None:
     cursor = Cursors(SECRET).seal("q", "p")
     for cursors, query in ((Cursors(SECRET), "r"), (Cursors(SECRET[::-1]), "q")):

@@ -9,11 +9,11 @@ import httpx
 import pytest
 
 from servicekit.http.app import build_app
-from servicekit.http.guard import Limits
+from servicekit.http.guard import RequestLimits
 from servicekit.http.server import HttpServer
 
 HEAD = b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
-LIMITS = Limits(body_bytes=1000, bodies_bytes=2500, deadline_seconds=60)
+LIMITS = RequestLimits(body_bytes=1000, bodies_bytes=2500, deadline_seconds=60)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from localkafka.waiting import wait_until
-from servicekit.http.app import Edge, build_app
+from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.metrics import HttpMetrics
 from servicekit.http.server import HttpServer
 
@@ -17,7 +17,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def client(registry: CollectorRegistry) -> Iterator[httpx.Client]:
-    edge = Edge(measured=HttpMetrics.register(registry))
+    edge = HttpEdge(measured=HttpMetrics.register(registry))
     app = build_app("test", "1", ready=lambda: False, metrics=lambda: b"", edge=edge)
 
     @app.get("/items/{name}")

@@ -8,8 +8,8 @@ import pytest
 from fastapi import Request
 
 from servicekit.http.app import build_app
-from servicekit.http.guard import Limits
-from servicekit.http.produce import Accepted, Outgoing, SendTimeouts, send_all
+from servicekit.http.guard import RequestLimits
+from servicekit.http.produce import Accepted, OutgoingRecord, SendTimeouts, send_all
 from servicekit.http.server import HttpServer
 from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater, Unencodable
 from streamtable.types import Ack
@@ -63,12 +63,14 @@ class Service:
 
     def __init__(self, timeouts: SendTimeouts) -> None:
         self.emitter = MemoryEmitter()
-        limits = Limits(deadline_seconds=DEADLINE)
+        limits = RequestLimits(deadline_seconds=DEADLINE)
         app = build_app("test", "1.0.0", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
         @app.post("/records")
         async def send(request: Request, body: list[str]) -> Any:
-            outgoing = [Outgoing(name, "alice", record) for name, record in zip(IDS, body, strict=False)]
+            outgoing = [
+                OutgoingRecord(name, "alice", record) for name, record in zip(IDS, body, strict=False)
+            ]
             return await send_all(request, self.emitter, outgoing, timeouts)
 
         self.server = HttpServer(app, "127.0.0.1", 0, threads=2)

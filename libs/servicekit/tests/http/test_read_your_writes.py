@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from servicekit.http.problems import Problem
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit_testing import MemoryTable
 from streamtable.types import Ack
 
@@ -19,11 +19,11 @@ def table() -> MemoryTable[int]:
 
 
 @pytest.fixture
-def make(table: MemoryTable[int]) -> Iterator[Callable[..., OwnWrites]]:
-    made: list[OwnWrites] = []
+def make(table: MemoryTable[int]) -> Iterator[Callable[..., ReadYourWrites]]:
+    made: list[ReadYourWrites] = []
 
-    def writes(seconds: float, limit: int = 4) -> OwnWrites:
-        made.append(OwnWrites({"clicks": table}, seconds, limit))
+    def writes(seconds: float, limit: int = 4) -> ReadYourWrites:
+        made.append(ReadYourWrites({"clicks": table}, seconds, limit))
         return made[-1]
 
     yield writes
@@ -39,13 +39,15 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(limited())
 
 
-def test_it_returns_when_the_write_shows(make: Callable[..., OwnWrites], table: MemoryTable[int]) -> None:
+def test_it_returns_when_the_write_shows(
+    make: Callable[..., ReadYourWrites], table: MemoryTable[int]
+) -> None:
     threading.Timer(0.1, table.put, ("alice", 1, WRITE)).start()
     run(make(10).shown(WRITE.token))
     assert WRITE in table.shown
 
 
-def test_after_the_time_it_is_a_problem_504(make: Callable[..., OwnWrites]) -> None:
+def test_after_the_time_it_is_a_problem_504(make: Callable[..., ReadYourWrites]) -> None:
     with pytest.raises(Problem) as caught:
         run(make(0.05).shown(WRITE.token))
     assert caught.value.status == 504
@@ -53,7 +55,7 @@ def test_after_the_time_it_is_a_problem_504(make: Callable[..., OwnWrites]) -> N
 
 @pytest.mark.parametrize("token", ["", "clicks", "other:3:41", "clicks:3:-1", "clicks:3:41:5"])
 def test_what_names_no_write_of_these_tables_is_a_problem_422(
-    make: Callable[..., OwnWrites], token: str
+    make: Callable[..., ReadYourWrites], token: str
 ) -> None:
     with pytest.raises(Problem) as caught:
         run(make(10).shown(token))
@@ -61,7 +63,7 @@ def test_what_names_no_write_of_these_tables_is_a_problem_422(
 
 
 def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
-    make: Callable[..., OwnWrites], table: MemoryTable[int]
+    make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     writes = make(10, limit=2)
 
@@ -79,7 +81,7 @@ def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
 
 
 def test_a_caller_who_has_gone_keeps_the_place_until_the_thread_is_free(
-    make: Callable[..., OwnWrites], table: MemoryTable[int]
+    make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     writes = make(10, limit=1)
 

@@ -15,7 +15,7 @@ from streamtable.errors import ConfigurationError
 
 
 class Work:
-    """A handler that says when it was entered and returns when it is told to."""
+    """A handler that says when it was entered and returns when the test allows it."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()

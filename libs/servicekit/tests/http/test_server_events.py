@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from localkafka.waiting import wait_until
 from servicekit.http.app import build_app
-from servicekit.http.guard import Limits
+from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server import HttpServer
 from servicekit.http.server_events import EventStreams, ServerEvent, Source
@@ -57,7 +57,7 @@ class Service:
         self.feed = Feed()
         self.streams = Streams(limit=2)
         self.events = EventStreams(self.streams, heartbeat_seconds=0.2, send_seconds=0.5)
-        limits = Limits(deadline_seconds=3)
+        limits = RequestLimits(deadline_seconds=3)
         app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", limits=limits)
 
         @app.get("/events")

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from servicekit.http.server_events import ServerEvent, Source
-from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit_testing import MemoryTable
 from streamtable.errors import NotReady
 
@@ -35,7 +35,7 @@ def following(source: Source) -> ServerEvent:
 
 def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: MemoryTable[int]) -> None:
     counts.put("alice", 3)
-    with Changes(TableEvents(counts, "count", count), key="alice") as source:
+    with ChangeSource(TableEvents(counts, "count", count), key="alice") as source:
         counts.put("bob", 1)
         counts.put("alice", 4)
         first, second = following(source), following(source)
@@ -47,18 +47,18 @@ def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: Memory
 
 
 def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:
-    with Changes(TableEvents(counts, "count", count, key="url"), prefix="") as source:
+    with ChangeSource(TableEvents(counts, "count", count, key="url"), prefix="") as source:
         counts.put("foo.com", 3)
         data = following(source).data
         assert (data["url"], data["count"]) == ("foo.com", 3)
         assert "user_id" not in data
 
 
-def test_changes_of_two_tables_are_told_by_their_names(
+def test_changes_of_two_tables_are_reported_by_their_names(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
-    told = (TableEvents(counts, "count", count), TableEvents(names, "name", name))
-    with Changes(*told, key="alice") as source:
+    reported = (TableEvents(counts, "count", count), TableEvents(names, "name", name))
+    with ChangeSource(*reported, key="alice") as source:
         assert {following(source).name, following(source).name} == {"count", "name"}
         names.put("alice", "Alice")
         assert following(source).data["name"] == "Alice"
@@ -69,15 +69,17 @@ def test_changes_of_two_tables_are_told_by_their_names(
 def test_a_table_that_changes_all_the_time_does_not_silence_another(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
-    with Changes(TableEvents(counts, "count", count), TableEvents(names, "name", name), prefix="") as source:
+    with ChangeSource(
+        TableEvents(counts, "count", count), TableEvents(names, "name", name), prefix=""
+    ) as source:
         for n in range(10):
             counts.put("alice", n)
         names.put("alice", "Alice")
         assert "name" in {following(source).name, following(source).name}
 
 
-def test_a_reader_who_was_too_slow_is_told_so_before_the_end(counts: MemoryTable[int]) -> None:
-    with Changes(TableEvents(counts, "count", count), prefix="") as source:
+def test_a_reader_who_was_too_slow_is_notified_before_the_end(counts: MemoryTable[int]) -> None:
+    with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.overrun()
         assert following(source).name == "missed"
@@ -85,8 +87,8 @@ def test_a_reader_who_was_too_slow_is_told_so_before_the_end(counts: MemoryTable
             source(0)
 
 
-def test_what_waited_when_a_watch_was_ended_is_still_told(counts: MemoryTable[int]) -> None:
-    with Changes(TableEvents(counts, "count", count), prefix="") as source:
+def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTable[int]) -> None:
+    with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
         counts.put("alice", 1)
         counts.watches[-1].ended = True
         assert following(source).data["count"] == 1
@@ -98,16 +100,16 @@ def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
     counts: MemoryTable[int], names: MemoryTable[str]
 ) -> None:
     names.ready = False
-    changes = Changes(TableEvents(counts, "count", count), TableEvents(names, "name", name), key="alice")
+    changes = ChangeSource(TableEvents(counts, "count", count), TableEvents(names, "name", name), key="alice")
     with pytest.raises(NotReady):
         changes.__enter__()
     assert not counts.watches
     assert not names.watches
 
 
-def test_a_row_that_cannot_be_decoded_is_told_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
+def test_a_row_that_cannot_be_decoded_is_reported_as_an_event_of_its_own(counts: MemoryTable[int]) -> None:
     counts.spoil("alice")
-    with Changes(TableEvents(counts, "count", count), key="alice") as source:
+    with ChangeSource(TableEvents(counts, "count", count), key="alice") as source:
         event = following(source)
         assert event.name == "unreadable"
         assert event.data == {"user_id": "alice", "of": "count", "partition": 0, "before_offset": 2}

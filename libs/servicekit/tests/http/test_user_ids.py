@@ -32,7 +32,7 @@ def test_a_prefix_may_be_empty_but_not_hold_what_no_id_holds() -> None:
             user_id_prefix(text)
 
 
-def test_a_bad_user_in_an_address_is_told_as_other_bad_parameters_are() -> None:
+def test_a_bad_user_in_an_address_is_reported_as_other_bad_parameters_are() -> None:
     assert user_of_path("alice") == "alice"
     with pytest.raises(Problem) as caught:
         user_of_path("a/b")

@@ -77,7 +77,7 @@ def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
         ("rate_limits", "1"),
     ],
 )
-def test_what_is_wrong_is_told_by_name(name: str, text: str) -> None:
+def test_what_is_wrong_is_reported_by_name(name: str, text: str) -> None:
     with pytest.raises(ConfigurationError, match="SERVICEKIT_") as refused:
         read(**{name: text})
     assert name.upper() in str(refused.value)

@@ -5,7 +5,7 @@ from itertools import islice
 
 import pytest
 
-from servicekit.process.load import Load, Report, id_choice, key_choice, progress_bar, send
+from servicekit.process.load import LoadOptions, LoadReport, id_choice, key_choice, progress_bar, send
 from streamtable.errors import RetryLater
 from streamtable.types import Ack
 
@@ -45,38 +45,38 @@ def nothing(sent: int) -> None:
     return
 
 
-def test_a_load_sends_as_many_records_as_it_was_told() -> None:
+def test_a_load_sends_as_many_records_as_it_is_set_to() -> None:
     emitter = MemoryEmitter()
     shown: list[int] = []
-    report = send(Load(rate=0, count=2500), records(), emitter.emit, never, shown.append)
+    report = send(LoadOptions(rate=0, count=2500), records(), emitter.emit, never, shown.append)
     assert report.sent == 2500
     assert emitter.users == [f"user-{n}" for n in range(1, 2501)]
     assert shown[-1] == 2500
 
 
 def test_the_report_tells_the_rate_and_the_errors() -> None:
-    report = send(Load(rate=0, count=1000), records(), MemoryEmitter().emit, never, nothing)
+    report = send(LoadOptions(rate=0, count=1000), records(), MemoryEmitter().emit, never, nothing)
     assert report.acknowledged == 900
     assert report.errors == {"RetryLater": 100}
     assert report.text(2.0, "clicks") == (
         "sent 1000, acknowledged 900 in 2.0 s: 450 clicks/s; errors: 100 RetryLater"
     )
-    assert "errors: none" in Report().text(0.0, "clicks")
+    assert "errors: none" in LoadReport().text(0.0, "clicks")
 
 
 def test_a_load_ends_after_its_time() -> None:
-    report = send(Load(rate=1000, seconds=0.2), records(), MemoryEmitter().emit, never, nothing)
+    report = send(LoadOptions(rate=1000, seconds=0.2), records(), MemoryEmitter().emit, never, nothing)
     assert 1 <= report.sent <= 202
 
 
 def test_a_load_ends_when_it_is_stopped() -> None:
     emitter = MemoryEmitter()
-    send(Load(rate=0), records(), emitter.emit, lambda seconds: len(emitter.users) > 500, nothing)
+    send(LoadOptions(rate=0), records(), emitter.emit, lambda seconds: len(emitter.users) > 500, nothing)
     assert 500 < len(emitter.users) <= 1500
 
 
 def test_without_a_terminal_nothing_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    with progress_bar(Load(), "clicks") as progress:
+    with progress_bar(LoadOptions(), "clicks") as progress:
         progress(5)
     assert capsys.readouterr().err == ""
 

@@ -16,7 +16,7 @@ from streamtable.settings import Settings
 
 
 class SilentCluster:
-    """A cluster that does not answer until it is told to, and then has one topic."""
+    """A cluster that does not answer until the test allows it, and then has one topic."""
 
     def __init__(self) -> None:
         self.answers = False
@@ -73,7 +73,7 @@ def test_reachability_is_asked_for_only_now_and_then(cluster: SilentCluster) -> 
 
 @dataclass(frozen=True)
 class RefusingKafka:
-    """Answers, and lets nobody see a topic."""
+    """Answers, and shows no topic."""
 
     admin_timeout: float = 1.0
 

@@ -55,12 +55,12 @@ def test_variables_are_read_those_of_the_service_itself_too() -> None:
         ("MAX_AHEAD_SECONDS", "86401"),
     ],
 )
-def test_what_is_wrong_is_told_by_name(name: str, value: str) -> None:
+def test_what_is_wrong_is_reported_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigurationError, match=f"SHOP_{name}"):
         ShopSettings.from_environment({f"SHOP_{name}": value})
 
 
-def test_all_that_is_wrong_is_told_at_once() -> None:
+def test_all_that_is_wrong_is_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as caught:
         ShopSettings.from_environment({"SHOP_DOCS": "1", "SHOP_X": "", "SHOP_WAIT_SECONDS": "x"})
     assert len(str(caught.value).splitlines()) == 4

@@ -73,14 +73,14 @@ def test_the_former_handlers_come_back() -> None:
 CONNECTIONS = """
 import resource, sys
 from servicekit.process.signals import allow_connections
-soft, hard, wanted = map(int, sys.argv[1:])
+soft, hard, connections = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(allow_connections(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+print(allow_connections(connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "wanted", "allowed", "files"),
+    ("soft", "hard", "connections", "allowed", "files"),
     [
         (1024, 5000, 2000, 2000, 2500),
         (4096, 5000, 2000, 2000, 4096),
@@ -89,8 +89,8 @@ print(allow_connections(wanted), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     ],
 )
 def test_as_many_connections_are_allowed_as_the_system_lets_files_be_open(
-    soft: int, hard: int, wanted: int, allowed: int, files: int
+    soft: int, hard: int, connections: int, allowed: int, files: int
 ) -> None:
-    command = [sys.executable, "-c", CONNECTIONS, str(soft), str(hard), str(wanted)]
+    command = [sys.executable, "-c", CONNECTIONS, str(soft), str(hard), str(connections)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(allowed), str(files)]

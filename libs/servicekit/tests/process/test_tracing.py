@@ -13,14 +13,14 @@ import structlog
 from fastapi.responses import Response
 from structlog.testing import capture_logs
 
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.server import GrpcServer
-from servicekit.http.app import Edge, build_app
+from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.server import HttpServer
 from servicekit.process.otel import OpenTelemetry
 from servicekit.process.tracing import TraceSettings, trace_settings, tracing
 from servicekit.streams import Streams
-from servicekit_testing.trace_collector import Collector, collecting
+from servicekit_testing.trace_collector import TraceCollector, collecting
 from streamtable.errors import ConfigurationError, RetryLater
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -36,8 +36,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def collector() -> Collector:
-    return Collector()
+def collector() -> TraceCollector:
+    return TraceCollector()
 
 
 def settings(port: int, sampler: str = "parentbased_always_on", ratio: float = 1.0) -> TraceSettings:
@@ -47,7 +47,7 @@ def settings(port: int, sampler: str = "parentbased_always_on", ratio: float = 1
 
 
 @pytest.fixture
-def tracer(collector: Collector) -> Iterator[OpenTelemetry]:
+def tracer(collector: TraceCollector) -> Iterator[OpenTelemetry]:
     with collecting(collector) as port, tracing(settings(port)) as tracer:
         assert isinstance(tracer, OpenTelemetry)
         yield tracer
@@ -77,17 +77,17 @@ def test_the_settings_are_the_standard_variables() -> None:
         "OTEL_TRACES_SAMPLER": "parentbased_traceidratio",
         "OTEL_TRACES_SAMPLER_ARG": "0.01",
     }
-    wanted = TraceSettings(
+    expected = TraceSettings(
         endpoint="https://elsewhere:4317",
         service="clicks",
         instance="one",
         sampler="parentbased_traceidratio",
         ratio=0.01,
     )
-    assert read({**ENDPOINT, **more}) == wanted
+    assert read({**ENDPOINT, **more}) == expected
 
 
-def test_wrong_settings_are_told_all_at_once() -> None:
+def test_wrong_settings_are_reported_all_at_once() -> None:
     wrong = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "collector:4317",
         "OTEL_EXPORTER_OTLP_PROTOCOL": "http/json",
@@ -128,7 +128,7 @@ def test_a_process_without_what_sends_traces_says_what_to_install(monkeypatch: p
 
 
 def test_work_continues_the_trace_of_its_first_source_and_is_linked_to_all(
-    tracer: OpenTelemetry, collector: Collector
+    tracer: OpenTelemetry, collector: TraceCollector
 ) -> None:
     with tracer.serve("one", None) as one, tracer.serve("two", None) as two:
         pass
@@ -146,7 +146,7 @@ def test_work_continues_the_trace_of_its_first_source_and_is_linked_to_all(
 
 
 def test_work_within_other_work_belongs_to_it_and_log_lines_name_its_trace(
-    tracer: OpenTelemetry, collector: Collector
+    tracer: OpenTelemetry, collector: TraceCollector
 ) -> None:
     with tracer.commit("counts", []) as commit:
         with tracer.ask("counts", "write", 3) as ask:
@@ -163,7 +163,7 @@ def test_work_within_other_work_belongs_to_it_and_log_lines_name_its_trace(
 
 
 def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
-    tracer: OpenTelemetry, collector: Collector
+    tracer: OpenTelemetry, collector: TraceCollector
 ) -> None:
     with pytest.raises(ValueError, match="too large"), tracer.commit("counts", []):
         raise ValueError("too large")
@@ -172,7 +172,7 @@ def test_work_that_fails_says_by_which_kind_of_error_and_not_in_its_words(
     assert span.words == ""
 
 
-def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(collector: Collector) -> None:
+def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(collector: TraceCollector) -> None:
     with collecting(collector) as port, tracing(settings(port, "parentbased_traceidratio", 0.25)) as tracer:
         assert tracer is not None
         kept = 0
@@ -187,7 +187,7 @@ def test_only_the_part_that_the_sampler_keeps_is_sent_and_carried(collector: Col
 
 
 def test_what_is_not_sent_yet_is_sent_at_the_end(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+    collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "60000")
     with collecting(collector) as port, tracing(settings(port)) as tracer:
@@ -204,8 +204,8 @@ def free_port() -> int:
         return port
 
 
-def test_a_collector_that_is_away_is_told_once_and_holds_up_neither_work_nor_the_end(
-    collector: Collector, monkeypatch: pytest.MonkeyPatch
+def test_a_collector_that_is_away_is_reported_once_and_holds_up_neither_work_nor_the_end(
+    collector: TraceCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "0.2")
     port = free_port()
@@ -223,8 +223,8 @@ def test_a_collector_that_is_away_is_told_once_and_holds_up_neither_work_nor_the
             tracer.send("clicks").end()
             began = time.monotonic()
         assert time.monotonic() - began < 5
-    told = [(line["log_level"], line["event"]) for line in lines[:2]]
-    assert told == [
+    reported = [(line["log_level"], line["event"]) for line in lines[:2]]
+    assert reported == [
         ("warning", "traces are dropped until a collector accepts them; nothing else is affected"),
         ("info", "traces are accepted again"),
     ]
@@ -245,7 +245,7 @@ def wait_for(lines: list[Any], count: int, tracer: Any = None) -> None:
 
 @pytest.fixture
 def client(tracer: OpenTelemetry) -> Iterator[httpx.Client]:
-    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=Edge(tracer=tracer))
+    app = build_app("test", "1", ready=lambda: True, metrics=lambda: b"", edge=HttpEdge(tracer=tracer))
 
     @app.get("/items/{name}")
     def item(name: str) -> Any:
@@ -260,7 +260,7 @@ def client(tracer: OpenTelemetry) -> Iterator[httpx.Client]:
 
 
 def test_a_request_continues_the_trace_of_its_caller_and_answers_with_its_own_place(
-    client: httpx.Client, collector: Collector
+    client: httpx.Client, collector: TraceCollector
 ) -> None:
     answer = client.get("/items/secret", headers={"traceparent": GIVEN})
     (span,) = collector.wait(lambda span: span.kind == "server")
@@ -274,7 +274,7 @@ def test_a_request_continues_the_trace_of_its_caller_and_answers_with_its_own_pl
 
 
 def test_a_trace_that_is_not_kept_is_still_named_in_the_log(
-    client: httpx.Client, collector: Collector
+    client: httpx.Client, collector: TraceCollector
 ) -> None:
     answer = client.get("/items/a", headers={"traceparent": f"{GIVEN[:-1]}0"})
     assert answer.json()["trace_id"] == TRACE
@@ -292,7 +292,7 @@ def test_a_trace_that_is_not_kept_is_still_named_in_the_log(
     ],
 )
 def test_a_context_that_is_none_begins_a_new_trace(
-    client: httpx.Client, collector: Collector, headers: Any
+    client: httpx.Client, collector: TraceCollector, headers: Any
 ) -> None:
     assert client.get(
         "/items/a", headers=[(name, value.encode("latin-1")) for name, value in headers]
@@ -303,7 +303,7 @@ def test_a_context_that_is_none_begins_a_new_trace(
 
 
 def test_a_service_that_fails_shows_it_and_a_caller_who_asks_amiss_is_no_failure(
-    client: httpx.Client, collector: Collector
+    client: httpx.Client, collector: TraceCollector
 ) -> None:
     client.get("/items/broken")
     client.get("/nothing")
@@ -314,7 +314,7 @@ def test_a_service_that_fails_shows_it_and_a_caller_who_asks_amiss_is_no_failure
     assert (refused.name, refused.failed) == ("GET", False)
 
 
-def test_health_and_metrics_are_not_traced(client: httpx.Client, collector: Collector) -> None:
+def test_health_and_metrics_are_not_traced(client: httpx.Client, collector: TraceCollector) -> None:
     for path in ("/livez", "/readyz", "/metrics", "/items/a"):
         client.get(path)
     collector.wait(lambda span: span.name == "GET /items/{name}")
@@ -323,7 +323,7 @@ def test_health_and_metrics_are_not_traced(client: httpx.Client, collector: Coll
 
 def echo(request: bytes, context: Any) -> bytes:
     if request == b"unknown":
-        raise Refused(grpc.StatusCode.NOT_FOUND, "no such thing")
+        raise CallRefused(grpc.StatusCode.NOT_FOUND, "no such thing")
     if request == b"broken":
         raise RetryLater("away")
     return json.dumps(structlog.contextvars.get_contextvars()).encode()
@@ -344,7 +344,7 @@ def method(tracer: OpenTelemetry) -> Iterator[Any]:
 
 
 def test_a_call_continues_the_trace_of_its_caller_into_the_thread_that_answers(
-    method: Any, collector: Collector
+    method: Any, collector: TraceCollector
 ) -> None:
     answer, call = method.with_call(b"x", timeout=5, metadata=[("traceparent", GIVEN)])
     (span,) = collector.wait(lambda span: span.kind == "server")
@@ -357,8 +357,8 @@ def test_a_call_continues_the_trace_of_its_caller_into_the_thread_that_answers(
 @pytest.mark.parametrize(
     ("request_", "code", "failed"), [("unknown", "NOT_FOUND", False), ("broken", "UNAVAILABLE", True)]
 )
-def test_a_call_that_is_refused_is_told_with_its_code(
-    method: Any, collector: Collector, request_: str, code: str, *, failed: bool
+def test_a_call_that_is_refused_is_reported_with_its_code(
+    method: Any, collector: TraceCollector, request_: str, code: str, *, failed: bool
 ) -> None:
     with pytest.raises(grpc.RpcError):
         method(request_.encode(), timeout=5)

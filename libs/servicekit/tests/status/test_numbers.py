@@ -2,7 +2,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from servicekit.http.metrics import HttpMetrics
-from servicekit.status.numbers import Numbers, Rates, numbers_in
+from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
 from streamtable.observe import Metrics
 
 
@@ -40,7 +40,8 @@ def test_rates_are_over_the_last_ten_seconds() -> None:
     for second in range(30):
         count = 10 * second if second < 15 else 150 + 30 * (second - 15)
         rates.add(
-            float(second), Numbers(read={("clicks", 0): count}, sent={"out": second}, requests=2 * second)
+            float(second),
+            ProcessCounters(read={("clicks", 0): count}, sent={"out": second}, requests=2 * second),
         )
     assert rates.read("clicks") == pytest.approx(30.0)
     assert rates.sent("out") == pytest.approx(1.0)
@@ -49,13 +50,13 @@ def test_rates_are_over_the_last_ten_seconds() -> None:
 
 def test_rates_are_none_at_the_first_look() -> None:
     rates = Rates()
-    rates.add(5.0, Numbers(read={("clicks", 0): 100}))
+    rates.add(5.0, ProcessCounters(read={("clicks", 0): 100}))
     assert rates.read("clicks") == 0
     assert rates.commit_ms == 0
 
 
 def test_the_duration_of_commits_is_that_of_the_latest() -> None:
     rates = Rates()
-    rates.add(0.0, Numbers(commits=10, commit_seconds=5.0))
-    rates.add(5.0, Numbers(commits=20, commit_seconds=5.1))
+    rates.add(0.0, ProcessCounters(commits=10, commit_seconds=5.0))
+    rates.add(5.0, ProcessCounters(commits=20, commit_seconds=5.1))
     assert rates.commit_ms == pytest.approx(10.0)

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 from contracts.records import ProcessStatus
 from localkafka.broker import Broker
 from localkafka.waiting import wait_until
-from servicekit.status.numbers import Numbers, Rates
+from servicekit.status.numbers import ProcessCounters, Rates
 from servicekit.status.publisher import (
     ENTRIES_MAX,
     Publisher,
@@ -49,10 +49,10 @@ def board() -> StatusBoard:
     return StatusBoard("service", "one")
 
 
-def status(board: StatusBoard, numbers: Numbers | None = None) -> ProcessStatus:
+def status(board: StatusBoard, numbers: ProcessCounters | None = None) -> ProcessStatus:
     rates = Rates()
-    rates.add(0.0, numbers or Numbers())
-    return status_of(board, numbers or Numbers(), rates, started_at=1, at=2, committed_at=0)
+    rates.add(0.0, numbers or ProcessCounters())
+    return status_of(board, numbers or ProcessCounters(), rates, started_at=1, at=2, committed_at=0)
 
 
 def test_a_recovering_partition_tells_how_far_it_is(board: StatusBoard) -> None:
@@ -87,7 +87,9 @@ def test_a_processor_tells_its_graph_and_the_lag_of_what_is_here(board: StatusBo
     processor = Working()
     processor.working = (0,)
     board.processes(GROUP, processor)
-    numbers = Numbers(read={("clicks", 0): 5, ("clicks", 1): 9}, sent={"g-table": 4}, lags={("clicks", 0): 2})
+    numbers = ProcessCounters(
+        read={("clicks", 0): 5, ("clicks", 1): 9}, sent={"g-table": 4}, lags={("clicks", 0): 2}
+    )
     found = status(board, numbers)
     assert json.loads(found["graph"])["group"] == found["group"] == "g"
     assert found["inputs"] == [{"topic": "clicks", "partition": 0, "lag": 2, "records": 5}]
@@ -103,7 +105,7 @@ def test_the_first_role_stays(board: StatusBoard) -> None:
     assert board.key == "g/processor/one"
 
 
-def test_an_error_is_told_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
+def test_an_error_is_reported_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
     board.failed(PoisonRecord("the record says: secret").at("clicks", 3, 17))
     assert status(board)["state"] == "failed"
     assert status(board)["error"] == "PoisonRecord clicks 3 17"
@@ -118,7 +120,7 @@ def test_a_record_is_bounded_and_says_what_it_leaves_out(board: StatusBoard) -> 
     assert found["omitted"] == 2 * ENTRIES_MAX
 
 
-def test_memory_is_told(board: StatusBoard) -> None:
+def test_memory_is_published(board: StatusBoard) -> None:
     assert status(board)["memory_bytes"] > 1 << 20
 
 
@@ -153,7 +155,7 @@ def publisher(board: StatusBoard, emitted: Emitted) -> Iterator[Publisher]:
     made.stop()
 
 
-def test_nothing_is_told_before_a_part_of_the_process_has_said_what_it_is(
+def test_nothing_is_published_before_a_part_of_the_process_has_said_what_it_is(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     publisher.publish()
@@ -176,7 +178,7 @@ def test_nothing_piles_up_while_kafka_does_not_answer(
     assert len(emitted.sent) == 2
 
 
-def test_what_has_not_changed_is_not_told_again_at_once(
+def test_what_has_not_changed_is_not_published_again_at_once(
     publisher: Publisher, board: StatusBoard, emitted: Emitted
 ) -> None:
     board.serves("view")

@@ -33,7 +33,7 @@ class Collected:
     ended: int
 
 
-class Collector(TraceServiceServicer):
+class TraceCollector(TraceServiceServicer):
     """Keeps spans, in the order of their arrival."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Collector(TraceServiceServicer):
 
 
 @contextmanager
-def collecting(collector: Collector, port: int = 0) -> Iterator[int]:
+def collecting(collector: TraceCollector, port: int = 0) -> Iterator[int]:
     """Let it be reached on this machine within the block. Yields the port."""
     server = grpc.server(ThreadPoolExecutor(2))
     add_TraceServiceServicer_to_server(collector, server)  # type: ignore[no-untyped-call] # made by a program

@@ -17,6 +17,7 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.graph import Group
+from streamtable.inhand import in_hand_at
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
@@ -202,8 +203,13 @@ class App:
         given = cast("dict[str, Any]", {**self._options, **options})
         failpoint = given.pop("failpoint", None)
         given.setdefault("instance_id", socket.gethostname())
-        settings = ProcessorSettings(**given, cache_bytes=self._memory_bytes, tracer=tracer_of(self.kafka))
         folder, clock = self.state_dir / group.name, SystemClock()
+        settings = ProcessorSettings(
+            **given,
+            cache_bytes=self._memory_bytes,
+            in_hand=in_hand_at(folder / "in-hand" / given["instance_id"]),
+            tracer=tracer_of(self.kafka),
+        )
         lookups = None
         if group.lookups:
             # Of each process, as each holds them whole: it may share its state_dir with others.

@@ -98,3 +98,11 @@ def test_after_a_commit_that_was_too_large_fewer_records_are_handled_at_once(
         budget.failed(0, 4.1)
     records = batch("events", [(b"k", b"v")] * 5)
     assert [len(part) for part in budget.parts([records], lambda: 0)] == [2, 2, 1]
+
+
+def test_after_a_death_commits_begin_with_one_record_and_double() -> None:
+    small = CommitBudget("g", 16 << 20, 10_000, small=True)
+    assert (small.bytes, small.records) == (1, 1)
+    for _ in range(30):
+        small.committed(0.1)
+    assert (small.bytes, small.records) == (16 << 20, 10_000)

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -133,6 +134,23 @@ def test_deleted_records_that_the_copy_holds_already_do_not_matter(changelog: Ma
     assert decide({"in": at(50, 20)}, changelog(high=25, low=12), local(15)).load.read_from == 15
 
 
+def test_deleted_records_that_no_commit_needs_do_not_matter(changelog: Make) -> None:
+    todo = decide({"in": at(50, 10)}, changelog(high=25, low=12), local(10))
+    assert (todo.load.discard, todo.load.read_from, todo.load.read_to) == (None, 12, 12)
+
+
+def test_a_changelog_that_is_not_compacted_is_read_from_where_it_begins(
+    topic_info: Callable[..., TopicInfo],
+) -> None:
+    log = Changelog(replace(topic_info("g-table"), compacted=False), Watermarks(12, 25))
+    assert decide({"in": at(50, 20)}, log, local(10)).load == Load(read_from=12, read_to=20)
+
+
+def test_a_single_change_without_any_offset_stops_too(changelog: Make) -> None:
+    with pytest.raises(StateLost, match="holds 1 changes"):
+        decide({"in": never()}, changelog(high=1))
+
+
 @pytest.mark.parametrize(
     ("store", "reason"),
     [
@@ -191,6 +209,14 @@ def test_a_joined_table_is_loaded_to_its_end_whatever_was_committed(at: int | No
 def test_a_joined_copy_is_kept_while_its_topic_begins_where_it_did(changelog: Make) -> None:
     todo = joined(changelog(high=25, low=5), local(10, begins=5))
     assert todo == Load(read_from=10, read_to=25)
+
+
+def test_a_joined_copy_at_the_very_beginning_of_its_topic_is_kept(changelog: Make) -> None:
+    assert joined(changelog(high=25, low=5), local(5, begins=5)) == Load(read_from=5, read_to=25)
+
+
+def test_a_joined_copy_from_before_the_first_deletion_is_loaded_again(changelog: Make) -> None:
+    assert joined(changelog(high=25, low=1), local(10)).discard is not None, "it was loaded from offset 0"
 
 
 @pytest.mark.parametrize(("at", "end"), [(20, 20), (99, 25), (1, 5)])

@@ -43,7 +43,7 @@ def _stop_soon() -> None:
 
 
 def _flush() -> None:
-    """Say the rest while a closed pipe can still be told from an error; Python's own last flush would complain."""
+    """Flush while a closed pipe can be handled; the flush of Python at its exit would print an error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

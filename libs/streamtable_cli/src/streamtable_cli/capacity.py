@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from streamtable_cli.errors import NotFound, Refused
+from streamtable_admin.errors import NotFound, Refused
 from streamtable_cli.estimate import PLANNED_SHARE, Estimate, Load, Measured, estimate
 from streamtable_cli.output import AsJson, count, duration, note, show_json, show_table
 

@@ -1,4 +1,4 @@
-"""What `streamtable doctor` looks at, once brokers answer. Each check yields findings; it changes nothing."""
+"""Checks of `streamtable doctor` on a cluster that answers. Each yields findings and changes nothing."""
 
 import os
 import shutil
@@ -9,15 +9,15 @@ from typing import Any
 
 from streamtable import Group
 from streamtable.errors import ConfigurationError, RetryLater
-from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
 from streamtable.topic_check import check_topics
 from streamtable.types import TopicPartition
-from streamtable_cli.declared import load, plan
-from streamtable_cli.findings import Finding, ok, problem, warning
-from streamtable_cli.groups import lag_of, standings_of
-from streamtable_cli.letters import read_letters
+from streamtable_admin.cluster import BrokerAddress, Cluster
+from streamtable_admin.deadletter_log import DeadLetterLog
+from streamtable_admin.declared import load
+from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.offsets import group_offsets, total_lag
+from streamtable_admin.topic_plan import plan_topics
 from streamtable_cli.output import at, count, duration
-from streamtable_cli.session import Session, describe_groups
 from streamtable_cli.versions import ask
 
 LETTERS_READ_MAX = 20_000
@@ -29,24 +29,24 @@ DAY_MINUTES = 1_440
 ONE_BROKER = "one broker only: nothing is replicated, and while it is away nothing works"
 
 
-def abilities(session: Session, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:
+def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:
     """Which Kafka it is, and whether it can do what the group protocol needs."""
-    protocol = session.settings.kafka.get("security.protocol", "plaintext").lower()
+    protocol = cluster.kafka.options.get("security.protocol", "plaintext").lower()
     if protocol != "plaintext":
         yield ok("version", f"not asked: that takes a listener without {protocol.upper()}")
         return
     for broker in brokers:
         subject = f"broker {broker.number}"
         try:
-            found = ask(broker.host, broker.port, session.timeout)
+            found = ask(broker.host, broker.port, cluster.timeout)
         except RetryLater as error:
             yield warning(subject, str(error), "see whether the listener wants TLS or SASL")
             continue
         features = ", ".join(f"{name} {level}" for name, level in sorted(found.features.items()))
-        yield ok(subject, f"features: {features or 'none told'}")
+        yield ok(subject, f"features: {features or 'none'}")
         if found.consumer_groups:
             yield ok(subject, "groups can use the consumer protocol (KIP-848)")
-        elif session.settings.group_protocol == "consumer":
+        elif cluster.kafka.group_protocol == "consumer":
             yield problem(
                 subject,
                 "groups cannot use the consumer protocol (KIP-848): group.version is not 1",
@@ -57,10 +57,10 @@ def abilities(session: Session, brokers: Iterable[BrokerAddress]) -> Iterator[Fi
             yield ok(subject, "no consumer protocol (KIP-848); the groups here use the classic one")
 
 
-def topics(admin: KafkaAdmin, file: Path) -> Iterator[Finding]:
+def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
     """Topics declared in a file, compared with what is there. Raises `ConfigurationError` for the file."""
     declared = load(file).descriptions()
-    found = plan(declared, admin.describe(declared))
+    found = plan_topics(declared, cluster.admin.describe(declared))
     advice = f"streamtable topics apply --file {file}"
     for topic in found.create:
         yield problem(f"topic {topic.name}", "declared, but not there", advice)
@@ -72,11 +72,11 @@ def topics(admin: KafkaAdmin, file: Path) -> Iterator[Finding]:
         yield ok("topics", f"{count(len(found.same), 'is', 'are')} as declared in {file}")
 
 
-def graph(admin: KafkaAdmin, group: Group[Any, Any]) -> Iterator[Finding]:
+def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
     """Whether a group's topics are there, with equally many partitions."""
     subject = f"graph {group.name}"
     try:
-        found = check_topics(group, admin)
+        found = check_topics(group, cluster.admin)
     except ConfigurationError as error:
         yield problem(subject, str(error), "see there")
     else:
@@ -86,33 +86,35 @@ def graph(admin: KafkaAdmin, group: Group[Any, Any]) -> Iterator[Finding]:
         )
 
 
-def group(session: Session, admin: KafkaAdmin, name: str) -> Iterator[Finding]:
+def group(cluster: Cluster, name: str) -> Iterator[Finding]:
     """Members, lag and dead letters of a group."""
     subject = f"group {name}"
-    found = describe_groups(session, admin, [name]).get(name)
+    found = cluster.describe_groups([name]).get(name)
     if found is None:
         yield warning(subject, "has never run: it has no members and no offsets", "start it, if it is to run")
     else:
-        behind = lag_of(standings_of(session, admin, found))
+        behind = total_lag(group_offsets(cluster, found))
         fact = f"{found.state}, {count(len(found.members), 'member')}, lag {behind}"
         if not found.members:
             found_so = problem if behind else warning
             yield found_so(subject, fact, "no process of it is running: start it, if it is to run")
         else:
             yield ok(subject, fact)
-    yield from dead_letters(session, admin, name)
+    yield from dead_letters(cluster, name)
 
 
-def dead_letters(session: Session, admin: KafkaAdmin, group: str) -> Iterator[Finding]:
-    """How many there are that nobody has replayed."""
+def dead_letters(cluster: Cluster, group: str) -> Iterator[Finding]:
+    """Yield how many dead letters were never replayed."""
     topic = f"{group}-dead-letters"
-    places = [TopicPartition(topic, number) for number in range(admin.topic_partitions().get(topic, 0))]
-    records = sum(high - low for low, high in admin.watermarks_known(places).values())
+    places = [
+        TopicPartition(topic, number) for number in range(cluster.admin.topic_partitions().get(topic, 0))
+    ]
+    records = sum(high - low for low, high in cluster.admin.watermarks_known(places).values())
     subject, look = f"group {group}", f"streamtable dead-letters list {group}"
     if records > LETTERS_READ_MAX:
         yield warning(subject, f"about {records} records in {topic}", look)
     elif records:
-        letters = read_letters(session, admin, group, wanted=lambda _: True)
+        letters = DeadLetterLog(cluster, group).read()
         waiting = sum(letter.replayed is None for letter in letters)
         if waiting:
             yield warning(subject, f"{count(waiting, 'dead letter')} never replayed", look)
@@ -149,14 +151,14 @@ def state_dir(folder: Path) -> Iterator[Finding]:
         yield ok(subject, fact)
 
 
-def clock(admin: KafkaAdmin) -> Iterator[Finding]:
+def clock(cluster: Cluster) -> Iterator[Finding]:
     """Whether our clock is behind the brokers'. Nothing is written for this.
 
     Kafka answers no question with its time. But each committed offset is a record that a broker has stamped by its own
     clock, so none of them can be later than now. That shows a clock of ours that is behind, and not one that is ahead:
-    it cannot be told from brokers that nobody has committed to for a while.
+    that looks like brokers to which no group has committed for a while.
     """
-    newest = admin.newest_timestamp(OFFSETS_TOPIC)
+    newest = cluster.admin.newest_timestamp(OFFSETS_TOPIC)
     now = int(time.time() * 1000)
     if newest is None:
         yield ok("clock", "not compared with the brokers': no group has committed anything yet")
@@ -170,9 +172,9 @@ def clock(admin: KafkaAdmin) -> Iterator[Finding]:
         yield ok("clock", f"not behind the brokers' (last offset committed at {at(newest)} by theirs)")
 
 
-def settings(admin: KafkaAdmin, brokers: list[BrokerAddress]) -> Iterator[Finding]:
+def settings(cluster: Cluster, brokers: list[BrokerAddress]) -> Iterator[Finding]:
     """What a broker is set to, where it matters for exactly once and for not losing anything."""
-    found = admin.broker_settings(brokers[0].number)
+    found = cluster.admin.broker_settings(brokers[0].number)
     if len(brokers) == 1:
         yield warning("brokers", ONE_BROKER, "three or more for what must not be lost")
     else:
@@ -180,9 +182,9 @@ def settings(admin: KafkaAdmin, brokers: list[BrokerAddress]) -> Iterator[Findin
         yield from _at_least(found, 2, IN_SYNC)
     yield from _at_least(found, 7 * DAY_MINUTES, LONG_ENOUGH)
     yield from _at_least(found, 10_000, TRANSACTIONS)
-    for name, (wanted, why) in SWITCHES.items():
-        if (value := found.get(name)) not in (None, wanted):
-            yield warning("brokers", f"{name} is {value}", f"set it to {wanted}: {why}")
+    for name, (good, why) in SWITCHES.items():
+        if (value := found.get(name)) not in (None, good):
+            yield warning("brokers", f"{name} is {value}", f"set it to {good}: {why}")
     yield ok("brokers", f"{len(brokers)}; settings read from broker {brokers[0].number}")
 
 

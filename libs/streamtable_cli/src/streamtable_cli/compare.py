@@ -8,17 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.errors import StateLost
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.lag import readable
 from streamtable.types import TopicPartition
-from streamtable_cli.cuts import Cut, cuts_of
-from streamtable_cli.decode import Decoder, Shown, decoder_of
-from streamtable_cli.errors import Refused
-from streamtable_cli.modules import load_group
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.decode import Decoded, Decoder
+from streamtable_admin.errors import Refused
+from streamtable_admin.reading import read_to
+from streamtable_cli.consistent_cut import Cut, cuts_of
+from streamtable_cli.decoding import Schemas, decoder_of
 from streamtable_cli.output import AsJson, count, note, printable, show_json, show_table
-from streamtable_cli.reading import bar, read_to
-from streamtable_cli.session import Session, session_of
-from streamtable_cli.tail import Schemas
+from streamtable_cli.session import session_of
 
 CHUNK_OFFSETS = 1_000_000
 """Of both tables, about: what is held in memory at a time, unless one partition has more."""
@@ -114,14 +113,14 @@ def compare(
     session = session_of(ctx)
     if old == new:
         raise Refused(f"{old!r} is compared with itself: name two groups")
-    decoder = decoder_of(schemas, *map(load_group, graph or ()))
-    with session.admin() as admin:
-        shared, cuts = cuts_of(session, admin, old, new, wait=wait)
+    decoder = decoder_of(schemas, *(graph or ()))
+    with session.cluster() as cluster:
+        shared, cuts = cuts_of(cluster, old, new, wait=wait)
         tables = (f"{old}-table", f"{new}-table")
-        there = [name for name in tables if name in admin.topic_partitions()]
+        there = [name for name in tables if name in cluster.admin.topic_partitions()]
         found = None
         if len(there) == 2:  # noqa: PLR2004 - both
-            found = _compare_tables(session, admin, tables, cuts, decoder, limit)
+            found = _compare_tables(cluster, tables, cuts, decoder, limit)
     if len(there) == 1:
         raise Refused(f"only {there[0]!r} is there: groups with and without a table have no rows to compare")
     report = _document(old, new, shared, cuts, found, decoder)
@@ -138,14 +137,13 @@ def compare(
 
 
 def _compare_tables(
-    session: Session,
-    admin: KafkaAdmin,
+    cluster: Cluster,
     tables: tuple[str, str],
     cuts: Sequence[Cut],
     decoder: Decoder,
     limit: int,
 ) -> Tables:
-    known = admin.topic_partitions()
+    known = cluster.admin.topic_partitions()
     counts = [known[table] for table in tables]
     if counts[0] != counts[1]:
         raise Refused(
@@ -155,8 +153,8 @@ def _compare_tables(
     starts, ends = dict[TopicPartition, int](), dict[TopicPartition, int]()
     for side, table in enumerate(tables):
         places = [TopicPartition(table, number) for number in range(counts[0])]
-        stable = readable(admin, places)
-        for place, (low, high) in admin.watermarks(places).items():
+        stable = readable(cluster.admin, places)
+        for place, (low, high) in cluster.admin.watermarks(places).items():
             position = positions.get(place.partition, (None, None))[side]
             if position is not None and position > high:
                 raise StateLost(
@@ -166,14 +164,14 @@ def _compare_tables(
             starts[place], ends[place] = low, max(low, stable[place].high if position is None else position)
     found = Tables()
     total = sum(ends[place] - start for place, start in starts.items())
-    with bar(total) as advance:
+    with cluster.observer.reading(total) as advance:
         done = 0
         for numbers in _chunks(tables, starts, ends, counts[0]):
             places = [TopicPartition(table, number) for table in tables for number in numbers]
             rows: dict[TopicPartition, Rows] = {place: {} for place in places}
             chunk = {place: starts[place] for place in places}
             for batch in read_to(
-                session, admin, chunk, {p: ends[p] for p in places}, whole=True, advance=_from(advance, done)
+                cluster, chunk, {p: ends[p] for p in places}, complete=True, advance=_from(advance, done)
             ):
                 _apply(rows[batch.place], batch.keys, batch.values)
             done += sum(ends[place] - starts[place] for place in places)
@@ -258,7 +256,7 @@ def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: byte
 # ---- the report -----------------------------------------------------------------------------------------------------
 
 
-def _shown(decoder: Decoder, table: str, value: bytes | None) -> Shown | None:
+def _shown(decoder: Decoder, table: str, value: bytes | None) -> Decoded | None:
     return decoder.value(table, value) if value is not None else None
 
 

@@ -1,4 +1,4 @@
-"""`streamtable doctor`: whether a deployment is well, and what to do where it is not."""
+"""`streamtable doctor`: what is wrong with a deployment, and what to do."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -11,11 +11,14 @@ from rich.text import Text
 
 from streamtable import Group
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable.kafka.admin import BrokerAddress, KafkaAdmin
-from streamtable_cli import access, checks, growth, processes, reach, replicas, unreadable
-from streamtable_cli.declared import load
-from streamtable_cli.decode import Decoder, decoder_of
-from streamtable_cli.findings import Finding, Level, problem
+from streamtable_admin.cluster import BrokerAddress, Cluster
+from streamtable_admin.declared import load
+from streamtable_admin.decode import Decoder
+from streamtable_admin.findings import Finding, Level, problem
+from streamtable_admin.lag_trend import lag_trends
+from streamtable_admin.process_status import process_findings
+from streamtable_cli import auth_check, checks, reachability, replicas, unreadable
+from streamtable_cli.decoding import decoder_of
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, show_json, show_table
 from streamtable_cli.session import Session, session_of
@@ -33,34 +36,32 @@ def doctor(
     *,
     file: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help=f"Where the topics are declared; {DECLARED} if that is there."),
+        typer.Option(metavar="FILE", help=f"The file that declares the topics; {DECLARED} if it exists."),
     ] = None,
     graph: Annotated[
-        list[str] | None, typer.Option(metavar="MODULE:NAME", help="A group to look at; may be repeated.")
+        list[str] | None, typer.Option(metavar="MODULE:NAME", help="A group to check; may be repeated.")
     ] = None,
     group: Annotated[
-        list[str] | None, typer.Option(metavar="GROUP", help="A group to look at, by name; may be repeated.")
+        list[str] | None, typer.Option(metavar="GROUP", help="A group to check, by name; may be repeated.")
     ] = None,
     status_topic: Annotated[
         str,
         typer.Option(
             metavar="TOPIC",
             envvar="SERVICEKIT_STATUS_TOPIC",
-            help="Where processes tell of themselves.",
+            help="The topic to which processes report their status.",
         ),
     ] = "streamtable-status",
     schemas: Annotated[
         Path | None,
         typer.Option(
             metavar="FOLDER",
-            help=f"With the schemas of what they tell and of rows; {SCHEMAS} if that is there.",
+            help=f"A folder with the schemas of statuses and rows; {SCHEMAS} if it exists.",
         ),
     ] = None,
     over: Annotated[
         float,
-        typer.Option(
-            metavar="SECONDS", min=0, help="Where records wait: how long to watch them; 0: not at all."
-        ),
+        typer.Option(metavar="SECONDS", min=0, help="How long to watch groups with lag; 0: not at all."),
     ] = OVER_S,
     rows: Annotated[
         int,
@@ -73,10 +74,10 @@ def doctor(
     ] = unreadable.NEWEST,
     as_json: AsJson = False,
 ) -> None:
-    """Look at a deployment from here: brokers, topics, groups, processes, disk and clocks. It changes nothing.
+    """Check a deployment from this machine: brokers, topics, groups, processes, disk and clocks. Nothing is changed.
 
     Exit code 1 if there is a problem. Groups are those of --graph, --group and the file; without any, all that have a
-    dead-letter topic. What is found is explained: whose the partition is that falls behind, which process was killed.
+    dead-letter topic. Findings name the member of a partition that falls behind, and the process that was killed.
 
     The newest rows of tables are decoded: those of --graph (kept, joined, looked up) with the group's codecs, those of
     other groups by the schemas that they name.
@@ -122,73 +123,61 @@ class _Asked:
 
 
 def _examine(session: Session, asked: _Asked) -> Iterator[Finding]:
-    settings = session.settings
-    yield from checks.state_dir(settings.state_dir)
-    admin = session.kafka.admin()
-    try:
+    servers = session.settings.bootstrap_servers
+    yield from checks.state_dir(session.settings.state_dir)
+    with session.unchecked_cluster() as cluster:
         try:
-            brokers = admin.brokers()
+            brokers = cluster.admin.brokers()
         except RetryLater as error:
-            yield from reach.bootstrap(settings.bootstrap_servers, CONNECT_S, str(error))
+            yield from reachability.bootstrap(servers, CONNECT_S, str(error))
             return
-        yield from _with_admin(session, admin, brokers, asked)
-    finally:
-        admin.close()
+        reached = list(reachability.advertised(brokers, servers, CONNECT_S))
+        yield from reached
+        if any(each.level is not Level.PROBLEM for each in reached):
+            yield from _examine_cluster(cluster, brokers, asked)
 
 
-def _with_admin(
-    session: Session,
-    admin: KafkaAdmin,
-    brokers: list[BrokerAddress],
-    asked: _Asked,
-) -> Iterator[Finding]:
-    reached = list(reach.advertised(brokers, session.settings.bootstrap_servers, CONNECT_S))
-    yield from reached
-    if all(each.level is Level.PROBLEM for each in reached):
-        return  # nothing else can be asked of brokers that are not where they say
-    yield from _found("access", lambda: access.ourselves(session, brokers))
-    yield from _found("version", lambda: checks.abilities(session, brokers))
-    yield from _found("brokers", lambda: checks.settings(admin, brokers))
-    groups = asked.groups or _with_dead_letters(admin)
+def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Asked) -> Iterator[Finding]:
+    yield from _found("access", lambda: auth_check.own_authentication(cluster, brokers))
+    yield from _found("version", lambda: checks.abilities(cluster, brokers))
+    yield from _found("brokers", lambda: checks.settings(cluster, brokers))
+    groups = asked.groups or _with_dead_letters(cluster)
     if (file := asked.file) is not None:
-        yield from _found("topics", lambda: checks.topics(admin, file))
-        yield from _found("users", lambda: access.users(session, admin, file))
-    yield from _found("topics", lambda: replicas.kept(admin, file, groups))
+        yield from _found("topics", lambda: checks.topics(cluster, file))
+        yield from _found("users", lambda: auth_check.users(cluster, file))
+    yield from _found("topics", lambda: replicas.kept(cluster, file, groups))
     for each in asked.graphs:
-        yield from _found(f"graph {each.name}", lambda each=each: checks.graph(admin, each))  # type: ignore[misc]  # bound now
+        yield from _found(f"graph {each.name}", lambda each=each: checks.graph(cluster, each))  # type: ignore[misc]  # bound now
     for name in groups:
-        yield from _found(f"group {name}", lambda name=name: checks.group(session, admin, name))  # type: ignore[misc]  # bound now
+        yield from _found(f"group {name}", lambda name=name: checks.group(cluster, name))  # type: ignore[misc]  # bound now
     if asked.rows:
-        yield from _rows(session, admin, groups, asked)
-    yield from _found(
-        "lag",
-        lambda: growth.watched(session, admin, groups, asked.over, time.monotonic, time.sleep),
-    )
+        yield from _rows(cluster, groups, asked)
+    yield from _found("lag", lambda: lag_trends(cluster, groups, asked.over, time.monotonic, time.sleep))
     now_ms = time.time_ns() // 1_000_000
     yield from _found(
-        "processes", lambda: processes.told(session, admin, asked.status_topic, asked.decoder, now_ms)
+        "processes", lambda: process_findings(cluster, asked.status_topic, asked.decoder, now_ms)
     )
-    yield from _found("clock", lambda: checks.clock(admin))
+    yield from _found("clock", lambda: checks.clock(cluster))
 
 
-def _rows(session: Session, admin: KafkaAdmin, groups: list[str], asked: _Asked) -> Iterator[Finding]:
+def _rows(cluster: Cluster, groups: list[str], asked: _Asked) -> Iterator[Finding]:
     """What the newest rows of tables are: by the codecs of --graph, else by the schemas that rows name."""
     for each in asked.graphs:
         yield from _found(
             f"rows of {each.name}",
-            lambda each=each: unreadable.of_graph(session, admin, each, asked.rows),  # type: ignore[misc]  # bound now
+            lambda each=each: unreadable.of_graph(cluster, each, asked.rows),  # type: ignore[misc]  # bound now
         )
     by_name = [name for name in groups if name not in {each.name for each in asked.graphs}]
     for name in by_name:
         yield from _found(
             f"rows of {name}",
-            lambda name=name: unreadable.of_name(session, admin, name, asked.decoder, asked.rows),  # type: ignore[misc]  # bound now
+            lambda name=name: unreadable.of_name(cluster, name, asked.decoder, asked.rows),  # type: ignore[misc]  # bound now
         )
 
 
-def _with_dead_letters(admin: KafkaAdmin) -> list[str]:
+def _with_dead_letters(cluster: Cluster) -> list[str]:
     suffix = "-dead-letters"
-    return [name.removesuffix(suffix) for name in admin.topic_partitions() if name.endswith(suffix)]
+    return [name.removesuffix(suffix) for name in cluster.admin.topic_partitions() if name.endswith(suffix)]
 
 
 def _found(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:

@@ -6,7 +6,7 @@ again still knows which of them were never replayed.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,19 +14,19 @@ import typer
 
 from streamtable import Group
 from streamtable.graph import HANDLED, IDS
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.topics import legal_name
 from streamtable.types import Committed, TopicPartition
-from streamtable_cli.declared import load
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.deadletter_log import DeadLetter, DeadLetterLog
+from streamtable_admin.declared import load
+from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.offsets import unread
 from streamtable_cli.doctor import DECLARED
-from streamtable_cli.errors import NotFound, Refused
 from streamtable_cli.groups import GroupName
-from streamtable_cli.letters import Letter, read_letters
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
-from streamtable_cli.reading import unread
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
-from streamtable_cli.session import Session, committed_of, describe_groups, places_of, session_of
+from streamtable_cli.session import session_of
 
 OWN = ("table", IDS, HANDLED, "loop", "visits", "retry", "dead-letters")
 """Topics of a group, by the ends of their names, in the order in which they go."""
@@ -47,7 +47,7 @@ class Remains:
     group: str
     topics: Mapping[str, int]
     committed: Mapping[TopicPartition, Committed]
-    letters: list[Letter]
+    letters: list[DeadLetter]
     retries: int
 
 
@@ -76,27 +76,27 @@ def drop(
     """Remove a group: its offsets, its table, and its topics for loop, visits, retries and dead letters.
 
     What would go is shown first, and asked about. It is refused while members of it are alive, and while another group
-    reads or joins its topics, as far as FILE, --graph and live members tell; views of its table elsewhere are not known
+    reads or joins its topics, as far as FILE, --graph and live members show; views of its table elsewhere are not known
     to Kafka. Inputs and outputs stay. Local copies of tables belong to the processes and stay too: it says where.
     """
     session = session_of(ctx)
     legal_name(group, "group")
     graphs = [load_group(spec) for spec in graph or ()]
     file = file or (DECLARED if DECLARED.exists() else None)
-    with session.admin() as admin:
-        refuse_members(session, admin, group)
-        found = _remains(session, admin, group)
-        _refuse_needed(session, admin, found, _declared(file, graphs, found))
+    with session.cluster() as cluster:
+        refuse_members(cluster, group)
+        found = _remains(cluster, group)
+        _refuse_needed(cluster, found, _declared(file, graphs, found))
         if not as_json:
             _show(found)
         _refuse_letters(found, given_up=with_dead_letters)
         if not yes and not agreed(as_json=as_json):
             raise Refused("nothing was changed: give --yes to do it")
-    with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
-        refuse_members(session, admin, group)  # the question may have been open for a while
-        admin.delete_group(group)
+    with session.cluster(at_least=CHANGE_S) as cluster:
+        refuse_members(cluster, group)  # the question may have been open for a while
+        cluster.admin.delete_group(group)
         for topic in found.topics:
-            admin.delete_topic(topic)
+            cluster.admin.delete_topic(topic)
     folder = session.settings.state_dir / group
     if as_json:
         show_json({**_document(found), "local_copies": str(folder)})
@@ -108,31 +108,31 @@ def drop(
         )
     if file is not None and group in load(file).groups:
         note(
-            f"it is still declared in {file}: take it out, or `streamtable topics apply` makes its topics anew"
+            f"it is still declared in {file}: take it out, or `streamtable topics apply` creates its topics again"
         )
 
 
 # ---- what there is --------------------------------------------------------------------------------------------------
 
 
-def _remains(session: Session, admin: KafkaAdmin, group: str) -> Remains:
-    known = admin.topic_partitions()
+def _remains(cluster: Cluster, group: str) -> Remains:
+    known = cluster.admin.topic_partitions()
     topics = {}
     for end in OWN:
         if (name := f"{group}-{end}") in known:
-            marks = admin.watermarks(places_of(name, known[name]))
+            marks = cluster.admin.watermarks(cluster.partitions(name))
             topics[name] = sum(mark.high - mark.low for mark in marks.values())
-    committed = committed_of(session, admin, group)
-    if not topics and not committed and not describe_groups(session, admin, [group]):
+    committed = cluster.committed(group)
+    if not topics and not committed and not cluster.describe_groups([group]):
         raise NotFound(f"there is nothing of a group {group!r}: no members, no offsets and no topics")
-    letters = []
+    letters: list[DeadLetter] = []
     if topics.get(f"{group}-dead-letters"):
-        letters = read_letters(session, admin, group, wanted=lambda _: True, whole=True)
+        letters = DeadLetterLog(cluster, group).read(complete=True)
     retry = f"{group}-retry"
     starts = (
         {
             place: committed[place].next_offset if place in committed else 0
-            for place in places_of(retry, known[retry])
+            for place in cluster.partitions(retry)
         }
         if retry in topics
         else {}
@@ -142,7 +142,7 @@ def _remains(session: Session, admin: KafkaAdmin, group: str) -> Remains:
         topics,
         committed,
         [each for each in letters if each.replayed is None],
-        sum(unread(session, admin, starts).values()) if starts else 0,
+        sum(unread(cluster, starts).values()) if starts else 0,
     )
 
 
@@ -162,10 +162,10 @@ def _declared(file: Path | None, graphs: Iterable[Group[Any, Any]], found: Remai
     }
 
 
-def _refuse_needed(session: Session, admin: KafkaAdmin, found: Remains, declared: Mapping[str, str]) -> None:
+def _refuse_needed(cluster: Cluster, found: Remains, declared: Mapping[str, str]) -> None:
     needed = dict(declared)
-    names = [each.name for each in session.patiently(admin.groups) if each.name != found.group]
-    for name, other in describe_groups(session, admin, names).items():
+    names = [each.name for each in cluster.retried(cluster.admin.groups) if each.name != found.group]
+    for name, other in cluster.describe_groups(names).items():
         read = {place.topic for member in other.members for place in member.partitions}
         if shared := sorted(read & found.topics.keys()):
             needed[name] = shared[0]

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from streamtable_cli.errors import Refused
+from streamtable_admin.errors import Refused
 
 PLANNED_SHARE = 0.5
 """Of what a process can do: the other half catches up after a stop."""

@@ -11,21 +11,30 @@ import typer
 from streamtable import Group
 from streamtable.errors import ConfigurationError
 from streamtable.topics import Stream, Table
-from streamtable_cli.layout import lay_out
+from streamtable_admin.graph_model import (
+    NAMED,
+    GraphModel,
+    NodeKind,
+    changed,
+    codecs,
+    function,
+    handler,
+    model_of,
+)
+from streamtable_admin.layout import lay_out, text_sizes
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import show_json
-from streamtable_cli.picture import NAMED, Kind, Picture, changed, codecs, function, handler, picture_of
 from streamtable_cli.svg import svg_of
 
 app = typer.Typer(no_args_is_help=True, help="Group graphs: what reads, keeps and writes what.")
 
 _SHAPES = {
-    Kind.STREAM: ("[(", ")]"),
-    Kind.GROUP: ("[", "]"),
-    Kind.TABLE: ("[(", ")]"),
-    Kind.LOOP: ("[(", ")]"),
-    Kind.VISITS: ("([", "])"),
-    Kind.ASIDE: ("([", "])"),
+    NodeKind.STREAM: ("[(", ")]"),
+    NodeKind.GROUP: ("[", "]"),
+    NodeKind.TABLE: ("[(", ")]"),
+    NodeKind.LOOP: ("[(", ")]"),
+    NodeKind.VISITS: ("([", "])"),
+    NodeKind.ASIDE: ("([", "])"),
 }
 
 
@@ -66,7 +75,7 @@ def show(
     if as_json and form not in (Format.TEXT, Format.JSON):
         raise typer.BadParameter(f"--json and --format {form} exclude each other")
     loaded = [load_group(spec) for spec in dict.fromkeys(groups)]
-    picture = picture_of(loaded, aside=aside)
+    picture = model_of(loaded, aside=aside)
     if form is Format.JSON or as_json:
         if output is not None:
             raise typer.BadParameter("JSON goes to standard output: --output is for the other forms")
@@ -81,7 +90,7 @@ def show(
         case Format.MERMAID:
             text = mermaid_of(picture)
         case Format.SVG:
-            text = svg_of(picture, lay_out(picture))
+            text = svg_of(picture, lay_out(picture, text_sizes(picture)))
         case _:
             text = text_of(loaded)
     if output is None:
@@ -93,7 +102,7 @@ def show(
         raise ConfigurationError(f"{output} cannot be written: {error.strerror}") from error
 
 
-def mermaid_of(picture: Picture) -> str:
+def mermaid_of(picture: GraphModel) -> str:
     numbers = {name: f"n{number}" for number, name in enumerate(picture.nodes)}
     lines = ["flowchart LR"]
     for name, node in picture.nodes.items():

@@ -1,4 +1,4 @@
-"""The command `streamtable`: its groups of commands, the flags that they share, and what becomes of errors.
+"""The command `streamtable`: its groups of commands, their common flags, and its exit codes.
 
 Other packages add groups of commands by entry points: a typer app, in the group `streamtable.commands`.
 """
@@ -25,7 +25,7 @@ from streamtable_cli.visit import visit
 
 
 class Boundary(TyperGroup):
-    """Errors of the library end the command with one message and an exit code, never with a traceback."""
+    """Ends the command with one message and an exit code for errors of the library, without a traceback."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         try:
@@ -41,8 +41,8 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
-    epilog="Exit codes: 0 done; 1 it could not be done now, or what was asked for is not there; 2 wrong usage or "
-    "settings, or refused; 130 interrupted.",
+    epilog="Exit codes: 0 done; 1 Kafka failed, or something does not exist; 2 wrong usage or settings, or refused; "
+    "130 interrupted.",
 )
 app.add_typer(topics.app, name="topics")
 app.add_typer(users.app, name="users")
@@ -61,8 +61,8 @@ for _added in sorted(entry_points(group="streamtable.commands")):
     app.add_typer(_added.load(), name=_added.name)
 
 
-def _version(wanted: bool) -> None:  # noqa: FBT001 - as typer calls it
-    if wanted:
+def _version(given: bool) -> None:  # noqa: FBT001 - as typer calls it
+    if given:
         typer.echo(f"streamtable {version('streamtable')}")
         raise typer.Exit
 
@@ -90,7 +90,7 @@ def streamtable(
     state_dir: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="Where tables are kept on this machine. Else STREAMTABLE_STATE_DIR."
+            metavar="FOLDER", help="Where tables are stored on this machine. Else STREAMTABLE_STATE_DIR."
         ),
     ] = None,
     timeout: Annotated[
@@ -102,9 +102,9 @@ def streamtable(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """Look after topics, tables, groups and dead letters, of any Kafka.
+    """Administer topics, tables, groups and dead letters of a Kafka cluster.
 
-    Settings come from STREAMTABLE_... variables; the flags here go before them.
+    Settings come from STREAMTABLE_... variables; flags override them.
     """
     configure_logging("console", "error", sys.stderr)
     ctx.obj = session_from(bootstrap_servers, option or [], state_dir, timeout)

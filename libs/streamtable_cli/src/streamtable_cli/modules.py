@@ -33,7 +33,7 @@ def load_group(spec: str) -> Group[Any, Any]:
         sys.path.insert(0, folder)
     try:
         found: Any = importlib.import_module(module)
-    except (Exception, SystemExit) as error:  # whatever somebody's module raises when it is imported
+    except (Exception, SystemExit) as error:  # the module of the user may raise anything
         raise ConfigurationError(
             f"module {module!r} cannot be imported ({type(error).__name__}: {error}); it is looked for in this folder "
             "and among the installed packages"
@@ -48,7 +48,7 @@ def load_group(spec: str) -> Group[Any, Any]:
         text = match["text"]
         try:
             found = found(text) if text else found()
-        except Exception as error:  # whatever somebody's function raises
+        except Exception as error:  # the function of the user may raise anything
             raise ConfigurationError(f"{spec!r} fails ({type(error).__name__}: {error})") from error
     if not isinstance(found, Group):
         raise ConfigurationError(f"{spec!r} is no streamtable.Group, but a {type(found).__name__}")

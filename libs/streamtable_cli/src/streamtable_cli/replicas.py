@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
-from streamtable_cli.declared import load
-from streamtable_cli.findings import Finding, ok, problem, warning
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.declared import load
+from streamtable_admin.findings import Finding, ok, problem, warning
 from streamtable_cli.output import count
 
 OWN = ("table", "retry", "dead-letters", "loop", "visits")
@@ -14,13 +14,13 @@ OWN = ("table", "retry", "dead-letters", "loop", "visits")
 SPREAD_MIN = 3
 
 
-def kept(admin: KafkaAdmin, file: Path | None, groups: Iterable[str]) -> Iterator[Finding]:
+def kept(cluster: Cluster, file: Path | None, groups: Iterable[str]) -> Iterator[Finding]:
     """Of declared topics, and of those of groups, that are there. Raises `RetryLater`, and `ConfigurationError`."""
     tables = {f"{group}-table" for group in groups}
     names = {f"{group}-{what}" for group in groups for what in OWN}
     if file is not None:
         names |= load(file).descriptions().keys()
-    found = admin.describe(names)
+    found = cluster.admin.describe(names)
     findings = [each for topic in found.values() for each in judged(topic, changelog=topic.name in tables)]
     yield from findings
     if found and not findings:

@@ -1,4 +1,4 @@
-"""`streamtable group reset`: set the offsets of a group anew, and with them empty its table if it has one.
+"""`streamtable group reset`: reset the committed offsets of a group, and empty its table if it has one.
 
 A table and the offsets that lead to it belong together: offsets that go back over a table that stays count twice,
 offsets that go forward leave a gap. So a group with a table is refused, unless the table is emptied too. Its topic is
@@ -9,7 +9,7 @@ The steps are in the order in which a crash between them does no harm. After the
 table position that is no more, so a processor that is started refuses (`StateLost`), until the reset is run again.
 
 The group's own loop and visits go to their ends: what is under way there belongs to input from before the reset, and
-reading the inputs again makes loop events anew. A joined table is set like an input, which matters only where its
+reading the inputs again produces the loop events again. A joined table is set like an input, which matters only where its
 changes are handled: the copy of any other is loaded to the table's end, whatever is committed (`recovery.plan_join`).
 """
 
@@ -17,23 +17,22 @@ import sys
 import time
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 
 from streamtable.errors import RetryLater
 from streamtable.graph import HANDLED, IDS
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.ports import TopicDescription
-from streamtable.tables.position import TablePosition
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
-from streamtable_cli.errors import Refused
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.errors import Refused
+from streamtable_admin.offsets import TablePosition
 from streamtable_cli.groups import GroupName
-from streamtable_cli.moves import Move, moves_to, places_to_set, wanted_of
+from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
-from streamtable_cli.session import Session, committed_of, describe_groups, session_of
+from streamtable_cli.session import Session, session_of
 
 CHANGE_S = 30.0
 BROKERS_DEFAULT = -1
@@ -75,33 +74,32 @@ def reset(
     """
     session = session_of(ctx)
     legal_name(group, "group")
-    wanted = wanted_of(to, topic or [])
-    with session.admin() as admin:
-        refuse_members(session, admin, group)
-        committed = committed_of(session, admin, group)
-        tables = _tables(admin, group, committed)
-        named = {*(wanted or ()), *(topic or ())}
+    targets = parse_targets(to, topic or [])
+    with session.cluster() as cluster:
+        refuse_members(cluster, group)
+        committed = cluster.committed(group)
+        tables = _tables(cluster, group, committed)
+        named = {*(targets or ()), *(topic or ())}
         ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
         places = [
             place
-            for place in places_to_set(admin, group, committed, wanted, topic or [])
+            for place in places_to_reset(cluster, group, committed, targets, topic or [])
             if place.topic not in ended
         ]
-        marks = dict(admin.watermarks(places))
-        moves = moves_to(admin, to, wanted, committed, marks)
+        marks = dict(cluster.admin.watermarks(places))
+        moves = target_moves(cluster, to, targets, committed, marks)
         if empty_table or not named:
-            ends = admin.watermarks(place for place in committed if place.topic in ended)
+            ends = cluster.admin.watermarks(place for place in committed if place.topic in ended)
             moves = sorted(
-                [*moves, *moves_to(admin, "latest", None, committed, ends)], key=lambda move: move.place
+                [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
             )
             marks |= ends
-        _refuse_half(group, tables, committed, moves, admin, empty_table=empty_table)
+        _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)
         if not yes and not agreed(as_json=as_json):
             raise Refused("nothing was changed: give --yes to do it")
-        patient = replace(session, timeout=max(session.timeout, CHANGE_S))
-        _apply(patient, group, moves, tables if empty_table else ())
+        _apply(session, group, moves, tables if empty_table else ())
     if as_json:
         show_json(
             {
@@ -118,8 +116,8 @@ def reset(
 # ---- what is refused ------------------------------------------------------------------------------------------------
 
 
-def refuse_members(session: Session, admin: KafkaAdmin, group: str) -> None:
-    found = describe_groups(session, admin, [group]).get(group)
+def refuse_members(cluster: Cluster, group: str) -> None:
+    found = cluster.describe_groups([group]).get(group)
     if found and found.members:
         members = ", ".join(f"{each.client_id} on {each.host}" for each in found.members[:5])
         raise Refused(
@@ -127,9 +125,9 @@ def refuse_members(session: Session, admin: KafkaAdmin, group: str) -> None:
         )
 
 
-def _tables(admin: KafkaAdmin, group: str, committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
     """The group's tables, its own first; also those whose topics are missing, as after a reset that was not finished."""
-    known = admin.topic_partitions()
+    known = cluster.admin.topic_partitions()
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
     found = []
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
@@ -146,7 +144,7 @@ def _refuse_half(
     tables: Sequence[str],
     committed: Mapping[TopicPartition, Committed],
     moves: list[Move],
-    admin: KafkaAdmin,
+    cluster: Cluster,
     *,
     empty_table: bool,
 ) -> None:
@@ -160,7 +158,7 @@ def _refuse_half(
             f"group {group!r} keeps a table, {', '.join(tables)}: with other offsets its rows would count records twice or not at "
             "all. Give --empty-table to delete its rows too, so that it is built again from there"
         )
-    partitions = admin.topic_partitions()
+    partitions = cluster.admin.topic_partitions()
     inputs = {place.topic for place in committed}
     needed = {TopicPartition(name, number) for name in inputs for number in range(partitions[name])}
     if left := sorted(needed - {move.place for move in moves}):
@@ -178,51 +176,53 @@ def agreed(*, as_json: bool) -> bool:
 
 
 def _apply(session: Session, group: str, moves: list[Move], tables: Sequence[str]) -> None:
-    with session.admin() as admin:
-        refuse_members(session, admin, group)  # the question may have been open for a while
+    with session.cluster(at_least=CHANGE_S) as cluster:
+        refuse_members(cluster, group)  # the question may have been open for a while
         metadata = ""
         for table in tables:
-            empty(admin, table, partitions=max(move.place.partition for move in moves) + 1)
+            empty(cluster, table, partitions=max(move.place.partition for move in moves) + 1)
             metadata = TablePosition(0, exact=True).encode()
-        admin.set_offsets(group, {move.place: Committed(NextOffset(move.after), metadata) for move in moves})
+        cluster.admin.set_offsets(
+            group, {move.place: Committed(NextOffset(move.after), metadata) for move in moves}
+        )
 
 
-def empty(admin: KafkaAdmin, table: str, *, partitions: int) -> None:
+def empty(cluster: Cluster, table: str, *, partitions: int) -> None:
     """Delete the topic and create it as it was; one that is missing gets a table's usual settings.
 
     Args:
-        admin: with time for changes.
+        cluster: The cluster, with a timeout that suffices for changes.
         table: its name.
         partitions: of one that is missing.
 
     Raises:
         RetryLater: the broker takes too long over it. It may be done again.
     """
-    old = admin.describe([table]).get(table)
+    old = cluster.admin.describe([table]).get(table)
     new = TopicDescription(table, partitions, BROKERS_DEFAULT, TABLE_CONFIG)
     if old is None:
         note(
             f"note: {table} is missing; it is made with {count(partitions, 'partition')} and a table's usual settings"
         )
     else:
-        new = TopicDescription(table, old.partitions, old.replication, admin.own_settings(table))
-        admin.delete_topic(table)
+        new = TopicDescription(table, old.partitions, old.replication, cluster.admin.own_settings(table))
+        cluster.admin.delete_topic(table)
     deadline = time.monotonic() + CHANGE_S
     while True:
         # While the old one is still going, creating it is answered by "exists", and there is a while of neither.
-        admin.create_topics([new])
+        cluster.admin.create_topics([new])
         end = None
         with suppress(RetryLater):
-            found = admin.describe([table]).get(table)
+            found = cluster.admin.describe([table]).get(table)
             if found is not None and (old is None or found.topic_id != old.topic_id):
                 places = [TopicPartition(table, number) for number in range(found.partitions)]
-                end = max(mark.high for mark in admin.watermarks(places).values())
+                end = max(mark.high for mark in cluster.admin.watermarks(places).values())
         if end == 0:
             return
         if end is not None:
-            raise RetryLater(f"{table!r} was there after all, or somebody writes to it; run it again")
+            raise RetryLater(f"{table!r} was not missing, or a producer writes to it; run it again")
         if time.monotonic() > deadline:
-            raise RetryLater(f"the broker has not made {table!r} anew in {CHANGE_S:.0f} s; run it again")
+            raise RetryLater(f"the broker has not recreated {table!r} within {CHANGE_S:.0f} s; run it again")
         time.sleep(0.2)
 
 

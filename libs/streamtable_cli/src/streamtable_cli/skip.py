@@ -12,17 +12,17 @@ import typer
 
 from streamtable.deadletter import Origin, dead_letter
 from streamtable.errors import StreamtableError
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.lag import readable
 from streamtable.ports import TransactionalProducer
 from streamtable.topics import legal_name
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
-from streamtable_cli.errors import NotFound, Refused
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.reading import read_to
 from streamtable_cli.groups import GroupName
 from streamtable_cli.output import AsJson, note, show_json, show_table
-from streamtable_cli.reading import read_to
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
-from streamtable_cli.session import Session, committed_of, session_of
+from streamtable_cli.session import session_of
 
 OPEN_S = 30.0
 COMMIT_S = 9.0
@@ -51,9 +51,9 @@ def skip(
     session = session_of(ctx)
     legal_name(group, "group")
     place = TopicPartition(topic, partition)
-    with session.admin() as admin:
-        refuse_members(session, admin, group)
-        record, committed = _next_record(session, admin, group, place, offset)
+    with session.cluster() as cluster:
+        refuse_members(cluster, group)
+        record, committed = _next_record(cluster, group, place, offset)
         if not as_json:
             show_table(
                 ("group", "topic", "partition", "record", "goes on at", "dead letters"),
@@ -61,8 +61,8 @@ def skip(
             )
         if not yes and not agreed(as_json=as_json):
             raise Refused("nothing was changed: give --yes to do it")
-        patient = replace(session, timeout=max(session.timeout, CHANGE_S))
-        _skip(patient, admin, group, record, committed)
+        patient = replace(cluster, timeout=max(cluster.timeout, CHANGE_S))
+        _skip(patient, group, record, committed)
     if as_json:
         show_json(
             {"group": group, "topic": topic, "partition": partition, "skipped": offset, "next": offset + 1}
@@ -72,18 +72,16 @@ def skip(
 
 
 def _next_record(
-    session: Session, admin: KafkaAdmin, group: str, place: TopicPartition, offset: int
+    cluster: Cluster, group: str, place: TopicPartition, offset: int
 ) -> tuple[RecordBatch, Committed]:
     """The record, and what is committed for its partition. Refuses any other than the next."""
-    committed = committed_of(session, admin, group).get(place)
+    committed = cluster.committed(group).get(place)
     if committed is None:
         raise NotFound(f"group {group!r} has committed nothing for {place}")
     if committed.next_offset > offset:
         raise Refused(f"group {group!r} is past {place}@{offset}: it stands at {committed.next_offset}")
-    end = readable(admin, [place])[place].high
-    first = next(
-        iter(read_to(session, admin, {place: committed.next_offset}, {place: min(end, offset + 1)})), None
-    )
+    end = readable(cluster.admin, [place])[place].high
+    first = next(iter(read_to(cluster, {place: committed.next_offset}, {place: min(end, offset + 1)})), None)
     if first is None:
         raise NotFound(
             f"{place} has no record at {offset}: group {group!r} stands at {committed.next_offset}, and the topic ends "
@@ -97,9 +95,9 @@ def _next_record(
     return first.part(0, 1), committed
 
 
-def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, committed: Committed) -> None:
+def _skip(cluster: Cluster, group: str, record: RecordBatch, committed: Committed) -> None:
     letters = f"{group}-dead-letters"
-    topic = admin.topics([letters]).get(letters)
+    topic = cluster.admin.topics([letters]).get(letters)
     if topic is None:
         raise NotFound(
             f"there is no topic {letters!r} to keep the record: declare it, `streamtable topics apply`"
@@ -115,11 +113,11 @@ def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, 
         now=time.time(),
         bytes_max=topic.max_message_bytes,
     )
-    outbox = session.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
+    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-skip")
     try:
         outbox.open(OPEN_S)
         # What another run has left open is aborted now, so what is committed by now stays.
-        if committed_of(session, admin, group).get(record.place) != committed:
+        if cluster.committed(group).get(record.place) != committed:
             raise Refused(f"group {group!r} has moved on at {record.place} meanwhile; look again")
         outbox.begin()
         try:
@@ -131,7 +129,7 @@ def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, 
                 headers=letter.headers,
                 timestamp_ms=letter.timestamp_ms,
             )
-            _send_offset(session, admin, outbox, group, record, committed)
+            _send_offset(cluster, outbox, group, record, committed)
         except StreamtableError:
             outbox.abort(COMMIT_S)
             raise
@@ -141,14 +139,13 @@ def _skip(session: Session, admin: KafkaAdmin, group: str, record: RecordBatch, 
 
 
 def _send_offset(
-    session: Session,
-    admin: KafkaAdmin,
+    cluster: Cluster,
     outbox: TransactionalProducer,
     group: str,
     record: RecordBatch,
     committed: Committed,
 ) -> None:
     outbox.flush(COMMIT_S)
-    refuse_members(session, admin, group)  # the question may have been open for a while
+    refuse_members(cluster, group)  # the question may have been open for a while
     moved = Committed(NextOffset(record.first_offset + 1), committed.metadata)
-    outbox.send_offsets({record.place: moved}, admin.membership_of_nobody(group))
+    outbox.send_offsets({record.place: moved}, cluster.admin.membership_of_nobody(group))

@@ -4,45 +4,31 @@ from collections.abc import Iterator
 from itertools import pairwise
 from xml.sax.saxutils import escape
 
-from streamtable_cli.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
-from streamtable_cli.picture import Kind, Node, Picture
+from streamtable_admin.graph_model import GraphModel, Node, NodeKind
+from streamtable_admin.layout import LINE, SMALL_LETTER, Box, Layout, Point, Route
 
 FONT = "ui-sans-serif, system-ui, 'Helvetica Neue', Arial, sans-serif"
-FILL = {
-    Kind.STREAM: "#e8f1fb",
-    Kind.GROUP: "#1f4e79",
-    Kind.TABLE: "#fdf3dc",
-    Kind.LOOP: "#e9f5ea",
-    Kind.VISITS: "#f2ecf9",
-    Kind.ASIDE: "#f3f3f3",
+COLOURS = {
+    NodeKind.STREAM: ("#e8f1fb", "#5b8fc7", "#12304d"),
+    NodeKind.GROUP: ("#1f4e79", "#1f4e79", "#ffffff"),
+    NodeKind.SERVICE: ("#ffffff", "#1f4e79", "#12304d"),
+    NodeKind.TABLE: ("#fdf3dc", "#c9962c", "#4d3a0d"),
+    NodeKind.LOOP: ("#e9f5ea", "#5a9e62", "#1c4222"),
+    NodeKind.VISITS: ("#f2ecf9", "#8b6bb8", "#38225a"),
+    NodeKind.ASIDE: ("#f3f3f3", "#9a9a9a", "#444444"),
 }
-STROKE = {
-    Kind.STREAM: "#5b8fc7",
-    Kind.GROUP: "#1f4e79",
-    Kind.TABLE: "#c9962c",
-    Kind.LOOP: "#5a9e62",
-    Kind.VISITS: "#8b6bb8",
-    Kind.ASIDE: "#9a9a9a",
-}
-TEXT = {
-    Kind.STREAM: "#12304d",
-    Kind.GROUP: "#ffffff",
-    Kind.TABLE: "#4d3a0d",
-    Kind.LOOP: "#1c4222",
-    Kind.VISITS: "#38225a",
-    Kind.ASIDE: "#444444",
-}
+"""Fill, stroke and text of the kinds of nodes."""
 LINE_COLOUR = "#6b7785"
 _LID = 7.0
 
 
-def svg_of(picture: Picture, layout: Layout) -> str:
+def svg_of(picture: GraphModel, layout: Layout) -> str:
     """The whole document. Streams are round, groups dark, tables drums, dead letters and retries grey.
 
     Loops are green, visits violet.
     """
     width, height = round(layout.width), round(layout.height)
-    title = ", ".join(node.label for node in picture.nodes.values() if node.kind is Kind.GROUP)
+    title = ", ".join(node.label for node in picture.nodes.values() if node.kind is NodeKind.GROUP)
     return "\n".join(
         [
             (
@@ -66,8 +52,9 @@ def svg_of(picture: Picture, layout: Layout) -> str:
 
 def _node(node: Node, box: Box) -> Iterator[str]:
     left, top = box.x - box.width / 2, box.y - box.height / 2
-    paint = f'fill="{FILL[node.kind]}" stroke="{STROKE[node.kind]}" stroke-width="1.5"'
-    if node.kind is Kind.TABLE:
+    fill, stroke, text = COLOURS[node.kind]
+    paint = f'fill="{fill}" stroke="{stroke}" stroke-width="1.5"'
+    if node.kind is NodeKind.TABLE:
         bottom, half = top + box.height, box.width / 2
         yield (
             f'<path d="M{left:.1f} {top:.1f}a{half:.1f} {_LID} 0 0 1 {box.width:.1f} 0V{bottom:.1f}'
@@ -75,27 +62,26 @@ def _node(node: Node, box: Box) -> Iterator[str]:
         )
         yield (
             f'<path d="M{left:.1f} {top:.1f}a{half:.1f} {_LID} 0 0 0 {box.width:.1f} 0" fill="none" '
-            f'stroke="{STROKE[node.kind]}" stroke-width="1.5"/>'
+            f'stroke="{stroke}" stroke-width="1.5"/>'
         )
     else:
-        radius = 6 if node.kind is Kind.GROUP else box.height / 2
-        dashed = ' stroke-dasharray="4 3"' if node.kind is Kind.ASIDE else ""
+        radius = 6 if node.kind is NodeKind.GROUP else box.height / 2
+        dashed = ' stroke-dasharray="4 3"' if node.kind is NodeKind.ASIDE else ""
         yield (
             f'<rect x="{left:.1f}" y="{top:.1f}" width="{box.width:.1f}" height="{box.height:.1f}" '
             f'rx="{radius:.1f}" {paint}{dashed}/>'
         )
     down = LINE / 2 if node.detail else 0.0
-    y = box.y + (_LID / 2 if node.kind is Kind.TABLE else 0.0)
-    weight = ' font-weight="600"' if node.kind is Kind.GROUP else ""
-    fill = TEXT[node.kind]
+    y = box.y + (_LID / 2 if node.kind is NodeKind.TABLE else 0.0)
+    weight = ' font-weight="600"' if node.kind is NodeKind.GROUP else ""
     yield (
-        f'<text x="{box.x:.1f}" y="{y - down + 4.5:.1f}" font-size="13" text-anchor="middle" fill="{fill}"{weight}>'
+        f'<text x="{box.x:.1f}" y="{y - down + 4.5:.1f}" font-size="13" text-anchor="middle" fill="{text}"{weight}>'
         f"{escape(node.label)}</text>"
     )
     if node.detail:
         yield (
             f'<text x="{box.x:.1f}" y="{y + down + 3.5:.1f}" font-size="11" text-anchor="middle" '
-            f'fill="{fill}" opacity="0.75">{escape(node.detail)}</text>'
+            f'fill="{text}" opacity="0.75">{escape(node.detail)}</text>'
         )
 
 

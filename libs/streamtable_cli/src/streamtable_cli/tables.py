@@ -7,14 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.lag import readable
 from streamtable.partitioner import partition_for
 from streamtable.ports import Codec
 from streamtable.types import TopicPartition
-from streamtable_cli.decode import Decoder, KeyType, decoder_of, key_bytes
-from streamtable_cli.errors import NotFound, Refused
-from streamtable_cli.modules import load_group
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.decode import Decoder
+from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.reading import follow, read_to
+from streamtable_admin.records import TopicRecord, record_at, records_of
+from streamtable_cli.decoding import Graph, KeyType, Schemas, decoder_of, key_bytes
 from streamtable_cli.output import (
     AsJson,
     AsJsonLines,
@@ -26,9 +28,7 @@ from streamtable_cli.output import (
     show_json,
     show_json_line,
 )
-from streamtable_cli.reading import follow, read_to
-from streamtable_cli.session import Session, partitions_of, places_of, session_of
-from streamtable_cli.tail import Graph, Record, Schemas, record_at, records_of
+from streamtable_cli.session import Session, session_of
 
 app = typer.Typer(no_args_is_help=True, help="Tables: their rows, read from the changelog topic.")
 
@@ -39,13 +39,13 @@ Prefix = Annotated[str | None, typer.Option(metavar="TEXT", help="Only keys that
 
 @dataclass(frozen=True)
 class Keys:
-    """Which keys are wanted: by prefix, and from `start` up to, not including, `end`, in the order of bytes."""
+    """A range of keys: by prefix, and from `start` up to, not including, `end`, in the order of bytes."""
 
     prefix: bytes = b""
     start: bytes = b""
     end: bytes | None = None
 
-    def wanted(self, key: bytes) -> bool:
+    def contains(self, key: bytes) -> bool:
         return key.startswith(self.prefix) and self.start <= key and (self.end is None or key < self.end)
 
 
@@ -67,7 +67,7 @@ class Reading:
         partitioner = self.decoder.partitioners.get(self.table, "murmur2")
         return TopicPartition(self.table, partition_for(key, partitions, partitioner))
 
-    def document(self, record: Record) -> dict[str, Any]:
+    def document(self, record: TopicRecord) -> dict[str, Any]:
         return {
             "key": self.decoder.key(self.table, record.key).document(),
             "value": self.decoder.value(self.table, record.value).document(),
@@ -76,22 +76,22 @@ class Reading:
             "changed": at(record.timestamp) or None,
         }
 
-    def line(self, record: Record) -> str:
+    def line(self, record: TopicRecord) -> str:
         key, value = self.decoder.key(self.table, record.key), self.decoder.value(self.table, record.value)
         return printable(f"{key}: {'deleted' if record.value is None else value}")
 
     def rows(
-        self, admin: KafkaAdmin, places: list[TopicPartition], wanted: Callable[[bytes], bool]
-    ) -> tuple[dict[bytes, Record], dict[TopicPartition, int]]:
-        """The last record of each wanted key, deletions too, and how far each partition was read."""
-        marks = admin.watermarks(places)
+        self, cluster: Cluster, places: list[TopicPartition], selected: Callable[[bytes], bool]
+    ) -> tuple[dict[bytes, TopicRecord], dict[TopicPartition, int]]:
+        """Return the last record of each selected key, tombstones too, and how far each partition was read."""
+        marks = cluster.admin.watermarks(places)
         ends = {place: mark.high for place, mark in marks.items()}
-        rows: dict[bytes, Record] = {}
+        rows: dict[bytes, TopicRecord] = {}
         reached: dict[TopicPartition, int] = {}
         starts = {place: mark.low for place, mark in marks.items()}
-        for batch in read_to(self.session, admin, starts, ends, reached=reached):
+        for batch in read_to(cluster, starts, ends, reached=reached):
             for index, key in enumerate(batch.keys):
-                if key is not None and wanted(key):
+                if key is not None and selected(key):
                     rows[key] = record_at(batch, index)
         return rows, reached
 
@@ -99,7 +99,7 @@ class Reading:
 def _reading(
     ctx: typer.Context, table: str, schemas: Schemas, graph: str | None, key_type: KeyType | None
 ) -> Reading:
-    decoder = decoder_of(schemas, load_group(graph) if graph else None)
+    decoder = decoder_of(schemas, graph)
     return Reading(session_of(ctx), table, decoder, decoder.keys.get(table), key_type)
 
 
@@ -116,14 +116,14 @@ def get(
 ) -> None:
     """Show one row. Only the key's partition is read. Exit code 1 if there is no such row, or no more."""
     reading = _reading(ctx, table, schemas, graph, key_type)
-    wanted = reading.key(key)
-    with reading.session.admin() as admin:
-        partitions = partitions_of(admin, table)
+    encoded = reading.key(key)
+    with reading.session.cluster() as cluster:
+        partitions = len(cluster.partitions(table))
         asked_at = time.monotonic()
-        place = reading.place(wanted, partitions)
-        rows, ends = reading.rows(admin, [place], lambda each: each == wanted)
+        place = reading.place(encoded, partitions)
+        rows, ends = reading.rows(cluster, [place], lambda each: each == encoded)
     age = time.monotonic() - asked_at
-    record = rows.get(wanted)
+    record = rows.get(encoded)
     if record is None:
         doubt = "" if graph else "; keys that are not partitioned by murmur2 are found with --graph"
         raise NotFound(f"table {table!r} has no row {key!r} in {place}, read up to {ends[place]}{doubt}")
@@ -164,10 +164,10 @@ def scan(
     )
     if keys.end is not None and keys.end <= keys.start:
         raise Refused(f"--to {end!r} is not behind --from {start!r}: there can be no row between them")
-    with reading.session.admin() as admin:
-        places = places_of(table, partitions_of(admin, table))
+    with reading.session.cluster() as cluster:
+        places = cluster.partitions(table)
         asked_at = time.monotonic()
-        rows, _ = reading.rows(admin, places, keys.wanted)
+        rows, _ = reading.rows(cluster, places, keys.contains)
     age = time.monotonic() - asked_at
     live = sorted(key for key, record in rows.items() if record.value is not None)
     for key in live[:limit]:
@@ -201,33 +201,33 @@ def watch(
         raise typer.BadParameter("--key and --prefix exclude each other")
     reading = _reading(ctx, table, schemas, graph, key_type)
 
-    def show(record: Record) -> None:
+    def show(record: TopicRecord) -> None:
         if as_json:
             show_json_line(reading.document(record))
         else:
             changed = f"{at(record.timestamp)} {record.place}@{record.offset}"
             print(f"{changed} {reading.line(record)}", flush=True)
 
-    with reading.session.admin() as admin:
-        partitions = partitions_of(admin, table)
-        places = places_of(table, partitions)
+    with reading.session.cluster() as cluster:
+        partitions = len(cluster.partitions(table))
+        places = cluster.partitions(table)
         only = reading.key(key) if key is not None else None
         keys = Keys(prefix=reading.key(prefix) if prefix else b"")
 
-        def wanted(each: bytes) -> bool:
-            return keys.wanted(each) if only is None else each == only
+        def selected(each: bytes) -> bool:
+            return keys.contains(each) if only is None else each == only
 
         if only is None:
-            ends = {place: mark.high for place, mark in readable(admin, places).items()}
+            ends = {place: mark.high for place, mark in readable(cluster.admin, places).items()}
         else:
             place = reading.place(only, partitions)
-            rows, ends = reading.rows(admin, [place], wanted)
+            rows, ends = reading.rows(cluster, [place], selected)
             if only in rows:
                 show(rows[only])
             else:
                 note(f"there is no row {key!r} yet")
-    note("watching; Ctrl-C ends it")
-    for batch in follow(reading.session, ends):
-        for record in records_of(batch) if batch else ():
-            if record.key is not None and wanted(record.key):
-                show(record)
+        note("watching; Ctrl-C ends it")
+        for batch in follow(cluster, ends):
+            for record in records_of(batch) if batch else ():
+                if record.key is not None and selected(record.key):
+                    show(record)

@@ -1,9 +1,9 @@
-"""Points in time as people give them."""
+"""Points in time, as given on the command line."""
 
 import re
 from datetime import datetime
 
-from streamtable_cli.errors import Refused
+from streamtable_admin.errors import Refused
 
 _AGO = re.compile(r"([0-9]{1,6})(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -20,7 +20,7 @@ def milliseconds(text: str, now: float) -> int:
         now: seconds since 1970.
 
     Raises:
-        Refused: it is neither; without a zone nobody knows which hour is meant.
+        Refused: It is neither. A time without a zone is ambiguous.
     """
     if match := _AGO.fullmatch(text):
         return int((now - int(match[1]) * _SECONDS[match[2]]) * 1000)

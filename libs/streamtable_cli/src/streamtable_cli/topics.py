@@ -1,7 +1,7 @@
 """`streamtable topics`: what topics there are, and those that are declared compared with the broker's."""
 
 import time
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,11 +9,12 @@ import typer
 from rich.text import Text
 
 from streamtable.errors import RetryLater
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.types import TopicPartition
-from streamtable_cli.declared import Plan, load, plan
+from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
+from streamtable_admin.declared import load
+from streamtable_admin.topic_plan import TopicPlan, plan_topics
 from streamtable_cli.output import AsJson, count, show_json, show_table
-from streamtable_cli.session import INTERNAL, Session, session_of
+from streamtable_cli.session import Session, session_of
 from streamtable_cli.tail import tail
 
 CHANGE_S = 30.0
@@ -34,9 +35,15 @@ def list_command(
 
     Records are the offsets between start and end: compaction and transaction markers make it more than there are.
     """
-    with session_of(ctx).admin() as admin:
-        names = [name for name in admin.topic_partitions() if internal or not name.startswith(INTERNAL)]
-        found = [_topic(admin, name, topic) for name, topic in sorted(admin.describe(names).items())]
+    with session_of(ctx).cluster() as cluster:
+        names = [
+            name
+            for name in cluster.admin.topic_partitions()
+            if internal or not name.startswith(INTERNAL_PREFIX)
+        ]
+        found = [
+            _topic(cluster, name, topic) for name, topic in sorted(cluster.admin.describe(names).items())
+        ]
     if as_json:
         show_json(found)
         return
@@ -55,9 +62,9 @@ def list_command(
     )
 
 
-def _topic(admin: KafkaAdmin, name: str, topic: Any) -> dict[str, Any]:
+def _topic(cluster: Cluster, name: str, topic: Any) -> dict[str, Any]:
     places = [TopicPartition(name, number) for number in range(topic.partitions)]
-    marks = admin.watermarks_known(places)
+    marks = cluster.admin.watermarks_known(places)
     return {
         "name": name,
         "partitions": topic.partitions,
@@ -88,33 +95,33 @@ def apply_command(
     _show(found, as_json=as_json)
     if found.refused:
         raise typer.Exit(2)
-    with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
-        admin.create_topics(found.create)
+    with session.cluster(at_least=CHANGE_S) as cluster:
+        cluster.admin.create_topics(found.create)
         for difference in found.alter:
-            admin.alter_topic(difference.topic, {difference.name: difference.declared})
-        wait_visible(admin, [topic.name for topic in found.create])
+            cluster.admin.alter_topic(difference.topic, {difference.name: difference.declared})
+        wait_visible(cluster, [topic.name for topic in found.create])
 
 
-def wait_visible(admin: KafkaAdmin, names: list[str]) -> None:
+def wait_visible(cluster: Cluster, names: list[str]) -> None:
     """Until new topics can be used: a service that starts right after this must not find one missing.
 
     Raises:
         RetryLater: the broker does not show them.
     """
     deadline = time.monotonic() + CHANGE_S
-    while len(admin.describe(names)) < len(names):
+    while len(cluster.admin.describe(names)) < len(names):
         if time.monotonic() > deadline:
             raise RetryLater(f"the broker does not show its new topics after {CHANGE_S:.0f} s")
         time.sleep(0.1)
 
 
-def _plan(session: Session, file: Path) -> Plan:
+def _plan(session: Session, file: Path) -> TopicPlan:
     declared = load(file).descriptions()
-    with session.admin() as admin:
-        return plan(declared, admin.describe(declared))
+    with session.cluster() as cluster:
+        return plan_topics(declared, cluster.admin.describe(declared))
 
 
-def _show(found: Plan, *, as_json: bool) -> None:
+def _show(found: TopicPlan, *, as_json: bool) -> None:
     if as_json:
         show_json(asdict(found))
         return

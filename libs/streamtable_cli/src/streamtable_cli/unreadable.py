@@ -11,13 +11,12 @@ from typing import Any
 
 from streamtable import Group, Table
 from streamtable.errors import PoisonRecord
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.types import RecordBatch, TopicPartition
-from streamtable_cli.decode import Decoder
-from streamtable_cli.findings import Finding, ok, problem, warning
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.decode import Decoder
+from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.reading import read_to
 from streamtable_cli.output import count
-from streamtable_cli.reading import read_to
-from streamtable_cli.session import Session, places_of
 
 NEWEST = 5_000
 """Offsets of each partition that are read, up to its end: the answer should take seconds, however large the table is."""
@@ -33,29 +32,26 @@ Readable = Callable[[bytes, bytes], bool]
 """Whether a key and a value, both encoded, can be decoded."""
 
 
-def of_graph(session: Session, admin: KafkaAdmin, group: Group[Any, Any], newest: int) -> Iterator[Finding]:
+def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[Finding]:
     """Look at the tables that a group keeps, joins and looks up. Raises `RetryLater`."""
-    known = admin.topic_partitions()
+    known = cluster.admin.topic_partitions()
     tables: list[Table[Any, Any]] = [group.table] if group.persist is not None else []
     tables += [edge.table for edge in group.joins]
     tables += [edge.table for edge in group.lookups]
     for table in {each.name: each for each in tables if each.name in known}.values():
-        found = _look(session, admin, table.name, known[table.name], newest, _readable_by(table))
+        found = _look(cluster, table.name, newest, _readable_by(table))
         if found.unreadable:
             yield problem(_subject(table.name), found.fact, ADVICE)
         else:
             yield ok(_subject(table.name), f"{found.looked_at} can be decoded")
 
 
-def of_name(
-    session: Session, admin: KafkaAdmin, group: str, decoder: Decoder, newest: int
-) -> Iterator[Finding]:
+def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iterator[Finding]:
     """Look at the table of a group of which no codec is known. Raises `RetryLater`."""
     topic = f"{group}-table"
-    partitions = admin.topic_partitions().get(topic)
-    if partitions is None:
+    if topic not in cluster.admin.topic_partitions():
         return
-    found = _look(session, admin, topic, partitions, newest, lambda _, value: decoder.names_schema(value))
+    found = _look(cluster, topic, newest, lambda _, value: decoder.names_schema(value))
     if not found.records:
         return
     if not found.readable:
@@ -117,15 +113,13 @@ class _Found:
         return f"{count(len(places), 'row')} cannot be decoded: {', '.join(named)}{more}; looked at {self.looked_at}"
 
 
-def _look(
-    session: Session, admin: KafkaAdmin, topic: str, partitions: int, newest: int, readable: Readable
-) -> _Found:
-    marks = admin.watermarks_known(places_of(topic, partitions))
+def _look(cluster: Cluster, topic: str, newest: int, readable: Readable) -> _Found:
+    marks = cluster.admin.watermarks_known(cluster.partitions(topic))
     ends = {place: mark.high for place, mark in marks.items()}
     starts = {place: max(mark.low, mark.high - newest) for place, mark in marks.items()}
     whole = all(start == marks[place].low for place, start in starts.items())
     found = _Found(topic, newest, whole, records=0, readable=0, unreadable={})
-    for batch in read_to(session, admin, starts, ends):
+    for batch in read_to(cluster, starts, ends):
         found.add(batch, readable)
     return found
 

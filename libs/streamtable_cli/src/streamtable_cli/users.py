@@ -1,7 +1,7 @@
-"""`streamtable users`: who may do what at a Kafka that asks who comes, compared with what is declared."""
+"""`streamtable users`: ACLs and passwords of the declared users, on Kafka with authentication."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -9,15 +9,15 @@ import typer
 from rich.text import Text
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.rights import Right
-from streamtable_cli.declared import Declared, load
+from streamtable_admin.acls import AclPlan, plan_declared_acls
+from streamtable_admin.declared import Declared, load
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
-from streamtable_cli.rights import rights_of
 from streamtable_cli.session import Session, session_of
 from streamtable_cli.topics import CHANGE_S, File
 
 app = typer.Typer(
-    no_args_is_help=True, help="Users: what each may do at a Kafka that asks who comes, and their passwords."
+    no_args_is_help=True,
+    help="Users: their ACLs and passwords, on Kafka with authentication and ACLs (SASL/SCRAM, TLS).",
 )
 
 Passwords = Annotated[
@@ -25,25 +25,16 @@ Passwords = Annotated[
     typer.Option(
         "--passwords",
         metavar="FOLDER",
-        help="Set the passwords of users too (SCRAM-SHA-512): FOLDER/<user>.password holds that of each.",
+        help="Also set passwords (SCRAM-SHA-512), from FOLDER/<user>.password.",
     ),
 ]
-
-
-@dataclass(frozen=True, slots=True)
-class RightsPlan:
-    """Rights of the declared users: what has to be granted, what is too much, and what is as it should be."""
-
-    grant: tuple[Right, ...]
-    revoke: tuple[Right, ...]
-    same: tuple[Right, ...]
 
 
 @app.command("plan")
 def plan_command(
     ctx: typer.Context, file: File = Path("infra/topics.yaml"), *, as_json: AsJson = False
 ) -> None:
-    """Show what `apply` would do. The least rights of a user follow from what it is declared to do."""
+    """Show what `apply` would do. The ACLs that a user needs follow from what it is declared to do."""
     _show(_plan(session_of(ctx), load(file)), as_json=as_json)
 
 
@@ -55,29 +46,29 @@ def apply_command(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Grant declared users what they need, and take from them what they do not; others are left alone.
+    """Grant declared users the ACLs that they need and revoke those that they do not; other users are not changed.
 
-    It takes a user that may ALTER the cluster. Rights that count for one host only, and rules that deny, stay as they are.
+    This needs ALTER on the cluster. ACLs for a single host, and those that deny, are not changed.
     """
     session = session_of(ctx)
     declared = load(file)
     known = read_passwords(passwords, declared) if passwords is not None else {}
     found = _plan(session, declared)
-    with replace(session, timeout=max(session.timeout, CHANGE_S)).admin() as admin:
-        # First what is added: a user whose rights change can work all the time.
-        admin.grant(found.grant)
-        admin.revoke(found.revoke)
-        admin.set_passwords(known)
+    with session.cluster(at_least=CHANGE_S) as cluster:
+        # Granted first, so that a user whose ACLs change can work all the time.
+        cluster.admin.grant(found.grant)
+        cluster.admin.revoke(found.revoke)
+        cluster.admin.set_passwords(known)
     _show(found, as_json=as_json)
     if known:
         note(f"{count(len(known), 'password')} set")
 
 
 def read_passwords(folder: Path, declared: Declared) -> Mapping[str, bytes]:
-    """The content of `<user>.password` for each declared user, without the end of its line.
+    """Return the content of `<user>.password` for each declared user, without the line end.
 
     Raises:
-        ConfigurationError: one is missing, empty, or has more than one line.
+        ConfigurationError: A file is missing, empty, or has more than one line.
     """
     found = {}
     for user in declared.users:
@@ -94,26 +85,16 @@ def read_passwords(folder: Path, declared: Declared) -> Mapping[str, bytes]:
     return found
 
 
-def plan(wanted: set[Right], found: set[Right]) -> RightsPlan:
-    """Compare what users need with what they have."""
-    return RightsPlan(
-        grant=tuple(sorted(wanted - found)),
-        revoke=tuple(sorted(found - wanted)),
-        same=tuple(sorted(wanted & found)),
-    )
+def _plan(session: Session, declared: Declared) -> AclPlan:
+    with session.cluster() as cluster:
+        return plan_declared_acls(cluster, declared)
 
 
-def _plan(session: Session, declared: Declared) -> RightsPlan:
-    wanted = rights_of(declared)
-    with session.admin() as admin:
-        return plan(wanted, admin.rights(declared.users))
-
-
-def _show(found: RightsPlan, *, as_json: bool) -> None:
+def _show(found: AclPlan, *, as_json: bool) -> None:
     if as_json:
         show_json(asdict(found))
         return
     rows: list[tuple[str, str | Text, str]] = [(each.user, "grant", str(each)) for each in found.grant]
     rows += [(each.user, Text("revoke", "yellow"), str(each)) for each in found.revoke]
     rows += [(each.user, "-", str(each)) for each in found.same]
-    show_table(("user", "to do", "right"), rows)
+    show_table(("user", "to do", "ACL"), rows)

@@ -1,6 +1,6 @@
 """What a broker says it can do: Kafka's ApiVersions question, asked over a connection of our own.
 
-The client library asks it too, but keeps the answer to itself. Of a listener without TLS and SASL anybody may ask.
+The client library asks it too, but keeps the answer to itself. A listener without TLS and SASL answers it to any client.
 """
 
 import socket
@@ -12,7 +12,7 @@ from streamtable.errors import RetryLater
 
 API_VERSIONS = 18
 CONSUMER_GROUP_HEARTBEAT = 68
-_VERSION = 3  # the first that tells features
+_VERSION = 3  # the first whose answer has features
 _ANSWER_BYTES_MAX = 1 << 20
 _CLIENT = b"streamtable-cli"
 _FINALIZED_FEATURES = 2  # a tag

@@ -11,14 +11,14 @@ import typer
 from rich.progress import BarColumn, Progress, TextColumn
 
 from streamtable.errors import RetryLater, StreamtableError
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.topics import legal_name
 from streamtable.types import TopicPartition
-from streamtable_cli.errors import NotFound, Refused
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.reading import follow
 from streamtable_cli.modules import load_group
 from streamtable_cli.output import AsJson, console, count, note, show_json, show_table
-from streamtable_cli.reading import follow
-from streamtable_cli.session import Session, describe_groups, places_of, session_of
+from streamtable_cli.session import session_of
 from streamtable_cli.visits import Run, follow_run, rows_at_most, start, states_document
 
 
@@ -27,7 +27,7 @@ class GivenUp(StreamtableError):
 
 
 LOOK_S = 2.0
-"""Without progress for so long, it is looked whether somebody is there to make some."""
+"""Seconds without progress after which the members of the group are checked."""
 RUN_CHARS_MAX = 100
 
 
@@ -64,23 +64,23 @@ def visit(
     if run is not None and not (run.isprintable() and 0 < len(run) <= RUN_CHARS_MAX):
         raise Refused(f"--run: 1 to {RUN_CHARS_MAX} printable characters are expected")
     found = Run(run or uuid.uuid4().hex[:12], name, argument or "")
-    with session.admin() as admin:
+    with session.cluster() as cluster:
         topic = f"{group_name}-visits"
-        partitions = admin.topic_partitions().get(topic)
+        partitions = cluster.admin.topic_partitions().get(topic)
         if partitions is None:
             raise NotFound(
                 f"there is no topic {topic!r}: declare `visits: true` for the group, `streamtable topics apply`"
             )
-        places = places_of(topic, partitions)
-        started = start(session, admin, group_name, found, places, made_up=run is None)
+        places = cluster.partitions(topic)
+        started = start(cluster, group_name, found, places, made_up=run is None)
         what = f"visit {name!r} of {group_name}, run {found.run}"
         note(f"{what}: {'started' if started else 'was started before'}, {count(partitions, 'partition')}")
-        watching = Watching(session, admin, group_name, found)
+        watching = Watching(cluster, group_name, found)
         try:
             watching.until_done()
         except (KeyboardInterrupt, RetryLater):
-            if watching.nobody:
-                note(watching.nobody)
+            if watching.blocked:
+                note(watching.blocked)
             note("the visit goes on without this command; look again:")
             note(f"  streamtable visit {group} {name} --run {found.run}{_argument(argument)}")
             raise
@@ -115,30 +115,29 @@ class Watching:
     """A run being watched.
 
     Attributes:
-        nobody: why nothing can happen at the moment; "" if something can, as far as is known.
+        blocked: Why the visit cannot make progress at the moment; "" if it can, as far as is known.
     """
 
-    session: Session
-    admin: KafkaAdmin
+    cluster: Cluster
     group: str
     run: Run
-    nobody: str = ""
+    blocked: str = ""
     _passed: dict[int, int] = field(default_factory=dict)
 
     def until_done(self) -> None:
         """Raises `RetryLater` if Kafka has stopped answering, `GivenUp` if a partition goes on no more."""
         if self.run.done:
             return
-        most = rows_at_most(self.admin, f"{self.group}-table")
+        most = rows_at_most(self.cluster, f"{self.group}-table")
         looked_at = float("-inf")
         columns = (TextColumn("visiting"), BarColumn(), TextColumn("{task.description}"))
         with Progress(
             *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
         ) as progress:
             task = progress.add_task("", total=max(most, 1))
-            for moved in follow_run(self.run, follow(self.session, self.run.reached)):
+            for moved in follow_run(self.run, follow(self.cluster, self.run.reached)):
                 if moved:
-                    self.nobody = ""
+                    self.blocked = ""
                     looked_at = time.monotonic()
                     progress.update(task, completed=self.run.visited, description=self._said(most))
                 elif time.monotonic() - looked_at > LOOK_S:
@@ -151,16 +150,16 @@ class Watching:
         return f"{self.run.visited} of at most {most} rows, {done}"
 
     def _look(self) -> None:
-        """Whether somebody is there to do the work; says so when that changes."""
+        """Check whether a member can do the work, and report when that changes."""
         topic = f"{self.group}-visits"
-        found = describe_groups(self.session, self.admin, [self.group]).get(self.group)
+        found = self.cluster.describe_groups([self.group]).get(self.group)
         why = ""
         if found is None or not found.members:
             why = f"no member of group {self.group!r} is alive: the visit goes on when one is started"
         elif not any(place.topic == topic for each in found.members for place in each.partitions):
             why = f"no member of group {self.group!r} reads {topic!r} (yet): is it a version that has this visit?"
         # Stored before it is printed: Ctrl-C may come as soon as the line can be read, and then it is said once more.
-        news, self.nobody = why != self.nobody, why
+        news, self.blocked = why != self.blocked, why
         if why and news:
             note(why)
         self._refuse_given_up(topic)
@@ -168,7 +167,7 @@ class Watching:
     def _refuse_given_up(self, topic: str) -> None:
         """What the group has passed without writing what comes next, its handler could not do."""
         places = [TopicPartition(topic, number) for number in self.run.open_partitions]
-        asked = self.session.patiently(lambda: self.admin.stable_offsets(self.group, places))
+        asked = self.cluster.retried(lambda: self.cluster.admin.stable_offsets(self.group, places))
         passed = {
             number: offset
             for (_, number), committed in asked.items()

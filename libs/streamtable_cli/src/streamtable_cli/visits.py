@@ -1,20 +1,19 @@
-"""Runs of a visit, as `<group>-visits` tells them: started once, followed to their end.
+"""Runs of a visit, as records of `<group>-visits`: started once, followed to their end.
 
-All records that start a run are one transaction. All starts of a group share a transactional id: when one begins, what
-another has left open is aborted, and only then it is looked whether the run has been started before.
+All records that start a run are one transaction. All starts of a group share a transactional id: a start that begins
+fences and aborts an earlier one, and only then reads whether the run was started before.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from streamtable.errors import StreamtableError
-from streamtable.kafka.admin import KafkaAdmin
 from streamtable.lag import readable
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable.visiting import VisitProgress
-from streamtable_cli.errors import Refused
-from streamtable_cli.reading import read_to
-from streamtable_cli.session import Session
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.errors import Refused
+from streamtable_admin.reading import read_to
 
 OPEN_S = 30.0
 COMMIT_S = 9.0
@@ -76,8 +75,7 @@ class Run:
 
 
 def start(
-    session: Session,
-    admin: KafkaAdmin,
+    cluster: Cluster,
     group: str,
     run: Run,
     places: list[TopicPartition],
@@ -87,9 +85,8 @@ def start(
     """Start a run, unless it was started before; then its records are taken in.
 
     Args:
-        session: of the command.
-        admin: the cluster.
-        group: whose visit.
+        cluster: The cluster.
+        group: The group that the visit belongs to.
         run: nothing read of it yet.
         places: all partitions of the visits topic.
         made_up: the run's id is new, so no record of it need be looked for.
@@ -101,13 +98,13 @@ def start(
         Refused: the run's id belongs to something else.
         StreamtableError: what went wrong with Kafka. It can be called again.
     """
-    outbox = session.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
+    outbox = cluster.kafka.transactional_producer(f"{group}.streamtable-cli-visit")
     try:
         outbox.open(OPEN_S)
-        marks = admin.watermarks(places)
+        marks = cluster.admin.watermarks(places)
         starts = {place: mark.high if made_up else mark.low for place, mark in marks.items()}
         ends = {place: mark.high for place, mark in marks.items()}
-        for batch in read_to(session, admin, starts, ends, whole=True, reached=run.reached):
+        for batch in read_to(cluster, starts, ends, complete=True, reached=run.reached):
             run.take(batch)
         if run.states:
             return False
@@ -137,11 +134,11 @@ def follow_run(run: Run, batches: Iterable[RecordBatch | None]) -> Iterator[bool
             return
 
 
-def rows_at_most(admin: KafkaAdmin, table: str) -> int:
+def rows_at_most(cluster: Cluster, table: str) -> int:
     """A bound for the rows of a table that costs one question: overwritten and deleted ones count too."""
-    partitions = admin.topic_partitions().get(table, 0)
+    partitions = cluster.admin.topic_partitions().get(table, 0)
     places = [TopicPartition(table, number) for number in range(partitions)]
-    return sum(mark.high - mark.low for mark in readable(admin, places).values())
+    return sum(mark.high - mark.low for mark in readable(cluster.admin, places).values())
 
 
 def states_document(run: Run) -> Mapping[str, object]:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 
 from contracts.records import UserClick
-from servicekit.process.load import Load, id_choice, key_choice
+from servicekit.process.load import LoadOptions, id_choice, key_choice
 
 
-def clicks(load: Load, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserClick]]:
+def clicks(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserClick]]:
     """The clicks of a load with their users, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     while True:

@@ -3,21 +3,19 @@
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Event, Thread
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Self
 
 import structlog
 
 from console.fleet import Topic, graph_of, instances_of
-from console.history import History, Told
+from console.history import History, StatusReport
 from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.http.server_events import ServerEvent
 from streamtable import Avro, View
 from streamtable.errors import PoisonRecord, RetryLater
 from streamtable.types import TopicPartition
-
-if TYPE_CHECKING:
-    from streamtable.kafka.admin import KafkaAdmin
+from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
 log = structlog.get_logger()
 EVERY_SECONDS: Final = 1.0
@@ -31,22 +29,22 @@ class Collector:
 
     Args:
         view: of the status topic.
-        admin: for topics; used by this collector's thread only.
-        settings: what the page is told about the console, such as whether actions are on.
+        cluster: for topics; used by this collector's thread only.
+        settings: Settings of the console that the page shows, such as whether actions are on.
         lags: counts what is left to read.
-        past: gives what processes had told before; asked once, by this collector's thread.
+        past: Returns earlier reports of processes; called once, by this collector's thread.
     """
 
     def __init__(
         self,
         view: View[bytes, bytes],
-        admin: "KafkaAdmin",
+        cluster: Cluster,
         settings: Mapping[str, Any],
         lags: Lags,
-        past: Callable[[], Iterable[Told]],
+        past: Callable[[], Iterable[StatusReport]],
     ) -> None:
         self._view = view
-        self._admin = admin
+        self._admin = cluster.admin
         self._settings = settings
         self._lags = lags
         self._past = past
@@ -54,7 +52,7 @@ class Collector:
         self._changed = Condition()
         self._number = 0
         self._document: dict[str, Any] = {
-            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": []}, "topics": [], "events": 0,
+            "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": [], "layouts": None}, "topics": [], "events": 0,
             **settings,
         }  # fmt: skip
         self._topics: dict[str, Topic] = {}
@@ -132,7 +130,7 @@ class Collector:
                 log.warning("processes are not known", reason=str(error))
 
     def _statuses(self) -> Iterator[tuple[str, ProcessStatus]]:
-        """What can be read; anybody may write to the topic, and one bad record must not hide the others."""
+        """Yield the statuses that can be decoded: any producer may write to the topic, and a bad record must not hide others."""
         for key, value in self._view.iterate():
             try:
                 yield key.decode(errors="replace"), STATUS.decode(value)
@@ -143,7 +141,9 @@ class Collector:
 
     def _look_at_topics(self) -> None:
         partitions = {
-            name: n for name, n in self._admin.topic_partitions().items() if not name.startswith("__")
+            name: n
+            for name, n in self._admin.topic_partitions().items()
+            if not name.startswith(INTERNAL_PREFIX)
         }
         places = [
             TopicPartition(name, number) for name, count in partitions.items() for number in range(count)

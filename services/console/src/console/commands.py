@@ -5,14 +5,14 @@ from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
+from console.backlog import backlog
+from console.clusters import CLIENT_NAME, Clusters
 from console.collector import Collector
+from console.decode import PageDecoder, released_schemas
 from console.lags import Lags
 from console.letters import DeadLetters
-from console.past import past
-from console.records import Reader
 from console.runs import Runs
 from console.settings import ConsoleSettings
-from console.shown import Decoder, schemas_of
 from console.tables import Tables
 from console.web import PAGE, Parts, build_web
 from contracts import records
@@ -22,6 +22,7 @@ from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
 from streamtable import App, Bytes, Table
 from streamtable.errors import ConfigurationError
+from streamtable_admin.cluster import connect
 
 ConsoleRuntime: TypeAlias = Runtime[ConsoleSettings]
 STATUS_TOPIC: Final = "streamtable-status"
@@ -35,19 +36,18 @@ def serve(runtime: ConsoleRuntime) -> int:
     """Show all processes until stopped.
 
     Raises:
-        ConfigurationError: actions are on, and anybody could call them; or there is no status topic.
+        ConfigurationError: Actions are on without authentication; or there is no status topic.
     """
     if runtime.service.actions and not (runtime.edge.api_keys or runtime.edge.jwt_algorithm):
         raise ConfigurationError(
-            "CONSOLE_ACTIONS=true: callers have to say who they are: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
+            "CONSOLE_ACTIONS=true: callers have to authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
     topic = runtime.edge.status_topic or STATUS_TOPIC
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
     with StopSignals() as signals, ExitStack() as opened:
-        admin = kafka.admin()
-        opened.callback(admin.close)
-        wait_for_topic(admin, topic, runtime.settings.start_timeout, signals)
+        cluster = opened.enter_context(connect(kafka, client_name=CLIENT_NAME))
+        wait_for_topic(cluster.admin, topic, runtime.settings.start_timeout, signals)
         state_dir = runtime.views_dir
         view = opened.enter_context(
             App(kafka, state_dir, name="console", metrics=runtime.measured).view(
@@ -55,10 +55,10 @@ def serve(runtime: ConsoleRuntime) -> int:
             )
         )
         settings = {"actions": runtime.service.actions, "runs_topic": runs_topic}
-        decoder = Decoder(schemas_of(records))
-        reader = Reader(kafka)
-        collector = Collector(view, admin, settings, Lags(admin, reader), partial(past, reader, topic))
-        tables = Tables(kafka, state_dir, reader, decoder, runtime.measured)
+        decoder = PageDecoder(released_schemas(records))
+        clusters = Clusters(kafka)
+        collector = Collector(view, cluster, settings, Lags(cluster), partial(backlog, clusters, topic))
+        tables = Tables(kafka, state_dir, clusters, decoder, runtime.measured)
         opened.callback(tables.close)
         collector.start()
         opened.callback(collector.stop)
@@ -66,9 +66,9 @@ def serve(runtime: ConsoleRuntime) -> int:
         opened.callback(events.close)
         parts = Parts(
             collector,
-            reader,
+            clusters,
             tables,
-            DeadLetters(kafka, reader),
+            DeadLetters(clusters),
             Runs(tables, runs_topic),
             decoder,
             events,

@@ -1,27 +1,37 @@
-"""All processes as one picture: the instances, and the graph of services, groups, topics and tables with its rates."""
+"""The fleet: all instances, and the graph of services, groups, topics and tables with its rates."""
 
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
+from console.graph_layouts import layouts_of
 from contracts.records import ProcessStatus
+from streamtable_admin.graph_model import Edge, GraphModel, Node, NodeKind
+from streamtable_admin.process_status import state_at
 
-SILENT_MS: Final = 15_000
-"""A process that has told nothing for longer may be gone: it tells every five seconds."""
-FORGOTTEN_MS: Final = 24 * 3_600_000
 OWN: Final = "console"
+EMIT: Final = "emit"
+VIEW: Final = "view"
 _ASIDE: Final = {"retry", "dead letters"}
+_KINDS: Final = {
+    "join": NodeKind.TABLE,
+    "lookup": NodeKind.TABLE,
+    "table": NodeKind.TABLE,
+    "loop": NodeKind.LOOP,
+    "visits": NodeKind.VISITS,
+}
+"""The kinds of the topics that a group reads or writes so; all others are streams."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """What the broker says of a topic.
+    """A topic as the broker knows it.
 
     Attributes:
-        records: offsets between its first and its end, of all partitions.
-        rate: offsets a second that it grows by; None: not known yet.
+        records: Offsets between start and end, of all partitions.
+        rate: Offsets per second by which it grows; None if not known yet.
     """
 
     partitions: int
@@ -30,74 +40,54 @@ class Topic:
 
 
 def instances_of(statuses: Mapping[str, ProcessStatus], now_ms: int) -> list[dict[str, Any]]:
-    """The processes that have told something within a day, without their graphs, in the order of their keys.
+    """Return the processes that have reported within a day, without their graphs, in the order of their keys.
 
-    `state` is silent for those that have not told anything for 15 seconds, unless they have failed.
+    `state` is silent for those that have not reported for 15 seconds, unless they have failed.
     """
     found = []
     for key, status in sorted(statuses.items()):
-        quiet_ms = now_ms - status["at"]
-        if quiet_ms > FORGOTTEN_MS:
-            continue
-        state = "silent" if quiet_ms > SILENT_MS and status["state"] != "failed" else status["state"]
-        known = {name: value for name, value in status.items() if name != "graph"}
-        lag = sum(max(0, each["lag"]) for each in status["inputs"])
-        found.append({"key": key, **known, "state": state, "lag": lag})
+        state = state_at(status, now_ms)
+        if state is not None:
+            known = {name: value for name, value in status.items() if name != "graph"}
+            lag = sum(max(0, each["lag"]) for each in status["inputs"])
+            found.append({"key": key, **known, "state": state, "lag": lag})
     return found
-
-
-@dataclass
-class _Picture:
-    """A graph being put together."""
-
-    nodes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    edges: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-
-    def node(self, name: str, kind: str, label: str) -> dict[str, Any]:
-        node = self.nodes.setdefault(name, {"id": name, "kind": kind, "label": label, "detail": ""})
-        if node["kind"] == "stream" and kind in {"table", "loop"}:
-            node["kind"] = kind  # what is a table to one stays one when another reads it as a stream
-        return node
-
-    def edge(self, source: str, target: str, how: str, rate: float | None) -> None:
-        self.edges.setdefault(
-            (source, target, how), {"source": source, "target": target, "how": how, "rate": rate}
-        )
 
 
 def graph_of(
     statuses: Mapping[str, ProcessStatus], instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]
 ) -> dict[str, Any]:
-    """Nodes (`id`, `kind`, `label`, `detail`, and what is known of them) and edges (`source`, `target`, `how`, `rate`).
+    """Return nodes (`id`, `kind`, `label`, `detail`, and more), edges (`source`, `target`, `how`, `rate`) and `layouts`.
 
-    Kinds are group, service, stream, table, loop and visits. Rates are in records a second, None where nobody knows.
+    Kinds are group, service, stream, table, loop and visits. Rates are in records per second, None where not known.
     """
     listed = list(instances)
     live = [each for each in listed if each["state"] not in {"silent", "failed"}]
     emitters = Counter(
         topic for key in {(e["service"], e["role"]) for e in listed} for topic in _emits(listed, key)
     )
-    picture = _Picture()
+    model = GraphModel()
+    rates: dict[Edge, float | None] = {}
     for each in listed:
         graph = _graph(statuses[each["key"]])
         if graph is not None:
-            _add_group(picture, graph, [e for e in live if e["group"] == each["group"]])
-        elif each["service"] != OWN:  # its copies are of whatever tables people look at
-            _add_service(picture, each, topics, emitters)
-    for node in picture.nodes.values():
-        if node["kind"] in {"group", "service"}:
-            _add_members(node, listed)
-        elif (topic := topics.get(node["label"])) is not None:
-            node |= {"rate": topic.rate, "partitions": topic.partitions, "records": topic.records}
-    return {"nodes": list(picture.nodes.values()), "edges": list(picture.edges.values())}
+            _add_group(model, rates, graph, [e for e in live if e["group"] == each["group"]])
+        elif each["service"] != OWN:  # its views are of whichever tables are looked at
+            _add_service(model, rates, each, topics, emitters)
+    nodes = [_node(node, listed, topics) for node in model.nodes.values()]
+    edges = [
+        {"source": edge.source, "target": edge.target, "how": edge.label, "rate": rates[edge]}
+        for edge in model.edges
+    ]
+    return {"nodes": nodes, "edges": edges, "layouts": layouts_of(model)}
 
 
-def _emits(instances: Iterable[Mapping[str, Any]], who: tuple[str, str]) -> set[str]:
-    return {topic for each in instances if (each["service"], each["role"]) == who for topic in each["emits"]}
+def _emits(instances: Iterable[Mapping[str, Any]], role: tuple[str, str]) -> set[str]:
+    return {topic for each in instances if (each["service"], each["role"]) == role for topic in each["emits"]}
 
 
 def _graph(status: ProcessStatus) -> dict[str, Any] | None:
-    """What the process says that its group is; anybody may write to the topic, so it is looked at closely."""
+    """Return the graph that a process reports, if it is valid: any producer may write to the topic."""
     try:
         graph = json.loads(status["graph"]) if status["graph"] else None
         edges = [*graph["reads"], *graph["writes"]] if graph else []
@@ -110,53 +100,69 @@ def _graph(status: ProcessStatus) -> dict[str, Any] | None:
     return graph if graph and fits else None
 
 
-def _add_group(picture: _Picture, graph: Mapping[str, Any], members: list[Mapping[str, Any]]) -> None:
-    own = f"group {graph['group']}"
-    picture.node(own, "group", graph["group"])
-    rates = Counter[tuple[str, str]]()
+def _add_group(
+    model: GraphModel,
+    rates: dict[Edge, float | None],
+    graph: Mapping[str, Any],
+    members: list[Mapping[str, Any]],
+) -> None:
+    own = model.actor(NodeKind.GROUP, graph["group"])
+    flows = Counter[tuple[str, str]]()
     for member in members:
         for flow in member["flows"]:
-            rates[flow["topic"], flow["direction"]] += flow["rate"]
+            flows[flow["topic"], flow["direction"]] += flow["rate"]
     for each in graph["reads"]:
         if each["how"] not in _ASIDE:
-            kind = {"join": "table", "lookup": "table"}.get(each["how"], each["how"])
-            topic = picture.node(f"topic {each['topic']}", kind, each["topic"])
-            topic["detail"] = topic["detail"] or each["codecs"]
+            topic = model.topic(each["topic"], _KINDS.get(each["how"], NodeKind.STREAM), each["codecs"])
             known = each["how"] != "lookup" and bool(members)
-            picture.edge(topic["id"], own, each["how"], rates[each["topic"], "in"] if known else None)
+            edge = model.edge(topic, own, each["how"])
+            rates.setdefault(edge, flows[each["topic"], "in"] if known else None)
     for each in graph["writes"]:
         if each["how"] not in _ASIDE:
-            topic = picture.node(f"topic {each['topic']}", each["how"], each["topic"])
-            topic["detail"] = topic["detail"] or each["codecs"]
-            picture.edge(own, topic["id"], each["how"], rates[each["topic"], "out"] if members else None)
+            topic = model.topic(each["topic"], _KINDS.get(each["how"], NodeKind.STREAM), each["codecs"])
+            edge = model.edge(own, topic, each["how"])
+            rates.setdefault(edge, flows[each["topic"], "out"] if members else None)
 
 
 def _add_service(
-    picture: _Picture, instance: Mapping[str, Any], topics: Mapping[str, Topic], emitters: Mapping[str, int]
+    model: GraphModel,
+    rates: dict[Edge, float | None],
+    instance: Mapping[str, Any],
+    topics: Mapping[str, Topic],
+    emitters: Mapping[str, int],
 ) -> None:
     name = f"{instance['service']} {instance['role']}".strip()
-    own = f"service {name}"
     for topic in instance["emits"]:
-        picture.node(own, "service", name)
-        picture.node(f"topic {topic}", "stream", topic)
+        own = model.actor(NodeKind.SERVICE, name)
         known = topics.get(topic)
-        # Only of one who alone sends to a topic do we know how much: as much as the topic grows by.
-        picture.edge(own, f"topic {topic}", "emit", known.rate if known and emitters[topic] == 1 else None)
+        edge = model.edge(own, model.topic(topic, NodeKind.STREAM), EMIT)
+        # The growth of a topic is the rate of a service only if no other service emits to it.
+        rates.setdefault(edge, known.rate if known and emitters[topic] == 1 else None)
     for copy in instance["copies"]:
         if copy["table"] in topics and copy["table"].endswith("-table"):
-            picture.node(own, "service", name)
-            picture.node(f"topic {copy['table']}", "table", copy["table"])
-            picture.edge(f"topic {copy['table']}", own, "view", None)
+            own = model.actor(NodeKind.SERVICE, name)
+            rates.setdefault(model.edge(model.topic(copy["table"], NodeKind.TABLE), own, VIEW), None)
 
 
-def _add_members(node: dict[str, Any], instances: Iterable[Mapping[str, Any]]) -> None:
+def _node(node: Node, instances: Iterable[Mapping[str, Any]], topics: Mapping[str, Topic]) -> dict[str, Any]:
+    """Return a node with what is known of it."""
+    found = {"id": node.name, "kind": str(node.kind), "label": node.label, "detail": node.detail}
+    if node.kind in {NodeKind.GROUP, NodeKind.SERVICE}:
+        return found | _members(node, instances)
+    topic = topics.get(node.label)
+    if topic is None:
+        return found
+    return {**found, "rate": topic.rate, "partitions": topic.partitions, "records": topic.records}
+
+
+def _members(node: Node, instances: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     members = [
         each
         for each in instances
-        if node["id"] in (f"group {each['group']}", f"service {each['service']} {each['role']}".strip())
+        if node.name in (f"group {each['group']}", f"service {each['service']} {each['role']}".strip())
     ]
     states = Counter(each["state"] for each in members)
-    node |= {
+    return {
         "instances": len(members),
         "states": dict(states),
         "lag": sum(each["lag"] for each in members),

@@ -1,22 +1,23 @@
-"""What has happened, found by comparing what processes tell with what they had told; and lags over time."""
+"""Events, found by comparing the reports of processes with earlier ones; and lags over time."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from console.fleet import FORGOTTEN_MS, SILENT_MS, instances_of
+from console.fleet import instances_of
 from contracts.records import ProcessStatus
+from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300
 SERIES_MAX: Final = 2000
 KEPT_MS: Final = 60_000
-"""A partition that nobody tells of keeps its series for a minute, so that a rebalance leaves no gap."""
+"""A partition that no process reports keeps its series for a minute, so that a rebalance leaves no gap."""
 
 
-class Told(NamedTuple):
-    """A record in which a process has told how it is; without status: it has taken its record away.
+class StatusReport(NamedTuple):
+    """A record of the status topic; without a status, the process has deleted its record.
 
     Attributes:
         at: milliseconds since 1970.
@@ -71,11 +72,11 @@ def _changes(old: Mapping[str, Any], new: Mapping[str, Any], now_ms: int) -> Ite
             case _, "failed":
                 yield Event(now_ms, "failed", key, f"ended by {new['error']}")
             case _, "silent":
-                yield Event(new["at"] + SILENT_MS, "silent", key, "has told nothing for 15 seconds")
+                yield Event(new["at"] + SILENT_MS, "silent", key, "has not reported for 15 seconds")
             case "silent", state:
-                yield Event(now_ms, "back", key, f"tells again: {state}")
+                yield Event(now_ms, "back", key, f"reports again: {state}")
             case "recovering", "ready":
-                yield Event(now_ms, "recovered", key, "all partitions are at work")
+                yield Event(now_ms, "recovered", key, "all partitions are recovered")
     had, has = ({each["partition"] for each in side["partitions"]} for side in (old, new))
     if had != has:
         parts = [
@@ -92,14 +93,14 @@ def _numbers(partitions: set[int]) -> str:
 
 
 def _instance(key: str, status: ProcessStatus | None, now_ms: int) -> dict[str, Mapping[str, Any]]:
-    """A process as it is seen at that time, by its key; nobody if there is no status, or it is too old."""
+    """Return a process as it is seen at that time, by its key; empty if there is no status, or it is too old."""
     return {each["key"]: each for each in instances_of({} if status is None else {key: status}, now_ms)}
 
 
 def _left_of(
     key: str, status: ProcessStatus | None, until_ms: int, events: list[Event]
 ) -> dict[str, Mapping[str, Any]]:
-    """A process that has told nothing more until then, as it is seen then; what has come of that is added to events."""
+    """Return a process that has not reported until then, as it is seen then, and add what happened to the events."""
     if status is None:
         return {}
     left = _instance(key, status, until_ms)
@@ -117,8 +118,8 @@ class History:
         self._before: Mapping[str, Mapping[str, Any]] = {}
         self.count = 0
 
-    def recall(self, records: Iterable[Told], now_ms: int) -> None:
-        """Find out what had happened before the first look, from what processes had told, in its order."""
+    def recall(self, records: Iterable[StatusReport], now_ms: int) -> None:
+        """Find the events before the first look, from the reports of processes in their order."""
         events: list[Event] = []
         last: dict[str, ProcessStatus] = {}
         for key, status, at in records:
@@ -133,7 +134,7 @@ class History:
         self._add(sorted(events, key=lambda event: event.at))
 
     def look(self, instances: list[dict[str, Any]], now_ms: int) -> None:
-        """Compare with the last look. At the first one of all, whoever is there has started."""
+        """Compare with the last look. At the very first, every process has started."""
         after = {each["key"]: each for each in instances}
         self._add(events_between(self._before, after, now_ms))
         self._before = after
@@ -144,7 +145,7 @@ class History:
             self.count += 1
 
     def measure(self, instances: list[dict[str, Any]], now_ms: int) -> None:
-        """Add a point to each series; those of partitions that nobody works on any more are dropped."""
+        """Add a point to each series; those of partitions that no process owns any more are dropped."""
         seen = set()
         for each in instances:
             if each["state"] in {"silent", "failed"}:

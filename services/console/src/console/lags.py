@@ -1,18 +1,17 @@
-"""What processes tell of their lag, with the ends of transactions taken out, as `streamtable group lag` does it."""
+"""The lag that processes report, without transaction markers, as `streamtable group lag` counts it."""
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 
-from console.records import Reader
+from console.clusters import LIMITS
 from contracts.records import ProcessStatus
 from streamtable.errors import StreamtableError
-from streamtable.lag import COUNTED_MAX, Offsets, readable, unread
+from streamtable.lag import COUNTED_MAX, readable
 from streamtable.types import TopicPartition
-
-if TYPE_CHECKING:
-    from streamtable.kafka.admin import KafkaAdmin
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.offsets import unread
 
 log: Any = structlog.get_logger()
 Place = tuple[str, TopicPartition]
@@ -22,33 +21,31 @@ Place = tuple[str, TopicPartition]
 class Lags:
     """Counts the records of partitions that stand still a few offsets before their end. One thread.
 
-    A processor tells offsets: of a topic that is written in transactions there is always at least one left, the marker.
+    A processor reports offsets: in a topic that is written in transactions at least one is always left, the marker.
 
     Args:
-        admin: For offsets.
-        reader: For records.
+        cluster: The cluster to count in.
     """
 
-    def __init__(self, admin: "KafkaAdmin", reader: Reader) -> None:
-        self._admin = admin
-        self._reader = reader
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         # By place: the offsets it has still to read, and how many of them are records.
         self._counted: dict[Place, tuple[int, int]] = {}
-        self._told: dict[Place, int] = {}
+        self._reported: dict[Place, int] = {}
 
     def look(self, statuses: Mapping[str, ProcessStatus]) -> None:
         """Count where the lag is what it was at the last look: while records come it changes, and is near enough."""
-        told = {
+        reported = {
             (status["group"], TopicPartition(each["topic"], each["partition"])): each["lag"]
             for status in statuses.values()
             if status["group"]
             for each in status["inputs"]
             if 0 < each["lag"] <= COUNTED_MAX
         }
-        still = {place for place, lag in told.items() if self._told.get(place) == lag}
-        self._told = told
-        self._counted = {place: known for place, known in self._counted.items() if place in told}
-        due = [place for place in still if self._counted.get(place, (0, 0))[0] != told[place]]
+        still = {place for place, lag in reported.items() if self._reported.get(place) == lag}
+        self._reported = reported
+        self._counted = {place: known for place, known in self._counted.items() if place in reported}
+        due = [place for place in still if self._counted.get(place, (0, 0))[0] != reported[place]]
         for group in {group for group, _ in due}:
             try:
                 self._count(group, [place for of, place in due if of == group])
@@ -73,14 +70,10 @@ class Lags:
         return {**status, "inputs": inputs}
 
     def _count(self, group: str, places: Iterable[TopicPartition]) -> None:
-        committed = self._admin.stable_offsets(group, list(places))
+        committed = self._cluster.admin.stable_offsets(group, list(places))
         starts = {place: each.next_offset for place, each in committed.items() if each is not None}
         if not starts:
             return
-        marks = readable(self._admin, starts)
-        for place, records in unread(marks, starts, self._records).items():
+        marks = readable(self._cluster.admin, starts)
+        for place, records in unread(self._cluster, starts, limits=LIMITS, complete=True).items():
             self._counted[group, place] = (marks[place].high - starts[place], records)
-
-    def _records(self, starts: Offsets, ends: Offsets) -> Offsets:
-        found = self._reader.read(starts, ends, keep=COUNTED_MAX, whole=True)
-        return {place: len(records) for place, records in found.items()}

@@ -66,7 +66,7 @@ class Instance(BaseModel):
     pid: int
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it told this")]
+    at: Annotated[int, Field(description="when it reported this")]
     state: Annotated[str, Field(description="starting, recovering, ready, failed or silent")]
     error: Annotated[str, Field(description="kind and place of the error that ended it")]
     partitions: list[Partition]
@@ -113,7 +113,39 @@ class Arrow(BaseModel):
     source: str
     target: str
     how: Annotated[str, Field(description="stream, join, lookup, table, emit, view and so on")]
-    rate: Annotated[float | None, Field(description="records a second; null: nobody knows")]
+    rate: Annotated[float | None, Field(description="records a second; null: not known")]
+
+
+class Box(BaseModel):
+    """Where a node is drawn: its middle and its size."""
+
+    x: int
+    y: int
+    width: int
+    height: int
+
+
+class Route(BaseModel):
+    """The way of an edge."""
+
+    points: Annotated[list[tuple[int, int]], Field(description="pairs of x and y, which grows downwards")]
+    beside: Annotated[bool, Field(description="back around two nodes that are joined both ways")]
+
+
+class GraphLayout(BaseModel):
+    """Where to draw the graph."""
+
+    width: int
+    height: int
+    boxes: Annotated[list[Box], Field(description="of the nodes, in their order")]
+    routes: Annotated[list[Route], Field(description="of the edges, in their order")]
+
+
+class Layouts(BaseModel):
+    """Layouts of the graph, for wide and for narrow screens."""
+
+    wide: GraphLayout
+    narrow: GraphLayout
 
 
 class Graph(BaseModel):
@@ -121,6 +153,7 @@ class Graph(BaseModel):
 
     nodes: list[Node]
     edges: list[Arrow]
+    layouts: Annotated[Layouts | None, Field(description="null: the graph is too large to draw")] = None
 
 
 class Topic(BaseModel):
@@ -136,13 +169,13 @@ class Fleet(BaseModel):
     """All processes, as they are now."""
 
     now: int
-    ready: Annotated[bool, Field(description="false: what processes tell is still being loaded")]
+    ready: Annotated[bool, Field(description="false: the statuses of the processes are still being loaded")]
     instances: list[Instance]
     graph: Graph
     topics: list[Topic]
     events: Annotated[int, Field(description="grows when there is something new in the history")]
     actions: Annotated[bool, Field(description="dead letters can be sent again from here")]
-    runs_topic: Annotated[str, Field(description="where runs of jobs tell of themselves")]
+    runs_topic: Annotated[str, Field(description="the topic to which runs of jobs report")]
 
 
 class Event(BaseModel):
@@ -284,7 +317,7 @@ class Run(BaseModel):
     host: str
     version: str
     started_at: int
-    at: Annotated[int, Field(description="when it told this")]
+    at: Annotated[int, Field(description="when it reported this")]
     finished_at: Annotated[int, Field(description="0: it has not ended")]
     state: Annotated[str, Field(description="running, done, different, failed, interrupted or killed")]
     error: str

@@ -1,14 +1,14 @@
-"""Runs of batch jobs: what each tells of itself in a compacted topic, and what audits have found."""
+"""Runs of batch jobs: what each reports in a compacted topic, and what audits have found."""
 
 from typing import Any, Final
 
 import structlog
 
-from console.records import NoSuchTopic
 from console.tables import Tables
 from contracts.records import JOB_RUN, JobRun
 from streamtable import Avro
 from streamtable.errors import PoisonRecord
+from streamtable_admin.errors import NoSuchTopic
 
 log = structlog.get_logger()
 RUNS_MAX: Final = 500
@@ -27,7 +27,7 @@ class Runs:
 
     Args:
         tables: the copies.
-        topic: where runs tell of themselves.
+        topic: The topic to which runs report.
     """
 
     def __init__(self, tables: Tables, topic: str) -> None:
@@ -41,7 +41,7 @@ class Runs:
         return [_judged(run, now_ms) for run in found[:limit]]
 
     def one(self, name: str, now_ms: int) -> dict[str, Any]:
-        """All that a run has told. Raises `NoSuchRun`, `RetryLater`."""
+        """Return all that a run has reported. Raises `NoSuchRun`, `RetryLater`."""
         try:
             value = self._tables.whole(self._topic).get(name.encode())
         except NoSuchTopic:
@@ -65,7 +65,7 @@ class Runs:
 
 
 def _decoded(key: bytes, value: bytes) -> JobRun | None:
-    """None if it cannot be read: anybody may write to the topic, and one bad record must not hide the others."""
+    """Return None for a record that cannot be decoded: any producer may write to the topic, and it must not hide others."""
     try:
         return _CODEC.decode(value)
     except PoisonRecord as error:
@@ -74,6 +74,6 @@ def _decoded(key: bytes, value: bytes) -> JobRun | None:
 
 
 def _judged(run: dict[str, Any], now_ms: int) -> dict[str, Any]:
-    """`state` is killed for a run that should be going on and has told nothing for a minute."""
+    """`state` is killed for a run that is not finished and has not reported for a minute."""
     killed = run["state"] == "running" and now_ms - run["at"] > KILLED_MS
     return {**run, "state": "killed" if killed else run["state"]}

@@ -1,4 +1,4 @@
-"""What the console is told beyond the library's own settings: variables that begin with CONSOLE_."""
+"""Settings of the console, besides those of the library: variables that begin with CONSOLE_."""
 
 from pydantic_settings import SettingsConfigDict
 

@@ -1,4 +1,4 @@
-"""Tables to be browsed: a whole copy of each that somebody has looked at, opened when it is first asked for."""
+"""Tables to browse: a view of each, opened when it is first requested."""
 
 import time
 from collections import OrderedDict
@@ -8,11 +8,12 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
 
-from console.records import NoSuchTopic, Reader
-from console.shown import Decoder
+from console.clusters import Clusters
+from console.decode import PageDecoder
 from servicekit.http.server_events import ServerEvent
 from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
+from streamtable_admin.errors import NoSuchTopic
 
 COPIES_MAX: Final = 16
 BATCH_SECONDS: Final = 0.5
@@ -31,16 +32,16 @@ class Tables:
     Args:
         kafka: the cluster.
         state_dir: where the copies live.
-        reader: knows topics.
+        clusters: opens the cluster, to look at topics.
         decoder: shows keys and values.
         metrics: where positions and ages go.
     """
 
     def __init__(
-        self, kafka: Kafka, state_dir: Path, reader: Reader, decoder: Decoder, metrics: Metrics
+        self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
         self._app = App(kafka, state_dir, name="console-tables", memory_bytes=_MEMORY_BYTES, metrics=metrics)
-        self._reader = reader
+        self._clusters = clusters
         self._decoder = decoder
         self._lock = Lock()
         self._views: OrderedDict[str, View[bytes, bytes]] = OrderedDict()
@@ -84,10 +85,10 @@ class Tables:
             if name in self._views:
                 self._views.move_to_end(name)
                 return self._views[name]
-        with self._reader.looking() as admin:
-            topic = admin.topics([name]).get(name)
+        with self._clusters.connected() as cluster:
+            topic = cluster.admin.topics([name]).get(name)
         if topic is None:
-            raise NoSuchTopic
+            raise NoSuchTopic(f"there is no topic {name!r}")
         if not topic.compacted:
             raise NoTable
         with self._lock:
@@ -135,8 +136,8 @@ class RowChanges:
                 raise StopIteration
             return None
         newest = list(rows.items())[-BATCH_ROWS:]
-        told = [self._tables.row(key, value) for key, value in newest]
-        return ServerEvent("rows", {"rows": told, "changed": len(rows)})
+        changed = [self._tables.row(key, value) for key, value in newest]
+        return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
 
     def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
         change = self._watch.next(timeout)

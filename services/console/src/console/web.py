@@ -1,4 +1,4 @@
-"""The console over HTTP: a page, what it asks for, and what it is told as things change."""
+"""The console over HTTP: a page, its requests, and the events that it follows."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,16 +13,18 @@ from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
 from console import models
+from console.clusters import LIMITS, Clusters
 from console.collector import Collector, Pictures
-from console.letters import LETTERS_MAX, DeadLetters, Refused
-from console.records import NoSuchTopic, Reader
+from console.decode import PageDecoder
+from console.letters import LETTERS_MAX, DeadLetters, letter_document
 from console.runs import RUNS_MAX, NoSuchRun, Runs
-from console.shown import Decoder
 from console.tables import NoTable, RowChanges, Tables
-from servicekit.http.app import PLAIN_DIGITS, Edge, Strict, build_app, only
-from servicekit.http.guard import Limits
+from servicekit.http.app import PLAIN_DIGITS, HttpEdge, Strict, build_app, only
+from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server_events import EventStreams
+from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
+from streamtable_admin.records import first_records, last_records, starts_at
 
 VERSION: Final = "1.0.1"
 ROWS_MAX: Final = 500
@@ -35,7 +37,7 @@ PAGE: Final = {
     "/console.css": ("console.css", "text/css"),
     **{
         f"/{name}.js": (f"{name}.js", "text/javascript")
-        for name in ("app", "dom", "api", "layout", "graph", "charts", "fleet", "data", "letters", "runs")
+        for name in ("app", "dom", "api", "graph", "charts", "fleet", "data", "letters", "runs")
     },
 }
 _POLICY: Final = (
@@ -49,7 +51,7 @@ Prefix = Annotated[str, Query(max_length=200, pattern=r"^[^\u0000-\u001f\ufffd]*
 _TIME_MS_MAX: Final = 2**53 - 1
 _KEY_DIGITS_MAX: Final = 8192
 # A question for rows names the key after which they begin, and a prefix.
-_LIMITS: Final = Limits(query_bytes=_KEY_DIGITS_MAX + 4096)
+_LIMITS: Final = RequestLimits(query_bytes=_KEY_DIGITS_MAX + 4096)
 
 
 def _streamed(description: str) -> Any:
@@ -83,17 +85,17 @@ class Parts:
     """What stands behind the console; `actions`: dead letters may be sent again."""
 
     collector: Collector
-    reader: Reader
+    clusters: Clusters
     tables: Tables
     letters: DeadLetters
     runs: Runs
-    decoder: Decoder
+    decoder: PageDecoder
     events: EventStreams
     actions: bool
 
 
 def build_web(
-    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: Edge | None = None
+    parts: Parts, *, ready: Callable[[], bool], metrics: Callable[[], bytes], edge: HttpEdge | None = None
 ) -> FastAPI:
     """Make the application.
 
@@ -205,13 +207,16 @@ def _add_topics(app: FastAPI, parts: Parts) -> None:
         """The last records of a topic; or the first from an offset, or from a time in milliseconds, on."""
         if offset is not None and since is not None:
             raise Problem(HTTPStatus.UNPROCESSABLE_ENTITY, "offset and since exclude each other")
-        with _found(), parts.reader.looking() as admin:
-            places = parts.reader.places(admin, topic, partition)
+        with _found(), parts.clusters.connected() as cluster:
+            places = cluster.partitions(topic, () if partition is None else [partition])
+            marks = cluster.admin.watermarks_known(places)
             if offset is None and since is None:
-                found = parts.reader.last(admin, places, limit)
+                found = last_records(cluster, marks, limit, limits=LIMITS)[::-1]
             else:
-                found = parts.reader.since(admin, places, limit, offset=offset, time_ms=since or 0)
-        return _answer({"records": [record.document(parts.decoder) for record in found]})
+                starts = starts_at(cluster, marks, offset=offset, time_ms=since or 0)
+                ends = {place: mark.high for place, mark in marks.items()}
+                found = first_records(cluster, starts, ends, limit, limits=LIMITS)
+        return _answer({"records": [parts.decoder.record(record) for record in found]})
 
 
 def _add_tables(app: FastAPI, parts: Parts) -> None:
@@ -237,7 +242,7 @@ def _add_tables(app: FastAPI, parts: Parts) -> None:
 
     changes = _streamed(
         '`rows`: `{"rows": [...], "changed": 3}` with the newest of those that have changed, and how many these were; a '
-        "row without value was deleted. `missed` comes last when changes were left out: ask for the rows anew."
+        "row without value was deleted. `missed` comes last when changes were left out: request the rows again."
     )
     changes["responses"] |= _NOT_FOUND
 
@@ -261,7 +266,7 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
         """The latest dead letters of a group."""
         with _found():
             found = parts.letters.latest(group, limit)
-        return _answer({"letters": [letter.document(parts.decoder) for letter in found]})
+        return _answer({"letters": [letter_document(letter, parts.decoder) for letter in found]})
 
     @app.post(
         "/api/letters/{group}/replay",
@@ -279,8 +284,8 @@ def _add_letters(app: FastAPI, parts: Parts) -> None:
         try:
             with _found():
                 sent, before = parts.letters.replay(group, body.letters, again=body.again)
-        except Refused as error:
-            raise Problem(HTTPStatus.CONFLICT, str(error)) from None
+        except (Refused, NoSuchDeadLetter) as error:
+            raise Problem(HTTPStatus.CONFLICT, f"{error.message}; nothing was sent") from None
         return _answer({"sent": sent, "before": before})
 
 
@@ -305,7 +310,7 @@ def _add_runs(app: FastAPI, runs: Runs) -> None:
         tags=["runs"],
     )
     def get_run(run: Annotated[str, Path(pattern=r"^[A-Za-z0-9._:-]{1,249}$")]) -> Any:
-        """All that a run has told of itself."""
+        """All that a run has reported."""
         with _found():
             return _answer(runs.one(run, _now_ms()))
 

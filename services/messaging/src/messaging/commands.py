@@ -11,7 +11,7 @@ from messaging.settings import MessagingSettings
 from messaging.web import Emitters, build_web
 from servicekit.http.server_events import EventStreams
 from servicekit.process import serving
-from servicekit.process.load import Load
+from servicekit.process.load import LoadOptions
 from servicekit.process.runtime import Runtime
 from servicekit.process.signals import StopSignals
 from servicekit.process.table_service import STREAMS_MAX, now_ms
@@ -64,7 +64,7 @@ def serve_all(settings: Settings) -> int:
     return serving.serve_commands(settings, [[MODULE, role] for role in (*groups.GROUPS, "web")])
 
 
-def send_load(runtime: MessagingRuntime, load: Load, spammers: int) -> int:
+def send_load(runtime: MessagingRuntime, load: LoadOptions, spammers: int) -> int:
     """Send a load and print the report; 1 if some messages failed."""
     return serving.send_load(runtime, load, [groups.MESSAGES], messages(load, spammers, now_ms), "messages")
 

@@ -5,13 +5,13 @@ from typing import Final
 
 from contracts.records import Message
 from messaging.domain import conversations
-from servicekit.process.load import Load, id_choice, key_choice
+from servicekit.process.load import LoadOptions, id_choice, key_choice
 
 SPAM_SHARE: Final = 0.2
 """Of all messages."""
 
 
-def messages(load: Load, spammers: int, now_ms: Callable[[], int]) -> Iterator[tuple[str, Message]]:
+def messages(load: LoadOptions, spammers: int, now_ms: Callable[[], int]) -> Iterator[tuple[str, Message]]:
     """The messages of a load with their senders, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     for sender, recipient, text in conversations(user_of, spammers, SPAM_SHARE, load.seed):

@@ -8,7 +8,7 @@ import typer
 from messaging import commands, groups
 from messaging.settings import MessagingSettings
 from servicekit.process import options, serving
-from servicekit.process.load import Load
+from servicekit.process.load import LoadOptions
 from servicekit.process.options import FailFast
 from servicekit.process.runtime import Program, Runtime
 from servicekit.tables.user_ids import user_id
@@ -77,7 +77,7 @@ def load(
     fail_fast: FailFast = False,
 ) -> None:
     """Write made-up messages to Kafka and report the rate that was acknowledged."""
-    given = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+    given = LoadOptions(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
     sys.exit(PROGRAM.run(lambda runtime: commands.send_load(runtime, given, spammers), fail_fast=fail_fast))
 
 

@@ -14,11 +14,11 @@ from starlette.responses import Response
 
 from contracts.records import Block, Feed, Message, Translation
 from messaging import models
-from servicekit.http.app import Edge, build_app, only
-from servicekit.http.guard import Limits
+from servicekit.http.app import HttpEdge, build_app, only
+from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import (
     Accepted,
-    Outgoing,
+    OutgoingRecord,
     RecordEmitter,
     SendTimeouts,
     not_all_responses,
@@ -26,7 +26,7 @@ from servicekit.http.produce import (
 )
 from servicekit.http.responses import json_answer
 from servicekit.http.server_events import EventStreams
-from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import UserPath, user_of_path
 from servicekit.tables.protocol import UserTable
 
@@ -72,7 +72,7 @@ def build_web(
     new_id: Callable[[], UUID],
     now_ms: Callable[[], int],
     timeouts: SendTimeouts | None = None,
-    edge: Edge | None = None,
+    edge: HttpEdge | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -95,7 +95,7 @@ def build_web(
         metrics=metrics,
         description=DESCRIPTION,
         edge=edge,
-        limits=Limits(deadline_seconds=timeouts.request),
+        limits=RequestLimits(deadline_seconds=timeouts.request),
     )
     _add_page(app)
     _add_feeds(app, feeds, events)
@@ -116,14 +116,14 @@ def build_web(
             text=body.text,
             at=now_ms(),
         )
-        outgoing = Outgoing(message["id"], message["sender"], message)
+        outgoing = OutgoingRecord(message["id"], message["sender"], message)
         return (await send_all(request, emitters.messages, [outgoing], timeouts))[0]
 
     @app.post("/blocks", dependencies=[only()], status_code=204, responses={503: unknown})
     async def block(request: Request, body: models.NewBlock) -> Response:
         """Get no more messages of a sender, or get them again. Those that are on their way may still come."""
         record = Block(by=body.recipient, blocked=body.blocked)
-        outgoing = Outgoing(body.sender, body.sender, record)
+        outgoing = OutgoingRecord(body.sender, body.sender, record)
         await send_all(request, emitters.blocks, [outgoing], timeouts)
         return Response(status_code=204)
 
@@ -131,7 +131,7 @@ def build_web(
     async def translate(request: Request, body: models.NewTranslation) -> Response:
         """Have a word replaced in all messages from now on, or leave it as it is again."""
         record = Translation(replacement=body.replacement)
-        outgoing = Outgoing(body.word, body.word, record)
+        outgoing = OutgoingRecord(body.word, body.word, record)
         await send_all(request, emitters.translations, [outgoing], timeouts)
         return Response(status_code=204)
 
@@ -160,7 +160,7 @@ def _add_feeds(app: FastAPI, feeds: UserTable[Feed], events: EventStreams) -> No
     @app.get("/users/{user}/feed/events", dependencies=[only()], responses=_EVENTS, response_class=Response)
     def watch_feed(user: UserPath) -> Response:
         """The feed now, and again whenever a message has come."""
-        return events.response(Changes(TableEvents(feeds, "feed", members), key=user_of_path(user)))
+        return events.response(ChangeSource(TableEvents(feeds, "feed", members), key=user_of_path(user)))
 
 
 def _messages(feed: Feed | None) -> list[models.FeedMessage]:

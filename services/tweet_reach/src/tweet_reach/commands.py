@@ -10,7 +10,7 @@ from microbatch import BatchMetrics, BatchProcessor, MicroBatch
 from microbatch.store_settings import service_store
 from servicekit.process import serving
 from servicekit.process.runtime import Runtime, operations
-from servicekit.process.table_service import Query
+from servicekit.process.table_service import QueryContext
 from servicekit.process.workers import stop_with_parent
 from tweet_reach.query import build_query
 from tweet_reach.search import Search
@@ -66,7 +66,7 @@ def stage_of(stage: Stage, settings: ReachSettings) -> MicroBatch:
     return urls_stage(settings.group, settings.batch_seconds)
 
 
-def query_of(query: Query[ReachSettings]) -> FastAPI:
+def query_of(query: QueryContext[ReachSettings]) -> FastAPI:
     """Build the query service; it searches tweets if the central store can."""
     (reaches,) = query.views
     assert query.top is not None

@@ -9,7 +9,7 @@ from fastapi import FastAPI, Path, Request
 from contracts.records import Follow, Tweet
 from servicekit.http.app import only
 from servicekit.http.emitter_api import EmitterApi, PostEvents, Sender, stored
-from servicekit.http.produce import Accepted, Outgoing, not_all_responses
+from servicekit.http.produce import Accepted, OutgoingRecord, not_all_responses
 from servicekit.http.user_ids import UserPath, user_of_path
 from tweet_reach.models import AcceptedEvents, NewFollow, NewTweet
 
@@ -31,7 +31,7 @@ class _DeleteTweet:
             """
             author = user_of_path(user)
             record = Tweet(id=str(tweet_id), author=author, url=None, text="", at=senders[0].times.now_ms())
-            return await senders[0].send_one(request, Outgoing(record["id"], author, record))
+            return await senders[0].send_one(request, OutgoingRecord(record["id"], author, record))
 
 
 def _tweet(given: NewTweet, identity: str, at: int) -> Tweet:

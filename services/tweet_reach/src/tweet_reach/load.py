@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 
 from contracts.records import Follow, Tweet
-from servicekit.process.load import Load, id_choice, key_choice
+from servicekit.process.load import LoadOptions, id_choice, key_choice
 
 TWEETS_SHARE: Final = 0.1
 TAKEN_BACK_SHARE: Final = 0.05
@@ -14,7 +14,7 @@ _URLS: Final = 1000
 _REMEMBERED: Final = 1000
 
 
-def events(load: Load, now_ms: Callable[[], int]) -> Iterator[tuple[str, Tweet | Follow]]:
+def events(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, Tweet | Follow]]:
     """The events of a load with their authors, without end. Everything but their times follows from the seed.
 
     Nine of ten are about followers. The authors who are followed are chosen by Zipf's law with the load's exponent, so

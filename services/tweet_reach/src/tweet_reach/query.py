@@ -6,7 +6,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 
 from contracts.records import Reach
-from servicekit.http.app import Edge
+from servicekit.http.app import HttpEdge
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import GetRow, TableApi, TopRows, WatchRow
 from servicekit.tables.protocol import UserTable
@@ -33,7 +33,7 @@ def build_query(
     events: EventStreams,
     *,
     metrics: Callable[[], bytes],
-    edge: Edge | None = None,
+    edge: HttpEdge | None = None,
     search: Search | None = None,
 ) -> FastAPI:
     """Make the application.

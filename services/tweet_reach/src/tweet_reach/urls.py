@@ -1,14 +1,13 @@
 """URLs as keys: what can be one, and how OpenAPI describes it."""
 
 import unicodedata
-from http import HTTPStatus
 from typing import Annotated, Any, Final
 
 from fastapi import Query
 from pydantic import AfterValidator, Field
 
-from servicekit.grpc.table import Keys
-from servicekit.http.problems import Problem
+from servicekit.grpc.table import KeyRules
+from servicekit.http.problems import invalid
 from servicekit.http.table_api import KeyParameter
 from tweet_reach.domain.rules import URL_CHARACTERS_MAX
 
@@ -48,14 +47,10 @@ def url_of_query(text: str) -> str:
     try:
         return url(text)
     except ValueError as error:
-        raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "the request is not valid; see the list of errors",
-            members={"errors": [{"where": "query.url", "what": str(error)}]},
-        ) from None
+        raise invalid("query.url", str(error)) from None
 
 
-URL_KEYS: Final = Keys("url", url, url_prefix)
+URL_KEYS: Final = KeyRules("url", url, url_prefix)
 _EXAMPLES: Final = ["https://example.org/"]
 Url = Annotated[
     str,

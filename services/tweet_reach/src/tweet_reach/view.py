@@ -1,7 +1,7 @@
 """The view service: the reach of URLs over gRPC, from a local copy of the table."""
 
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.records import Reach
@@ -9,11 +9,15 @@ from servicekit.grpc.table_service import GrpcTableService, TableContract
 from tweet_reach.urls import URL_KEYS
 
 
-def _reach(row: Reach) -> pb.Reach:
-    top = [pb.Reach.Author(author=one["author"], followers=one["followers"]) for one in row["top"]]
-    return pb.Reach(
-        reach=row["reach"], estimate=row["estimate"], tweets=row["tweets"], authors=row["authors"], top=top
-    )
+def _reach(row: Reach) -> dict[str, Any]:
+    top = [{"author": one["author"], "followers": one["followers"]} for one in row["top"]]
+    return {
+        "reach": row["reach"],
+        "estimate": row["estimate"],
+        "tweets": row["tweets"],
+        "authors": row["authors"],
+        "top": top,
+    }
 
 
 CONTRACT: Final = TableContract(

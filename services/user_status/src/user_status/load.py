@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterator
 
 from contracts.records import UserStatusUpdate
-from servicekit.process.load import Load, id_choice, key_choice
+from servicekit.process.load import LoadOptions, id_choice, key_choice
 from user_status.domain import made_up_statuses
 
 
-def updates(load: Load, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserStatusUpdate]]:
+def updates(load: LoadOptions, now_ms: Callable[[], int]) -> Iterator[tuple[str, UserStatusUpdate]]:
     """The updates of a load with their users, without end. Everything but their times follows from the seed."""
     user_of, id_of = key_choice(load.keys, load.skew, load.seed), id_choice(load.seed)
     status_of = made_up_statuses(load.seed)

@@ -10,17 +10,17 @@ from starlette.responses import Response
 
 from contracts.records import UserStatus
 from servicekit.http import read_your_writes
-from servicekit.http.app import Edge, build_app, only
+from servicekit.http.app import HttpEdge, build_app, only
 from servicekit.http.cursors import Cursors
 from servicekit.http.problems import Problem
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.responses import json_answer, matches, page_after
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import Cursor, IfNoneMatch, PageLimit, etag, events_options
-from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import LeftOut
-from servicekit.tables.protocol import STALE_SECONDS, Answer, UserTable, age_seconds
+from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, UserTable, age_seconds
 from user_status import models
 from user_status.domain import joined
 
@@ -47,10 +47,10 @@ def build_query(
     tables: Tables,
     cursors: Cursors,
     events: EventStreams,
-    writes: OwnWrites,
+    writes: ReadYourWrites,
     *,
     metrics: Callable[[], bytes],
-    edge: Edge | None = None,
+    edge: HttpEdge | None = None,
 ) -> FastAPI:
     """Make the application.
 
@@ -75,7 +75,7 @@ def build_query(
     return app
 
 
-def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: OwnWrites) -> None:
+def _add_users(app: FastAPI, tables: Tables, cursors: Cursors, writes: ReadYourWrites) -> None:
     responses: dict[int | str, dict[str, Any]] = {
         304: {"description": "It is what If-None-Match names"},
         404: {"description": "Neither a status nor clicks of this user are known"},
@@ -175,14 +175,14 @@ def _add_events(app: FastAPI, tables: Tables, events: EventStreams) -> None:
     @app.get("/users/{user}/events", tags=["live"], **events_options(_EVENTS))
     def watch_user(user: UserPath) -> Response:
         """The user's status and clicks now, and each of them when it changes."""
-        return events.response(Changes(*changes, key=user_of_path(user)))
+        return events.response(ChangeSource(*changes, key=user_of_path(user)))
 
 
 def _status(row: UserStatus) -> models.Status:
     return models.Status(text=row["status"], at=row["at"], id=row["id"], clicks=row["clicks"])
 
 
-def _place(answer: Answer[object]) -> models.Place:
+def _place(answer: TableAnswer[object]) -> models.Place:
     return models.Place(
         partition=answer.partition,
         offset=answer.offset,

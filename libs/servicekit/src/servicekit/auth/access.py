@@ -9,7 +9,7 @@ from servicekit.auth.rate_limit import RateLimiter, Taken, peer_name
 
 
 class Forbidden(Exception):
-    """The caller is known and may not do this."""
+    """The caller is authenticated and lacks the scope."""
 
     def __init__(self, scope: str) -> None:
         super().__init__(f"this needs the scope '{scope}', which the credential does not have")
@@ -17,11 +17,11 @@ class Forbidden(Exception):
 
 
 class TooOften(Exception):
-    """The caller asks too often.
+    """The caller has exceeded its rate limit.
 
     Args:
-        taken: says when it may ask again.
-        headers: for the answer.
+        taken: Says when the caller may ask again.
+        headers: Headers for the answer.
     """
 
     def __init__(self, taken: Taken, headers: Mapping[str, str]) -> None:
@@ -32,11 +32,11 @@ class TooOften(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that may go on.
+    """A request that was let in.
 
     Attributes:
-        caller: who asks; None if callers need not say who they are.
-        headers: for the answer: RateLimit and RateLimit-Policy, if there is a limit.
+        caller: The authenticated caller; None without authentication.
+        headers: Headers for the answer: RateLimit and RateLimit-Policy, if there is a limit.
     """
 
     caller: Caller | None
@@ -44,11 +44,11 @@ class Admitted:
 
 
 class Admission:
-    """Decides. Any thread.
+    """Authenticates callers and limits their rate. Any thread.
 
     Args:
-        authenticator: knows callers; None: everybody may do everything.
-        limiter: counts by the caller's name, or by its address where it has none: failed attempts count too.
+        authenticator: Authenticates callers; None: every caller may do everything.
+        limiter: Counts requests by the caller's name, or by its address without a name; failed attempts count too.
     """
 
     def __init__(

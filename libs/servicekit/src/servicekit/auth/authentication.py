@@ -52,8 +52,8 @@ class ApiKey:
     """A caller's key, of which only the digest is known. Several with one name are valid at once, for rotation.
 
     Attributes:
-        name: of the caller.
-        scopes: what it may do.
+        name: The caller's name.
+        scopes: What the caller may do.
         digest: SHA-256 of the key. That suffices for keys that were drawn at random, with 128 bits at least.
     """
 
@@ -83,8 +83,8 @@ class SignedTokens:
         algorithm: one of `ALGORITHMS`; tokens with another one, or none, are refused whatever they are signed with.
         key: a JWKS document, a public key in PEM, or at least 32 secret bytes for HS256. Keys of a JWKS document are
             found by the token's `kid`, so that several are valid at once.
-        issuer: that tokens have to name.
-        audience: that tokens have to name: this service.
+        issuer: The issuer that tokens must name.
+        audience: The audience that tokens must name: this service.
 
     Raises:
         ValueError: the key cannot be read, does not fit the algorithm, or is too weak.

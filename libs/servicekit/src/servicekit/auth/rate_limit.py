@@ -38,7 +38,7 @@ class RateLimiter:
     Args:
         rate: requests a second, in the long run.
         burst: requests at once, at least 1.
-        callers_max: that are remembered.
+        callers_max: How many callers are remembered.
         clock: seconds, monotonic.
 
     Raises:

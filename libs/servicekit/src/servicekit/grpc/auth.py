@@ -1,4 +1,4 @@
-"""Who may call a method of a gRPC server, and how often: the decision is `servicekit.auth.access`'s."""
+"""Authentication and rate limits of gRPC calls, as `servicekit.auth.access` decides."""
 
 from typing import Any, Final
 from urllib.parse import unquote
@@ -7,7 +7,7 @@ import grpc
 
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import Check
 
 _CREDENTIALS: Final = {"authorization": "", "x-api-key": "Bearer "}
@@ -19,8 +19,8 @@ def check_callers(admission: Admission, scope: str = "read") -> Check:
     The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
 
     Args:
-        admission: decides.
-        scope: that all methods of the server need.
+        admission: Authenticates and limits callers.
+        scope: The scope that all methods of the server need.
     """
 
     def check(path: str, context: Any) -> None:
@@ -29,11 +29,11 @@ def check_callers(admission: Admission, scope: str = "read") -> Check:
             admission.admit(_authorization(context.invocation_metadata()), host_of(context.peer()), scope)
         except Unauthenticated as error:
             text = "the credential is not valid or no longer so" if error.given else _SEND
-            raise Refused(grpc.StatusCode.UNAUTHENTICATED, text) from None
+            raise CallRefused(grpc.StatusCode.UNAUTHENTICATED, text) from None
         except Forbidden as error:
-            raise Refused(grpc.StatusCode.PERMISSION_DENIED, str(error), reason="MISSING_SCOPE") from None
+            raise CallRefused(grpc.StatusCode.PERMISSION_DENIED, str(error), reason="MISSING_SCOPE") from None
         except TooOften as error:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 str(error),
                 reason="RATE_LIMIT",

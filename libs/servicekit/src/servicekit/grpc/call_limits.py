@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from threading import Lock
 
 
-class Places:
+class CallSlots:
     """A bounded number of them. Any thread."""
 
     def __init__(self, limit: int) -> None:
@@ -33,8 +33,8 @@ class Patience:
     thread; so a newer one takes its place, rather than being refused because of it.
 
     Args:
-        seconds: that a caller is waited for.
-        limit: callers that are waited for at a time.
+        seconds: How long a caller is waited for.
+        limit: How many callers are waited for at a time.
     """
 
     def __init__(self, seconds: float, limit: int) -> None:

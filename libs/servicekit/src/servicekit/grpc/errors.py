@@ -20,15 +20,15 @@ DOMAIN: Final = "streamtable"
 RETRY_SECONDS: Final = 1.0
 
 
-class Refused(Exception):
+class CallRefused(Exception):
     """A call that is answered with an error.
 
     Args:
-        code: of gRPC.
+        code: The gRPC status code.
         details: what is wrong and what to do, in words that were written beforehand.
         reason: the error's name for programs, in capitals; None: the code's name.
-        fields: of the request, each with what is wrong with it; names are ours, never the caller's text.
-        retry_seconds: after which the same call may succeed; None: it will not by itself.
+        fields: The wrong fields of the request, each with what is wrong; names are ours, never the caller's text.
+        retry_seconds: The seconds after which the same call may succeed; None: a repetition does not help.
         metadata: further facts for programs; names and values are ours, never the caller's text.
     """
 
@@ -63,9 +63,9 @@ class Refused(Exception):
         return rpc_status.to_status(status)
 
 
-def invalid(field: str, text: str) -> Refused:
+def invalid(field: str, text: str) -> CallRefused:
     """INVALID_ARGUMENT for one field of the request."""
-    return Refused(
+    return CallRefused(
         grpc.StatusCode.INVALID_ARGUMENT,
         f"{field}: {text}",
         reason="INVALID_FIELD",
@@ -73,15 +73,15 @@ def invalid(field: str, text: str) -> Refused:
     )
 
 
-def refusal(error: Exception) -> Refused:
+def refusal(error: Exception) -> CallRefused:
     """The answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
     match error:
-        case Refused():
+        case CallRefused():
             return error
         case NotImplementedError():  # what a generated servicer raises where a method was left out
-            return Refused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
+            return CallRefused(grpc.StatusCode.UNIMPLEMENTED, "the method is not served")
         case UnreadableRow():
-            return Refused(
+            return CallRefused(
                 grpc.StatusCode.DATA_LOSS,
                 "the stored row cannot be decoded; its key must be written again",
                 reason="UNREADABLE_ROW",
@@ -113,8 +113,8 @@ def refusal(error: Exception) -> Refused:
             )
         case _:
             log.error("call failed", exc_info=error)
-            return Refused(grpc.StatusCode.INTERNAL, "the service failed")
-    return Refused(code, text, reason=reason, retry_seconds=RETRY_SECONDS)
+            return CallRefused(grpc.StatusCode.INTERNAL, "the service failed")
+    return CallRefused(code, text, reason=reason, retry_seconds=RETRY_SECONDS)
 
 
 def place_of(error: UnreadableRow) -> dict[str, str]:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, TypeVar
 
-from servicekit.tables.protocol import Change, Watch
+from servicekit.tables.protocol import TableChange, TableWatch
 
 V = TypeVar("V")
 
@@ -22,14 +22,14 @@ class Feed(Generic[V]):
         alive: whether the feed may go on.
     """
 
-    def __init__(self, watch: Watch[V], alive: Callable[[], bool]) -> None:
+    def __init__(self, watch: TableWatch[V], alive: Callable[[], bool]) -> None:
         self._watch = watch
         self._alive = alive
         self._wake = asyncio.Event()
-        self._first: Change[V] | None = None
+        self._first: TableChange[V] | None = None
         self._error: Exception | None = None
 
-    async def next(self) -> Change[V] | None:
+    async def next(self) -> TableChange[V] | None:
         """The next change; None if the feed has ended.
 
         Raises:
@@ -70,7 +70,7 @@ class Feeds:
         self._task: asyncio.Task[None] | None = None
 
     @contextmanager
-    def feed(self, watch: Watch[V], alive: Callable[[], bool]) -> Iterator[Feed[V]]:
+    def feed(self, watch: TableWatch[V], alive: Callable[[], bool]) -> Iterator[Feed[V]]:
         """A feed for the block."""
         feed = Feed(watch, alive)
         self._open.add(feed)

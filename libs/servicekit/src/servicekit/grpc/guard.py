@@ -14,8 +14,8 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from servicekit.grpc.call_limits import Patience, Places
-from servicekit.grpc.errors import RETRY_SECONDS, Refused, refusal
+from servicekit.grpc.call_limits import CallSlots, Patience
+from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
 from servicekit.grpc.tracing import Call, traced
 from servicekit.streams import Stopping
@@ -27,7 +27,7 @@ _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
 Check = Callable[[str, Context], None]
-"""Lets a call of a method (its path) through, or raises `Refused`. Called in the event loop."""
+"""Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,18 +35,18 @@ class GrpcLimits:
     """What callers may use.
 
     Attributes:
-        receive_bytes: of one message.
-        metadata_bytes: of a call's headers.
-        threads: unary calls that are worked on at a time.
+        receive_bytes: The size of one message.
+        metadata_bytes: The size of a call's headers.
+        threads: How many unary calls are handled at a time.
         stream_threads: streams whose next message is made at a time, where a plain generator makes it.
         waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
         deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: calls whose message has not come; the oldest gives way to a newer one.
         unread_seconds: a stream whose caller takes nothing for so long is ended.
         connections: open at a time, of all callers together; more are hung up on.
-        handshake_seconds: that a new connection has to speak HTTP/2.
-        connection_idle_seconds: after that a connection without calls is closed.
-        connection_age_seconds: after that the caller connects again (and so finds new replicas).
+        handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
+        connection_idle_seconds: A connection without calls is closed after that.
+        connection_age_seconds: The caller has to connect again after that (and so finds new replicas).
         connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
         ping_seconds_min: a caller that pings more often is disconnected.
         drain_seconds: before the server stops, in which new calls are refused with UNAVAILABLE.
@@ -93,7 +93,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         self.check = check
         self.metrics = metrics
         self.tracer = tracer
-        self.working = Places(limits.threads + limits.waiting)
+        self.working = CallSlots(limits.threads + limits.waiting)
         self.unsent = Patience(limits.deadline_seconds_max, limits.unsent)
         self.stopping = False
         self.unary_pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="grpc-unary")
@@ -182,11 +182,11 @@ class _Method:
             async with self._guard.unsent.wait():
                 message = await anext(aiter(messages), None)
         except TimeoutError:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.DEADLINE_EXCEEDED, "the message did not come", reason="NO_MESSAGE"
             ) from None
         if message is None:
-            raise Refused(grpc.StatusCode.INVALID_ARGUMENT, "send one message", reason="NO_MESSAGE")
+            raise CallRefused(grpc.StatusCode.INVALID_ARGUMENT, "send one message", reason="NO_MESSAGE")
         return self._parsed(message)
 
     def _parsed(self, message: bytes) -> Any:
@@ -196,7 +196,7 @@ class _Method:
         try:
             return parse(message)
         except Exception:  # noqa: BLE001 protobuf's errors quote the input; what is wrong is known without them
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.INVALID_ARGUMENT,
                 "the message is not one of this method's; compare the .proto files",
                 reason="UNPARSABLE",
@@ -206,7 +206,7 @@ class _Method:
         found, places = self._found, self._guard.working
         inner = found.stream_unary if found.request_streaming else found.unary_unary
         if not places.take():
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.RESOURCE_EXHAUSTED,
                 "the server has all the calls it can take; ask again, or ask another one",
                 reason="TOO_MANY_CALLS",
@@ -241,11 +241,11 @@ class _Method:
             async with asyncio.timeout(self._guard.limits.unread_seconds):
                 await context.write(answer)
         except TimeoutError:
-            raise Refused(
+            raise CallRefused(
                 grpc.StatusCode.CANCELLED, "nothing was read for too long", reason="UNREAD"
             ) from None
         except Exception:  # noqa: BLE001 grpcio's error for a caller who has gone is private to it
-            raise Refused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
+            raise CallRefused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
 
     async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
         """A plain generator's items, each made in a thread; none is held while the caller reads."""
@@ -262,7 +262,7 @@ class _Method:
             metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
 
 
-async def _abort(context: Context, refused: Refused) -> None:
+async def _abort(context: Context, refused: CallRefused) -> None:
     status = refused.status()
     try:
         async with asyncio.timeout(_FAREWELL_SECONDS):
@@ -285,7 +285,7 @@ def _reported(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
 def _check_deadline(context: Context, seconds_max: float) -> None:
     left = context.time_remaining()
     if left is None or left > seconds_max * _SLACK:
-        raise Refused(
+        raise CallRefused(
             grpc.StatusCode.INVALID_ARGUMENT,
             f"set a deadline of at most {seconds_max:g} seconds",
             reason="NO_DEADLINE",

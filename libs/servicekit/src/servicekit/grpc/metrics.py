@@ -15,9 +15,9 @@ class CallMetrics:
     """The instruments of one server.
 
     Attributes:
-        handled: calls that have ended; of a service's method, with the code.
-        seconds: duration of unary calls, from the moment that a thread takes them up; of a service's method.
-        open_streams: of a service's method.
+        handled: Calls that have ended, by service, method and code.
+        seconds: The duration of unary calls, by service and method.
+        open_streams: Streams that are open, by service and method.
     """
 
     handled: Counter

@@ -9,7 +9,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from servicekit.grpc.errors import Refused
+from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import CallGuard, Check, GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
 from servicekit.output import say
@@ -27,16 +27,16 @@ class GrpcServer:
     Methods are plain functions and generators, which run in threads, or coroutines and asynchronous generators.
 
     Args:
-        host: to listen on.
-        port: to listen on; 0: a free one.
+        host: The address to listen on.
+        port: The port to listen on; 0: a free one.
         register: adds the services to the server (the generated `add_..._to_server`).
         ready: what the health service answers, SERVING or NOT_SERVING.
-        streams: that the servicers admit their streams to; ended by `stop`.
+        streams: Admits the streams of the services; ended by `stop`.
         services: full names that server reflection describes; empty: no reflection.
-        check: lets each call through, health excepted, or raises `Refused`; None: everybody may call.
+        check: lets each call through, health excepted, or raises `CallRefused`; None: everybody may call.
         metrics: counts the calls; None: they are not counted.
         tracer: makes a span for each call, health excepted; None: there are no spans.
-        credentials: for TLS; None: without, which is for loopback and for networks that encrypt themselves.
+        credentials: TLS credentials; None: plain text, for loopback and for networks that encrypt themselves.
         limits: what callers may use; default `GrpcLimits()`.
     """
 
@@ -189,4 +189,6 @@ class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the packa
 
 def _check_service(request: Any) -> None:
     if request.service:
-        raise Refused(grpc.StatusCode.NOT_FOUND, "only the server as a whole has a health status; ask for ''")
+        raise CallRefused(
+            grpc.StatusCode.NOT_FOUND, "only the server as a whole has a health status; ask for ''"
+        )

@@ -1,4 +1,4 @@
-"""Get, MultiGet, Scan and Watch over a table of rows by user, before they become the messages of a service."""
+"""Get, MultiGet, Scan and Watch over a table, before their results become the messages of a service."""
 
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import nullcontext
@@ -7,11 +7,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
 
-from servicekit.grpc.errors import RETRY_SECONDS, Refused, invalid
+from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, invalid
 from servicekit.grpc.feeds import Feed, Feeds
 from servicekit.streams import Streams
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import STALE_SECONDS, Answer, Change, UserTable, age_seconds
+from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, TableChange, UserTable, age_seconds
 from servicekit.tables.user_ids import user_id, user_id_prefix
 from streamtable.errors import StreamtableError, UnreadableRow
 
@@ -52,7 +52,7 @@ class Page(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[V]):
+class FoundRows(Generic[V]):
     """What is known of several users.
 
     Attributes:
@@ -60,7 +60,7 @@ class Found(Generic[V]):
         unreadable: users whose row cannot be decoded.
     """
 
-    rows: list[tuple[str, Answer[V], V]]
+    rows: list[tuple[str, TableAnswer[V], V]]
     unreadable: list[str]
 
 
@@ -72,16 +72,16 @@ class ReportedChange(Generic[V]):
         unreadable: changes that this watch has left out so far because they cannot be decoded.
     """
 
-    change: Change[V]
+    change: TableChange[V]
     unreadable: int
 
 
 @dataclass(frozen=True, slots=True)
-class Keys:
-    """What rows are asked for by.
+class KeyRules:
+    """The kind of a table's keys.
 
     Attributes:
-        field: of the messages, which is called so, and with an s where there are several.
+        field: The name of the key's field in the messages; with an s where there are several keys.
         check: returns a key if it can be one, or raises ValueError with the rule.
         check_prefix: the same of the beginning of one.
     """
@@ -91,7 +91,7 @@ class Keys:
     check_prefix: Callable[[str], str]
 
 
-USER_IDS: Final = Keys("user_id", user_id, user_id_prefix)
+USER_IDS: Final = KeyRules("user_id", user_id, user_id_prefix)
 
 
 class GrpcTable(Generic[V]):
@@ -104,7 +104,9 @@ class GrpcTable(Generic[V]):
         keys: the kind of keys, where it is not users.
     """
 
-    def __init__(self, table: UserTable[V], streams: Streams, missing: str, keys: Keys = USER_IDS) -> None:
+    def __init__(
+        self, table: UserTable[V], streams: Streams, missing: str, keys: KeyRules = USER_IDS
+    ) -> None:
         self._keys = keys
         self._table = table
         self._streams = streams
@@ -112,21 +114,21 @@ class GrpcTable(Generic[V]):
         self._watches_of_many = Streams(WATCHES_OF_MANY_MAX)
         self._feeds = Feeds()
 
-    def get(self, user: str) -> tuple[Answer[V], V]:
+    def get(self, user: str) -> tuple[TableAnswer[V], V]:
         """The answer about one user, and its row."""
         answer = self._table.answer(self._key(user))
         row = answer.value
         if row is None:
-            raise Refused(grpc.StatusCode.NOT_FOUND, self._missing)
+            raise CallRefused(grpc.StatusCode.NOT_FOUND, self._missing)
         return answer, row
 
-    def get_many(self, users: Iterable[str]) -> Found[V]:
+    def get_many(self, users: Iterable[str]) -> FoundRows[V]:
         """What is known of each of the users."""
         given = list(users)
         if len(given) > KEYS_MAX:
             raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
         age_seconds(self._table)  # not before the copy is complete, even if the request names no key
-        found: Found[V] = Found([], [])
+        found: FoundRows[V] = FoundRows([], [])
         for user in [self._key(text, f"s[{n}]") for n, text in enumerate(given)]:
             try:
                 answer = self._table.answer(user)
@@ -200,13 +202,13 @@ class GrpcTable(Generic[V]):
             raise invalid("prefix", str(error)) from None
 
 
-async def _next(feed: Feed[V]) -> Change[V] | None:
+async def _next(feed: Feed[V]) -> TableChange[V] | None:
     try:
         return await feed.next()
     except UnreadableRow:
         raise
     except StreamtableError:
         details = "changes were missed; watch again, then read what may have changed"
-        raise Refused(
+        raise CallRefused(
             grpc.StatusCode.UNAVAILABLE, details, reason="MISSED_CHANGES", retry_seconds=RETRY_SECONDS
         ) from None

@@ -8,9 +8,9 @@ from typing import Any, Generic, TypeVar
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from servicekit.grpc.table import USER_IDS, GrpcTable, Keys
+from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules
 from servicekit.streams import Streams
-from servicekit.tables.protocol import Answer, UserTable
+from servicekit.tables.protocol import TableAnswer, UserTable
 
 V = TypeVar("V")
 
@@ -26,7 +26,7 @@ class TableContract(Generic[V]):
     Attributes:
         service: The descriptor of the service: `pb.DESCRIPTOR.services_by_name["ClickCounts"]`.
         field: The field of the messages that holds a row.
-        value: Returns a row in the form of that field.
+        value: Returns a row in the form of that field: a number, a text, a message, or a dictionary of a message's fields.
         missing: The text of NOT_FOUND.
         keys: The kind of the table's keys.
         details: Returns the fields of a row that only Get answers with.
@@ -36,7 +36,7 @@ class TableContract(Generic[V]):
     field: str
     value: Callable[[V], Any]
     missing: str
-    keys: Keys = USER_IDS
+    keys: KeyRules = USER_IDS
     details: Callable[[V], Mapping[str, Any]] = _no_details
 
 
@@ -73,52 +73,44 @@ class GrpcTableService(Generic[V]):
 
     def _get(self, request: Any, _: Any) -> Any:
         answer, row = self._table.get(getattr(request, self._key))
-        return self._answer(answer, row, **self._contract.details(row))
-
-    def _answer(self, answer: Answer[V], row: V, **details: Any) -> Any:
-        return self._responses["Get"](
-            **{self._contract.field: self._contract.value(row)},
-            partition=answer.partition,
-            offset=answer.offset,
-            age_seconds=answer.age_seconds,
-            stale=answer.stale,
-            **details,
-        )
+        return self._responses["Get"](**self._answer(answer, row), **self._contract.details(row))
 
     def _multi_get(self, request: Any, _: Any) -> Any:
         found = self._table.get_many(getattr(request, f"{self._key}s"))
-        response: Any = self._responses["MultiGet"](unreadable=found.unreadable)
-        for key, answer, row in found.rows:
-            response.found.add(**{self._key: key}, answer=self._answer(answer, row))
-        return response
+        rows = [{self._key: key, "answer": self._answer(answer, row)} for key, answer, row in found.rows]
+        return self._responses["MultiGet"](found=rows, unreadable=found.unreadable)
 
     def _scan(self, request: Any, _: Any) -> Iterator[Any]:
-        field, value = self._contract.field, self._contract.value
         for page in self._table.scan(request):
-            response: Any = self._responses["Scan"](
-                age_seconds=page.age_seconds, stale=page.stale, unreadable=page.unreadable
+            yield self._responses["Scan"](
+                rows=[{self._key: key, **self._row(row)} for key, row in page.rows],
+                age_seconds=page.age_seconds,
+                stale=page.stale,
+                unreadable=page.unreadable,
             )
-            for key, row in page.rows:
-                response.rows.add(**{self._key: key, field: value(row)})
-            yield response
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async with aclosing(self._table.watch(request, context)) as changes:
             async for reported in changes:
                 change = reported.change
-                response: Any = self._responses["Watch"](
+                yield self._responses["Watch"](
                     **{self._key: change.key},
+                    **({} if change.value is None else self._row(change.value)),
                     partition=change.partition,
                     offset=change.offset,
                     unreadable=reported.unreadable,
                 )
-                if change.value is not None:
-                    _set(response, self._contract.field, self._contract.value(change.value))
-                yield response
 
+    # Nested messages are given as dictionaries: protobuf makes them twice as fast as from messages of their own.
 
-def _set(message: Any, field: str, value: Any) -> None:
-    if message.DESCRIPTOR.fields_by_name[field].message_type is None:
-        setattr(message, field, value)
-    else:
-        getattr(message, field).CopyFrom(value)
+    def _row(self, row: V) -> dict[str, Any]:
+        return {self._contract.field: self._contract.value(row)}
+
+    def _answer(self, answer: TableAnswer[V], row: V) -> dict[str, Any]:
+        return {
+            **self._row(row),
+            "partition": answer.partition,
+            "offset": answer.offset,
+            "age_seconds": answer.age_seconds,
+            "stale": answer.stale,
+        }

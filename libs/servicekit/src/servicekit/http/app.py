@@ -20,7 +20,7 @@ from starlette.types import Scope
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
 from servicekit.http import openapi, problems
-from servicekit.http.guard import Admit, Guard, Limits, unavailable
+from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.problems import Problem
 from servicekit.http.tracing import Trace
@@ -31,12 +31,12 @@ METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
 @dataclass(frozen=True)
-class Edge:
+class HttpEdge:
     """What stands between the network and an application.
 
     Attributes:
-        admission: who may call, and how often; default: everybody.
-        measured: the instruments; None: nothing is measured.
+        admission: Authentication and rate limits; default: none.
+        measured: The instruments; None: there are none.
         metrics_public: `/metrics` asks for no credential, like `/livez` and `/readyz`.
         tracer: makes a span for each request; None: there are no spans.
         public: further addresses that ask for no credential: a page's own files.
@@ -113,8 +113,8 @@ def build_app(
     ready: Callable[[], bool],
     metrics: Callable[[], bytes],
     description: str = "",
-    limits: Limits | None = None,
-    edge: Edge | None = None,
+    limits: RequestLimits | None = None,
+    edge: HttpEdge | None = None,
     details: Callable[[], Mapping[str, Any]] | None = None,
     not_ready: Callable[[], str] = lambda: "",
 ) -> FastAPI:
@@ -126,18 +126,18 @@ def build_app(
     GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are.
 
     Args:
-        title: of the API, for OpenAPI.
-        version: of the API.
+        title: The title of the API, for OpenAPI.
+        version: The version of the API.
         ready: whether the service can answer; asked by `/readyz`.
         metrics: the Prometheus text format; asked by `/metrics`.
-        description: for OpenAPI.
-        limits: what a request may cost; default `Limits()`.
-        edge: who may call, and what is measured; default `Edge()`.
+        description: The description of the API, for OpenAPI.
+        limits: what a request may cost; default `RequestLimits()`.
+        edge: Authentication, limits and instruments; default `HttpEdge()`.
         details: The state of parts that do not decide whether the service is ready; shown by `/readyz`.
         not_ready: Why the service is not ready, for the answer of `/readyz`; empty if that is not known.
     """
-    edge = edge or Edge()
-    layers = [Middleware(Guard, limits=limits or Limits(), admit=_admit(edge))]
+    edge = edge or HttpEdge()
+    layers = [Middleware(Guard, limits=limits or RequestLimits(), admit=_admit(edge))]
     if edge.tracer is not None:
         layers.insert(0, Middleware(Trace, tracer=edge.tracer))
     if edge.measured is not None:
@@ -224,7 +224,7 @@ def _no_number(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-def _admit(edge: Edge) -> Admit:
+def _admit(edge: HttpEdge) -> Admit:
     public = {"/livez", "/readyz"} | edge.public
     public |= {"/metrics"} if edge.metrics_public else set()
     public |= {"/docs", "/openapi.json"} if edge.docs else set()

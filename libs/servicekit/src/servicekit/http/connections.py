@@ -39,11 +39,11 @@ class ConnectionLimits:
     A request's body and the start of its answer have a deadline in `servicekit.http.guard.Limits`.
 
     Attributes:
-        connections: of all callers together.
-        per_peer: from one address; an IPv6 network /64 counts as one.
-        head_seconds: from connecting, or from the first byte of a further request, to the end of the request's head.
-        idle_seconds: between requests.
-        answer_seconds: in which a caller has to take what was sent, or 4096 bytes of it at least.
+        connections: The connections of all callers together.
+        per_peer: The connections from one address; an IPv6 network /64 counts as one.
+        head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
+        idle_seconds: The time between two requests.
+        answer_seconds: The time in which a caller has to take what was sent, or 4096 bytes of it at least.
     """
 
     connections: int = 2000
@@ -57,7 +57,7 @@ class Connections:
     """The open connections of one server; of its event loop's thread.
 
     Args:
-        limits: of them.
+        limits: The limits of connections.
         dropped: called with one of `REASONS` whenever a connection is dropped.
     """
 

@@ -14,7 +14,7 @@ def _nothing() -> Mapping[str, Any]:
 
 
 @dataclass
-class Deadline:
+class RequestDeadline:
     """When the guard answers a request in place of its handler, and what that answer reports.
 
     Attributes:
@@ -31,7 +31,7 @@ class Deadline:
         scope[_KEY] = self
 
 
-def deadline_of(scope: Scope) -> Deadline:
+def deadline_of(scope: Scope) -> RequestDeadline:
     """Return the deadline that the guard has attached to this request."""
-    found: Deadline = scope[_KEY]
+    found: RequestDeadline = scope[_KEY]
     return found

@@ -12,12 +12,12 @@ from starlette.responses import JSONResponse, Response
 
 from contracts.event_time import MAX_AHEAD_SECONDS
 from servicekit.http import read_your_writes
-from servicekit.http.app import Edge, build_app, only
+from servicekit.http.app import HttpEdge, build_app, only
 from servicekit.http.event_time import EventTimes
-from servicekit.http.guard import Limits
+from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import (
     Accepted,
-    Outgoing,
+    OutgoingRecord,
     RecordEmitter,
     SendTimeouts,
     not_all_responses,
@@ -57,7 +57,7 @@ class Sender:
 
     def outgoing(
         self, event: Any, record: Callable[[Any, str, int], R], key: str, where: str = "body.at"
-    ) -> Outgoing[R]:
+    ) -> OutgoingRecord[R]:
         """Return the record of an event.
 
         Args:
@@ -67,22 +67,22 @@ class Sender:
             where: The place of the event's time in the request, for errors.
         """
         identity = str(event.id or self.new_id())
-        return Outgoing(identity, key, record(event, identity, self.times.of(event.at, where)))
+        return OutgoingRecord(identity, key, record(event, identity, self.times.of(event.at, where)))
 
     async def send_one(
-        self, request: Request, outgoing: Outgoing[Any], status: int = HTTPStatus.OK
+        self, request: Request, outgoing: OutgoingRecord[Any], status: int = HTTPStatus.OK
     ) -> Response:
         """Send one record; the answer names the write in a header."""
         (accepted,) = await send_all(request, self.emitter, [outgoing], self.timeouts)
         headers = {read_your_writes.HEADER: accepted["token"]}
         return JSONResponse(accepted, status_code=status, headers=headers)
 
-    async def send_many(self, request: Request, outgoing: Sequence[Outgoing[Any]]) -> Response:
+    async def send_many(self, request: Request, outgoing: Sequence[OutgoingRecord[Any]]) -> Response:
         """Send several records."""
         return JSONResponse({"accepted": await send_all(request, self.emitter, outgoing, self.timeouts)})
 
 
-class Route(Protocol):
+class EmitterRoute(Protocol):
     """Adds an operation to an application; the senders are in the order of the streams."""
 
     def add(self, app: FastAPI, senders: Sequence[Sender], what: str) -> None: ...
@@ -160,7 +160,7 @@ class EmitterOptions(TypedDict, total=False):
     now_ms: Callable[[], int]
     max_ahead_seconds: float
     timeouts: SendTimeouts | None
-    edge: Edge | None
+    edge: HttpEdge | None
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class EmitterApi:
     version: str
     text: str
     what: str
-    routes: Sequence[Route]
+    routes: Sequence[EmitterRoute]
 
     def build(self, *emitters: RecordEmitter[Any], **options: Unpack[EmitterOptions]) -> FastAPI:
         """Make the application; one emitter for each stream."""
@@ -191,7 +191,7 @@ class EmitterApi:
             metrics=options["metrics"],
             description=self.text,
             edge=options.get("edge"),
-            limits=Limits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
+            limits=RequestLimits(body_bytes=BODY_BYTES, deadline_seconds=timeouts.request),
         )
         times = EventTimes(options["now_ms"], options.get("max_ahead_seconds", MAX_AHEAD_SECONDS))
         senders = [Sender(each, options["new_id"], times, timeouts) for each in emitters]

@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from http import HTTPStatus
 
 from contracts.event_time import MAX_AHEAD_SECONDS
-from servicekit.http.problems import Problem
+from servicekit.http.problems import invalid
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,5 @@ class EventTimes:
             return now
         if at > now + self.max_ahead_seconds * 1000:
             what = f"must be at most {self.max_ahead_seconds:g} seconds ahead of the clock of the service"
-            raise Problem(
-                HTTPStatus.UNPROCESSABLE_ENTITY,
-                "the request is not valid; see the list of errors",
-                members={"errors": [{"where": where, "what": what}]},
-            )
+            raise invalid(where, what)
         return at

@@ -10,7 +10,7 @@ import structlog
 from anyio import CancelScope
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from servicekit.http.deadline import Deadline
+from servicekit.http.deadline import RequestDeadline
 from servicekit.http.problems import Problem
 from streamtable.errors import RetryLater
 
@@ -29,19 +29,19 @@ Admit = Callable[[Scope], Mapping[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RequestLimits:
     """What one request may cost.
 
     Attributes:
-        body_bytes: of the body, whether it announces its length or not.
-        bodies_bytes: of all bodies that have not come completely; the oldest of them gives way.
-        path_bytes: of the path as sent.
-        query_bytes: of the query string as sent.
-        headers: how many.
-        headers_bytes: of their names and values together.
-        requests: that are worked on at a time.
-        queue_seconds: that a request beyond these waits for another one to end; then it is answered with 503.
-        deadline_seconds: from the head of the request to the start of the answer.
+        body_bytes: The size of a body, whether its length is announced or not.
+        bodies_bytes: The size of all bodies that have not arrived completely; the oldest of them gives way.
+        path_bytes: The size of the path as sent.
+        query_bytes: The size of the query string as sent.
+        headers: The number of headers.
+        headers_bytes: The size of the headers' names and values together.
+        requests: How many requests are handled at a time.
+        queue_seconds: How long a further request waits for another one to end; then it is answered with 503.
+        deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
     body_bytes: int = 64 * 1024
@@ -63,7 +63,7 @@ class Guard:
         admit: asked before the body is read, so that strangers cannot make the service keep one.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, admit: Admit) -> None:
+    def __init__(self, app: ASGIApp, limits: RequestLimits, admit: Admit) -> None:
         self._app = app
         self._limits = limits
         self._admit = admit
@@ -76,7 +76,9 @@ class Guard:
             return
         loop = asyncio.get_running_loop()
         answer = _Answer(send, loop.create_future())
-        deadline = Deadline(loop.time() + self._limits.deadline_seconds)  # asyncio's clock is time.monotonic
+        deadline = RequestDeadline(
+            loop.time() + self._limits.deadline_seconds
+        )  # asyncio's clock is time.monotonic
         deadline.put(scope)
         try:
             self._check_head(scope)
@@ -94,7 +96,9 @@ class Guard:
             failed = Problem(HTTPStatus.INTERNAL_SERVER_ERROR, "the service failed")
             await self._instead(failed, answer, scope, deadline)
 
-    async def _instead(self, problem: Problem, answer: "_Answer", scope: Scope, deadline: Deadline) -> None:
+    async def _instead(
+        self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
+    ) -> None:
         """Answer in place of the handler, and report what it has written by now; it writes nothing after that."""
         problem.members.update(deadline.report())
         await answer.instead(problem, scope)

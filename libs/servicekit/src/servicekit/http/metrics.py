@@ -24,7 +24,7 @@ class HttpMetrics:
     Attributes:
         requests: by method, route (its template, such as `/clicks/{user}`; "none" where there is no such address) and
             status ("none" when the caller left before there was an answer).
-        seconds: from a request's head to the start of its answer, by route.
+        seconds: The time from a request's head to the start of its answer, by route.
         in_flight: requests whose answer has not ended; streams count as long as they are open.
         dropped: connections that were dropped, by reason.
     """

@@ -105,11 +105,17 @@ def of_validation(errors: list[Any]) -> Problem:
 
     Pydantic's own messages quote the input, and the location of a member that is not known is the caller's text.
     """
-    return Problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "the request is not valid; see the list of errors",
-        members={"errors": [_field_error(error) for error in errors[:_ERRORS_MAX]]},
-    )
+    return _invalid([_field_error(error) for error in errors[:_ERRORS_MAX]])
+
+
+def invalid(where: str, what: str) -> Problem:
+    """Return a 422 for one field of the request; neither text may contain input."""
+    return _invalid([{"where": where, "what": what}])
+
+
+def _invalid(errors: list[dict[str, str]]) -> Problem:
+    detail = "the request is not valid; see the list of errors"
+    return Problem(HTTPStatus.UNPROCESSABLE_ENTITY, detail, members={"errors": errors})
 
 
 def _field_error(error: Mapping[str, Any]) -> dict[str, str]:

@@ -100,7 +100,7 @@ class SendTimeouts:
 
 
 @dataclass(frozen=True, slots=True)
-class Outgoing(Generic[R]):
+class OutgoingRecord(Generic[R]):
     """A record to be sent.
 
     Attributes:
@@ -131,7 +131,7 @@ class Sending(Generic[R]):
         outgoing: The records, in their order.
     """
 
-    def __init__(self, emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]]) -> None:
+    def __init__(self, emitter: RecordEmitter[R], outgoing: Sequence[OutgoingRecord[R]]) -> None:
         self._emitter = emitter
         self._outgoing = outgoing
         self._lock = Lock()
@@ -147,7 +147,7 @@ class Sending(Generic[R]):
         wait([future for future in self._begun if future is not None], max(0.0, end - time.monotonic()))
         self.stop()
 
-    def _send(self, each: Outgoing[R], end: float) -> bool:
+    def _send(self, each: OutgoingRecord[R], end: float) -> bool:
         """Hand one record to the producer. False: it was not, and none after it is to be, which keeps their order."""
         with self._lock:
             if self._stopped or time.monotonic() >= end:
@@ -167,12 +167,12 @@ class Sending(Generic[R]):
         with self._lock:
             self._stopped = True
 
-    def report(self) -> "Report":
+    def report(self) -> "SendReport":
         """Stop, and say what became of each record by now."""
         with self._lock:
             self._stopped = True
             begun = list(self._begun)
-        report = Report([], [], [], [])
+        report = SendReport([], [], [], [])
         for each, future in zip(self._outgoing, begun, strict=False):
             report.add(each.id, future)
         for each in self._outgoing[len(begun) :]:
@@ -181,7 +181,7 @@ class Sending(Generic[R]):
 
 
 @dataclass(slots=True)
-class Report:
+class SendReport:
     """What became of the records of a request.
 
     Attributes:
@@ -231,7 +231,7 @@ class Report:
 
 
 async def send_all(
-    request: Request, emitter: RecordEmitter[R], outgoing: Sequence[Outgoing[R]], timeouts: SendTimeouts
+    request: Request, emitter: RecordEmitter[R], outgoing: Sequence[OutgoingRecord[R]], timeouts: SendTimeouts
 ) -> list[dict[str, Any]]:
     """Send all and wait for all. However the request ends from here on, its answer names all ids.
 

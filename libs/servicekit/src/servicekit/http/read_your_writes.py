@@ -9,7 +9,7 @@ from typing import Any, Final, Protocol
 from fastapi import Depends, Request
 
 from servicekit.http.app import Check
-from servicekit.http.problems import Problem
+from servicekit.http.problems import Problem, invalid
 from streamtable.errors import NotReady
 from streamtable.types import Ack, BadToken
 
@@ -38,13 +38,13 @@ class Waiting(Protocol):
         ...
 
 
-class OwnWrites:
-    """Lets questions wait for the writes that they name.
+class ReadYourWrites:
+    """Lets queries wait for the writes that they name.
 
     Args:
-        tables: by the topic whose events they are made from.
-        seconds: how long one question waits.
-        limit: how many may wait at a time, each in a thread of its own.
+        tables: The tables by the topics whose events they are made from.
+        seconds: How long one query waits.
+        limit: How many queries may wait at a time, each in a thread of its own.
     """
 
     def __init__(self, tables: Mapping[str, Waiting], seconds: float, limit: int = _LIMIT) -> None:
@@ -113,7 +113,7 @@ class _Shown(Check):
         },
     )
 
-    def __init__(self, writes: OwnWrites) -> None:
+    def __init__(self, writes: ReadYourWrites) -> None:
         self._writes = writes
 
     async def __call__(self, request: Request) -> None:
@@ -123,9 +123,4 @@ class _Shown(Check):
 
 
 def _refused() -> Problem:
-    what = "must be a token that was given for a write that shows here"
-    return Problem(
-        HTTPStatus.UNPROCESSABLE_ENTITY,
-        "the request is not valid; see the list of errors",
-        members={"errors": [{"where": f"header.{HEADER.lower()}", "what": what}]},
-    )
+    return invalid(f"header.{HEADER.lower()}", "must be a token that was given for a write that shows here")

@@ -30,13 +30,13 @@ class HttpServer:
 
     Args:
         app: the application.
-        host: to listen on.
-        port: to listen on; 0: a free one.
+        host: The address to listen on.
+        port: The port to listen on; 0: a free one.
         streams: long-lived answers, ended by `stop`; None if the application has none.
-        grace_seconds: for requests that are being worked on when `stop` is called.
+        grace_seconds: The time that requests have to end when `stop` is called.
         threads: handlers written as plain functions that run at a time. Few where they compute, because the threads
             share one interpreter with the server; many where they wait.
-        limits: of connections; default `ConnectionLimits()`.
+        limits: The limits of connections; default `ConnectionLimits()`.
         dropped: called with one of `servicekit.http.connections.REASONS` whenever a connection is dropped.
     """
 

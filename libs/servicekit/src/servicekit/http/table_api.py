@@ -11,14 +11,14 @@ from pydantic import BaseModel
 from starlette.responses import Response
 
 from servicekit.http import read_your_writes
-from servicekit.http.app import PLAIN_DIGITS, Edge, build_app, only
+from servicekit.http.app import PLAIN_DIGITS, HttpEdge, build_app, only
 from servicekit.http.cursors import Cursors
 from servicekit.http.problems import Problem
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.responses import json_answer, matches, page_after
 from servicekit.http.server_events import EventStreams
 from servicekit.http.signatures import with_parameters
-from servicekit.http.table_events import Changes, TableEvents
+from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import listing
 from servicekit.tables.protocol import STALE_SECONDS, UserTable, age_seconds
@@ -63,10 +63,10 @@ class Served(Generic[V]):
     top: TopList[V] | None
     cursors: Cursors | None
     events: EventStreams
-    writes: OwnWrites
+    writes: ReadYourWrites
 
 
-class Route(Protocol):
+class TableRoute(Protocol):
     """Adds an operation to an application."""
 
     def add(self, app: FastAPI, served: Served[Any]) -> None: ...
@@ -232,7 +232,7 @@ class WatchRow(Operation):
         in_query = f"{{{name}}}" not in self.path
 
         def watch_row(**given: Any) -> Response:
-            return served.events.response(Changes(served.changes, key=check(given[name])))
+            return served.events.response(ChangeSource(served.changes, key=check(given[name])))
 
         handler = with_parameters(watch_row, {name: served.key.kind})
         self.get(app, handler, **events_options(served.events_text, *([name] if in_query else [])))
@@ -246,7 +246,7 @@ class WatchRows(Operation):
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
         def watch_rows(prefix: Annotated[Prefix, Query()] = "") -> Response:
-            return served.events.response(Changes(served.changes, prefix=prefix))
+            return served.events.response(ChangeSource(served.changes, prefix=prefix))
 
         self.get(app, watch_rows, **events_options(served.events_text, "prefix"))
 
@@ -272,7 +272,7 @@ class TableApi(Generic[V]):
     members: Callable[[V | None], Mapping[str, Any]]
     event: str
     events_text: str
-    routes: Sequence[Route]
+    routes: Sequence[TableRoute]
     key: KeyParameter = USER
 
     def build(
@@ -283,8 +283,8 @@ class TableApi(Generic[V]):
         events: EventStreams,
         *,
         metrics: Callable[[], bytes],
-        edge: Edge | None = None,
-        writes: OwnWrites | None = None,
+        edge: HttpEdge | None = None,
+        writes: ReadYourWrites | None = None,
     ) -> FastAPI:
         """Make the application.
 
@@ -316,7 +316,7 @@ class TableApi(Generic[V]):
             top,
             cursors,
             events,
-            writes or OwnWrites({}, 0),
+            writes or ReadYourWrites({}, 0),
         )
         for route in self.routes:
             route.add(app, served)

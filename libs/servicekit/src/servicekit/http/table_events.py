@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Final, Generic, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
-from servicekit.tables.protocol import Answer, Change, UserTable, Watch, age_seconds
+from servicekit.tables.protocol import TableAnswer, TableChange, TableWatch, UserTable, age_seconds
 from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
@@ -24,9 +24,9 @@ class TableEvents(Generic[V]):
 
     Attributes:
         rows: the table.
-        name: of the events.
+        name: The name of the events.
         data: what an event says of a row; None: it does not exist.
-        key: how events call the row's key.
+        key: The name of the key in events.
     """
 
     rows: UserTable[V]
@@ -34,7 +34,7 @@ class TableEvents(Generic[V]):
     data: Callable[[V | None], Mapping[str, Any]]
     key: str = "user_id"
 
-    def event(self, user: str, at: Answer[V] | Change[V]) -> ServerEvent:
+    def event(self, user: str, at: TableAnswer[V] | TableChange[V]) -> ServerEvent:
         data = {self.key: user, **self.data(at.value), "partition": at.partition, "offset": at.offset}
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 
@@ -45,13 +45,13 @@ class TableEvents(Generic[V]):
         return ServerEvent("unreadable", data)
 
 
-class Changes:
+class ChangeSource:
     """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
 
     Args:
         tables: the tables, and what events say of their rows.
-        key: of the user; None: `prefix` counts.
-        prefix: of the users' ids.
+        key: The key of the row; None: `prefix` counts.
+        prefix: The prefix of the keys.
     """
 
     def __init__(self, *tables: TableEvents[Any], key: str | None = None, prefix: str | None = None) -> None:
@@ -60,7 +60,7 @@ class Changes:
         self._prefix = prefix
         self._stack = ExitStack()
         self._first: deque[ServerEvent] = deque()
-        self._watches: deque[tuple[TableEvents[Any], Watch[Any]]] = deque()
+        self._watches: deque[tuple[TableEvents[Any], TableWatch[Any]]] = deque()
         self._ended = False
 
     def __enter__(self) -> Source:

@@ -1,12 +1,11 @@
 """User ids in requests, as pydantic checks them and OpenAPI describes them."""
 
-from http import HTTPStatus
 from typing import Annotated, Final
 
 from fastapi import Path
 from pydantic import AfterValidator, Field
 
-from servicekit.http.problems import Problem
+from servicekit.http.problems import invalid
 from servicekit.tables.user_ids import USER_ID_CHARACTERS_MAX, user_id, user_id_prefix
 
 
@@ -15,11 +14,7 @@ def user_of_path(text: str) -> str:
     try:
         return user_id(text)
     except ValueError as error:
-        raise Problem(
-            HTTPStatus.UNPROCESSABLE_ENTITY,
-            "the request is not valid; see the list of errors",
-            members={"errors": [{"where": "path.user", "what": str(error)}]},
-        ) from None
+        raise invalid("path.user", str(error)) from None
 
 
 # The rules above, for OpenAPI; the code is what checks.

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 import typer
 
 from servicekit.process import options
-from servicekit.process.load import Load
+from servicekit.process.load import LoadOptions
 from servicekit.process.options import FailFast
 from servicekit.process.runtime import Program, Runtime
 from servicekit.process.service_settings import ServiceSettings
@@ -45,7 +45,9 @@ class CommandLine(Generic[S]):
         def serve(*, fail_fast: FailFast = False) -> None:
             sys.exit(self._program.run(work, fail_fast=fail_fast))
 
-    def add_load(self, text: str, work: Callable[[Runtime[S], Load], int], *, skew: float = 0.0) -> None:
+    def add_load(
+        self, text: str, work: Callable[[Runtime[S], LoadOptions], int], *, skew: float = 0.0
+    ) -> None:
         """Add the command `load`; `skew` is the default of its option."""
 
         @self.app.command("load", help=text, epilog=self._environment)
@@ -59,5 +61,5 @@ class CommandLine(Generic[S]):
             *,
             fail_fast: FailFast = False,
         ) -> None:
-            given = Load(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
+            given = LoadOptions(rate=rate, keys=keys, skew=skew, count=count, seconds=seconds, seed=seed)
             sys.exit(self._program.run(lambda runtime: work(runtime, given), fail_fast=fail_fast))

@@ -25,16 +25,16 @@ _BATCH: Final = 1000
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadOptions:
     """What to send.
 
     Attributes:
         rate: records a second; 0: as fast as it goes.
         keys: number of users.
         skew: exponent of Zipf's law; 0: all alike.
-        count: of records; None: until `seconds` are over.
+        count: How many records are sent; None: until `seconds` are over.
         seconds: None: until `count` records are sent. Without both: until stopped.
-        seed: of all that is chosen.
+        seed: The seed of all random choices.
     """
 
     rate: float = 1000.0
@@ -46,7 +46,7 @@ class Load:
 
 
 @dataclass
-class Report:
+class LoadReport:
     """What has become of the records. The counters are written by the producer's thread."""
 
     sent: int = 0
@@ -78,7 +78,7 @@ def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
     Args:
         keys: `user-1` to `user-<keys>`; at least 1.
         skew: exponent of Zipf's law: user n is chosen in proportion to 1 / n**skew. 0: all alike.
-        seed: of the random choices.
+        seed: The seed of the random choices.
     """
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     if skew == 0:
@@ -95,22 +95,22 @@ def id_choice(seed: int) -> Callable[[], UUID]:
 
 
 def send(
-    load: Load,
+    load: LoadOptions,
     records: Iterator[tuple[str, R]],
     emit: Callable[[str, R], Future[Ack]],
     stopped: Callable[[float], bool],
     progress: Callable[[int], None],
-) -> Report:
+) -> LoadReport:
     """Send a load; the caller then waits for the acknowledgements.
 
     Args:
         load: how much to send, and how fast.
-        records: with their users, without end.
+        records: Records with their users, without end.
         emit: Sends a record with its key; it waits while the producer's queue is full.
         stopped: waits so many seconds and says whether to stop.
         progress: called with the number of records that were sent.
     """
-    report = Report()
+    report = LoadReport()
     begun = time.monotonic()
     while not stopped(0.0):
         elapsed = time.monotonic() - begun
@@ -129,7 +129,7 @@ def send(
     return report
 
 
-def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: Report) -> None:
+def _emit(emit: Callable[[str, R], Future[Ack]], user: str, record: R, report: LoadReport) -> None:
     report.sent += 1
     try:
         emit(user, record).add_done_callback(report.answered)
@@ -144,7 +144,7 @@ def _show_nothing(sent: int) -> None:
 
 
 @contextmanager
-def progress_bar(load: Load, what: str) -> Iterator[Callable[[int], None]]:
+def progress_bar(load: LoadOptions, what: str) -> Iterator[Callable[[int], None]]:
     """A bar on standard error if that is a terminal; yields a function that takes the number of records that were sent."""
     if not sys.stderr.isatty():
         yield _show_nothing

@@ -52,7 +52,7 @@ class OpenTelemetry:
     """A `servicekit.tracing.ServerTracer`.
 
     Args:
-        settings: where to, and how many.
+        settings: Where spans are sent, and how many.
     """
 
     def __init__(self, settings: TraceSettings) -> None:

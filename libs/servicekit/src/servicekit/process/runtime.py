@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from servicekit.auth.access import Admission
-from servicekit.http.app import Edge, build_app
+from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.connections import ConnectionLimits
 from servicekit.http.metrics import HttpMetrics
 from servicekit.http.server import HttpServer
@@ -43,7 +43,7 @@ _RETRY_SECONDS: Final = 0.5
 _FAIL_FAST_SECONDS: Final = 3.0
 
 
-class Topics(Protocol):
+class ClusterTopics(Protocol):
     """Knows topics; `streamtable`'s cluster does."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
@@ -72,9 +72,9 @@ class Runtime(Generic[S]):
         """The folder of this process's views: other services, and other instances, have others in the same `state_dir`."""
         return self.settings.state_dir / "services" / f"{self.name}-{self.settings.instance_id}"
 
-    def rest_edge(self) -> Edge:
+    def rest_edge(self) -> HttpEdge:
         """What stands in front of a REST application of this process."""
-        return Edge(self.admission, self.http, self.tracer, self.edge.metrics_public, self.service.docs)
+        return HttpEdge(self.admission, self.http, self.tracer, self.edge.metrics_public, self.service.docs)
 
     def http_server(
         self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40
@@ -101,9 +101,9 @@ class Program(Generic[S]):
     """A service as its commands run it.
 
     Attributes:
-        name: of its command.
-        settings: the class of its settings.
-        topic: one that it needs, to be asked for where it has to be known at once whether Kafka answers.
+        name: The name of its command.
+        settings: The class of its settings.
+        topic: A topic that it needs; `--fail-fast` asks for it.
     """
 
     name: str
@@ -196,7 +196,7 @@ def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
     log.info("stopping", reason=reason)
 
 
-def wait_for_topic(cluster: Topics, topic: str, seconds: float | None, signals: StopSignals) -> None:
+def wait_for_topic(cluster: ClusterTopics, topic: str, seconds: float | None, signals: StopSignals) -> None:
     """Wait until the broker answers, and return if it has the topic, or when a signal arrives meanwhile.
 
     Raises:
@@ -227,12 +227,12 @@ class Reachable:
     """Whether Kafka answers, asked for at most every few seconds. Any thread.
 
     Args:
-        cluster: to ask.
-        topic: to ask for.
-        seconds: that an answer is good for.
+        cluster: The cluster to ask.
+        topic: The topic to ask for.
+        seconds: How long an answer is valid.
     """
 
-    def __init__(self, cluster: Topics, topic: str, seconds: float = 3.0) -> None:
+    def __init__(self, cluster: ClusterTopics, topic: str, seconds: float = 3.0) -> None:
         self._cluster = cluster
         self._topic = topic
         self._seconds = seconds

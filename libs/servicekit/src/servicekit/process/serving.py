@@ -20,7 +20,7 @@ from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.grpc.tls import credentials_of
 from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
-from servicekit.process.load import Load, progress_bar, send
+from servicekit.process.load import LoadOptions, progress_bar, send
 from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
@@ -78,7 +78,7 @@ def _close(emitter: Emitter[str, V], seconds: float) -> None:
 
 def send_load(
     runtime: Runtime[S],
-    load: Load,
+    load: LoadOptions,
     streams: Sequence[Stream[str, Any]],
     records: Iterator[tuple[str, Any]],
     what: str,
@@ -139,7 +139,7 @@ def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> i
     """Run a command in several processes; each has an instance id, and a port for its metrics, of its own.
 
     Args:
-        settings: of this process.
+        settings: The settings of this process.
         command: module and arguments; `--parent` and this process's id are added.
         workers: how many.
     """

@@ -13,15 +13,15 @@ import typer
 from fastapi import FastAPI
 
 from servicekit.grpc.table_service import TableContract
-from servicekit.http.app import Edge
+from servicekit.http.app import HttpEdge
 from servicekit.http.cursors import Cursors
 from servicekit.http.emitter_api import EmitterApi
-from servicekit.http.read_your_writes import OwnWrites
+from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.server_events import EventStreams
 from servicekit.http.table_api import TableApi
 from servicekit.process import options, serving
 from servicekit.process.command_line import CommandLine
-from servicekit.process.load import Load
+from servicekit.process.load import LoadOptions
 from servicekit.process.runtime import Program, Runtime
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
@@ -36,7 +36,7 @@ _READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter wit
 
 
 @dataclass(frozen=True)
-class Query(Generic[S]):
+class QueryContext(Generic[S]):
     """What a query application is built from.
 
     Attributes:
@@ -55,8 +55,8 @@ class Query(Generic[S]):
     top: TopList[Any] | None
     cursors: Cursors
     events: EventStreams
-    writes: OwnWrites
-    edge: Edge
+    writes: ReadYourWrites
+    edge: HttpEdge
     opened: ExitStack
 
     def of(self, api: TableApi[Any]) -> FastAPI:
@@ -112,12 +112,12 @@ class TableService(Generic[S, V]):
     streams: Sequence[Stream[str, Any]]
     what: str
     emitter: EmitterApi
-    query: TableApi[V] | Callable[[Query[S]], FastAPI]
+    query: TableApi[V] | Callable[[QueryContext[S]], FastAPI]
     group: Callable[[S], Group[str, V]] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
     number: Callable[[V], int] | None = None
-    load: Callable[[Load, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
+    load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
 
     def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
@@ -164,17 +164,17 @@ class TableService(Generic[S, V]):
                 checks.append(top.check)
             events = EventStreams(Streams(STREAMS_MAX), per_peer=runtime.edge.events_per_peer)
             opened.callback(events.close)
-            writes = OwnWrites(dict(zip(tables, views, strict=True)), runtime.service.wait_seconds)
+            writes = ReadYourWrites(dict(zip(tables, views, strict=True)), runtime.service.wait_seconds)
             opened.callback(writes.close)
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            query = Query(runtime, views, top, cursors, events, writes, edge, opened)
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened)
             app = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
 
-    def send_load(self, runtime: Runtime[S], load: Load) -> int:
+    def send_load(self, runtime: Runtime[S], load: LoadOptions) -> int:
         """Send a load and print the report; return 1 if some events failed."""
         assert self.load is not None
         records = self.load(load, now_ms)

@@ -34,7 +34,7 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
 
     Args:
         workers: programs that end at SIGTERM.
-        stop_seconds: from SIGTERM to SIGKILL.
+        stop_seconds: The time from SIGTERM to SIGKILL.
 
     Returns:
         0 if all ended in order after a signal; else an exit code that was not 0, of the one that ended by itself if it

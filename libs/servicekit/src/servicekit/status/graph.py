@@ -1,49 +1,12 @@
-"""A group's graph as JSON, for those who have not got its code: what it reads, keeps and writes."""
+"""A group's graph as JSON, for programs that do not have its code: what it reads, keeps and writes."""
 
 import json
-from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
+
+from streamtable import Group, Stream, Table
 
 
-class _Codecs(Protocol):
-    @property
-    def name(self) -> str: ...
-    @property
-    def key(self) -> Any: ...
-    @property
-    def value(self) -> Any: ...
-
-
-class Graph(Protocol):
-    """What is looked at of a group; `streamtable.Group` has it."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def inputs(self) -> Sequence[Any]: ...
-    @property
-    def joins(self) -> Sequence[Any]: ...
-    @property
-    def lookups(self) -> Sequence[Any]: ...
-    @property
-    def outputs(self) -> Sequence[Any]: ...
-    @property
-    def loop(self) -> Any: ...
-    @property
-    def persist(self) -> Any: ...
-    @property
-    def table(self) -> Any: ...
-    @property
-    def visits(self) -> Sequence[Any]: ...
-    @property
-    def dead_letters(self) -> str: ...
-    @property
-    def retry(self) -> str: ...
-    @property
-    def visits_topic(self) -> str: ...
-
-
-def graph_of(group: Graph) -> str:
+def graph_of(group: Group[Any, Any]) -> str:
     """JSON: the group's name, its topics in `reads` and `writes`, each with `topic`, `how` and `codecs`.
 
     `how` is stream, loop, join, lookup, visits or retry of what is read, and stream, loop, table or dead letters of
@@ -65,7 +28,7 @@ def graph_of(group: Graph) -> str:
     return json.dumps({"group": group.name, "reads": reads, "writes": writes})
 
 
-def _edge(found: _Codecs, how: str) -> dict[str, str]:
+def _edge(found: Stream[Any, Any] | Table[Any, Any], how: str) -> dict[str, str]:
     return {"topic": found.name, "how": how, "codecs": f"{_codec(found.key)} → {_codec(found.value)}"}
 
 

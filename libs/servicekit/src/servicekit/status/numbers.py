@@ -1,4 +1,4 @@
-"""The numbers of a process, read from its metrics, and how fast they grow."""
+"""The counters of a process, read from its metrics, and their rates."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
@@ -16,15 +16,15 @@ _PREFIX: Final = "streamtable_"
 
 
 @dataclass(frozen=True)
-class Numbers:
+class ProcessCounters:
     """At one moment; all counts since the process has started.
 
     Attributes:
         read: records read, by topic and partition.
         sent: records sent, by topic.
         lags: offsets to the end, by topic and partition.
-        copies: of each table that is held whole: its partitions, and the age in seconds of the oldest.
-        commit_seconds: of all commits together.
+        copies: The partitions of each table that is copied completely, and the age in seconds of the oldest.
+        commit_seconds: The duration of all commits together.
     """
 
     read: Mapping[Place, int] = field(default_factory=dict)
@@ -48,12 +48,12 @@ class Numbers:
         return counts
 
 
-def numbers_in(registry: CollectorRegistry) -> Numbers:
+def numbers_in(registry: CollectorRegistry) -> ProcessCounters:
     """What the instruments of `streamtable.observe.Metrics` and `HttpMetrics` show now."""
     return numbers_of(sample for family in registry.collect() for sample in family.samples)
 
 
-def numbers_of(samples: Iterable[Sample]) -> Numbers:
+def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
     """The same of samples; those that are not known are left out."""
     read = Counter[Place]()
     sent, totals = Counter[str](), Counter[str]()
@@ -82,7 +82,7 @@ def numbers_of(samples: Iterable[Sample]) -> Numbers:
                 totals[name] += int(value)
             case "store_bytes":
                 totals[name] += int(value)
-    return Numbers(
+    return ProcessCounters(
         read,
         sent,
         lags,
@@ -102,9 +102,9 @@ class Rates:
     """How fast the numbers grow, over the last ten seconds. One thread."""
 
     def __init__(self) -> None:
-        self._seen: deque[tuple[float, Numbers]] = deque()
+        self._seen: deque[tuple[float, ProcessCounters]] = deque()
 
-    def add(self, now: float, numbers: Numbers) -> None:
+    def add(self, now: float, numbers: ProcessCounters) -> None:
         """`now` is in seconds, monotonic."""
         while len(self._seen) > 1 and now - self._seen[0][0] > WINDOW_SECONDS:
             self._seen.popleft()
@@ -133,6 +133,6 @@ class Rates:
         commits = new.commits - old.commits
         return 1000 * (new.commit_seconds - old.commit_seconds) / commits if commits else 0.0
 
-    def _ends(self) -> tuple[Numbers, Numbers, float]:
+    def _ends(self) -> tuple[ProcessCounters, ProcessCounters, float]:
         (began, old), (ended, new) = self._seen[0], self._seen[-1]
         return old, new, max(ended - began, 1.0)

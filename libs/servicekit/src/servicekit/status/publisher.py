@@ -25,9 +25,9 @@ from contracts.records import (
     PartitionStatus,
     ProcessStatus,
 )
-from servicekit.status.graph import Graph, graph_of
-from servicekit.status.numbers import Numbers, Rates, numbers_in
-from streamtable import Avro, Emitter, Kafka, Stream, String
+from servicekit.status.graph import graph_of
+from servicekit.status.numbers import ProcessCounters, Rates, numbers_in
+from streamtable import Avro, Emitter, Group, Kafka, Stream, String
 from streamtable.errors import StreamtableError
 
 log = structlog.get_logger()
@@ -81,7 +81,7 @@ class StatusBoard:
         self.role = self.role or role
         self.ready = self.ready or ready
 
-    def processes(self, group: Graph, processor: Working) -> None:
+    def processes(self, group: Group[Any, Any], processor: Working) -> None:
         """It processes a group."""
         self.group, self.graph, self.processor = group.name, graph_of(group), processor
         self.serves("processor")
@@ -133,7 +133,7 @@ class StatusBoard:
 
 
 def status_of(
-    board: StatusBoard, numbers: Numbers, rates: Rates, *, started_at: int, at: int, committed_at: int
+    board: StatusBoard, numbers: ProcessCounters, rates: Rates, *, started_at: int, at: int, committed_at: int
 ) -> ProcessStatus:
     """The record. Lists are cut to their first thousand entries; times are in milliseconds since 1970."""
     partitions = board.partitions()
@@ -204,8 +204,8 @@ class Publisher:
 
     Args:
         board: what the parts of the process have reported.
-        registry: of the process's metrics.
-        make: makes the emitter, when it is first needed.
+        registry: The registry of the process's metrics.
+        make: Makes the emitter when it is first needed.
         every: seconds between two checks. An unchanged status is published again after five seconds.
     """
 
@@ -332,7 +332,7 @@ def publishing(
 
 def _version(service: str) -> str:
     try:
-        return version(service)
+        return version(f"streamtable-{service}")
     except PackageNotFoundError:
         return ""
 

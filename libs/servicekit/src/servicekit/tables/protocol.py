@@ -13,7 +13,7 @@ STALE_SECONDS: Final = 5.0
 """Age from which an answer about many users is marked stale; the view does it itself for single ones."""
 
 
-class Answer(Protocol[V_co]):
+class TableAnswer(Protocol[V_co]):
     """A row with how current it is."""
 
     @property
@@ -28,7 +28,7 @@ class Answer(Protocol[V_co]):
     def stale(self) -> bool: ...
 
 
-class Change(Protocol[V_co]):
+class TableChange(Protocol[V_co]):
     """A user's new row; None: deleted."""
 
     @property
@@ -41,13 +41,13 @@ class Change(Protocol[V_co]):
     def offset(self) -> int: ...
 
 
-class Watch(Protocol[V_co]):
+class TableWatch(Protocol[V_co]):
     """Changes from the moment it was opened."""
 
     @property
     def ended(self) -> bool: ...
 
-    def next(self, timeout: float) -> Change[V_co] | None:
+    def next(self, timeout: float) -> TableChange[V_co] | None:
         """The next change; None after `timeout` seconds, or when it has ended.
 
         Raises:
@@ -56,7 +56,7 @@ class Watch(Protocol[V_co]):
         ...
 
 
-class Position(Protocol):
+class TablePosition(Protocol):
     """How far one partition has come."""
 
     @property
@@ -75,7 +75,7 @@ class UserTable(Protocol[V_co]):
 
     def get(self, key: str) -> V_co | None: ...
 
-    def answer(self, key: str) -> Answer[V_co]: ...
+    def answer(self, key: str) -> TableAnswer[V_co]: ...
 
     def iterate(
         self, prefix: str | None = None, after: str | None = None, on_unreadable: OnUnreadable | None = None
@@ -89,11 +89,11 @@ class UserTable(Protocol[V_co]):
         prefix: str | None = None,
         *,
         on_unreadable: OnUnreadable | None = None,
-    ) -> AbstractContextManager[Watch[V_co]]:
+    ) -> AbstractContextManager[TableWatch[V_co]]:
         """Changes from now on; also while the copy is not complete."""
         ...
 
-    def position(self) -> Mapping[int, Position]: ...
+    def position(self) -> Mapping[int, TablePosition]: ...
 
 
 def age_seconds(table: UserTable[object]) -> float:

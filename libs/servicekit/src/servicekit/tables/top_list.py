@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, Self, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from servicekit.tables.protocol import Change, UserTable, Watch
+from servicekit.tables.protocol import TableChange, TableWatch, UserTable
 from servicekit.tables.ranking import Ranking
 from streamtable.errors import NotReady, StreamtableError, UnreadableRow
 
@@ -26,9 +26,9 @@ class TopMetrics:
     """The instruments of a process's top list.
 
     Attributes:
-        behind_seconds: since the list last held all that this process's copy of the table did.
-        rebuilds: how often it was made from the whole table.
-        failures: how often it could not be kept current, by the name of the error; it is then made again.
+        behind_seconds: Seconds since the list last held all that this process's copy of the table did.
+        rebuilds: How often the list was rebuilt from the whole table.
+        failures: How often the list could not be kept current and was rebuilt, by the name of the error.
     """
 
     behind_seconds: Gauge
@@ -53,7 +53,7 @@ class Top:
 
     Attributes:
         rows: keys and numbers, the highest first.
-        behind_seconds: since the list last held all that this copy of the table did.
+        behind_seconds: Seconds since the list last held all that this copy of the table did.
         unreadable: rows of the table that are left out because they cannot be decoded; at most 10,000 are counted.
     """
 
@@ -70,7 +70,7 @@ class TopList(Generic[V]):
 
     Args:
         table: the rows.
-        number: of a row.
+        number: Returns the number of a row.
         size: how long a list can be asked for.
         clock: seconds, monotonic.
         metrics: the instruments; of a registry of its own unless given.
@@ -183,7 +183,7 @@ class TopList(Generic[V]):
             log.info("top list is current again")
             self._reason = None
 
-    def _follow(self, watch: Watch[V]) -> None:
+    def _follow(self, watch: TableWatch[V]) -> None:
         while not self._stopping.is_set():
             ended = watch.ended  # asked first: that changes were missed is raised by the next question
             change = watch.next(0.0)
@@ -199,7 +199,7 @@ class TopList(Generic[V]):
         with self._lock:
             return self._ranking is not None and self._ranking.complete
 
-    def _take_in(self, change: Change[V]) -> bool:
+    def _take_in(self, change: TableChange[V]) -> bool:
         """Apply a change; false if the ranking needs the whole table again."""
         assert self._ranking is not None
         held = self._ranking.held(change.key)

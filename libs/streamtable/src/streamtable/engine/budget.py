@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import structlog
 
+from streamtable.engine.settings import ProcessorSettings
 from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
@@ -36,6 +37,7 @@ class CommitBudget:
         group: Its name, for the log.
         bytes_max: The largest that `bytes` becomes.
         records_max: The largest that `records` becomes.
+        small: Begin with commits of one record: the process before this one may have died of a record.
 
     Attributes:
         bytes: A commit is due when it holds so many.
@@ -43,16 +45,22 @@ class CommitBudget:
         step_seconds: What flush and commit may take, each.
     """
 
-    def __init__(self, group: str, bytes_max: int, records_max: int) -> None:
+    def __init__(self, group: str, bytes_max: int, records_max: int, *, small: bool = False) -> None:
         self._group = group
         self._bytes_max = bytes_max
         self._shrunk = False
         self._records_max = records_max
-        self.bytes = min(_FIRST_BYTES, bytes_max)
-        self.records = records_max
+        self.bytes = 1 if small else min(_FIRST_BYTES, bytes_max)
+        self.records = 1 if small else records_max
         self.step_seconds = STEP_SECONDS
         self._held = 0  # records that the next commit holds
         self._part = min(_FIRST_PART, records_max)
+
+    @classmethod
+    def of(cls, group: str, settings: ProcessorSettings) -> "CommitBudget":
+        """Return the budget of a new process of the group."""
+        small = settings.in_hand.left is not None
+        return cls(group, settings.commit_bytes, settings.poll_records, small=small)
 
     @property
     def records_bound(self) -> int | None:

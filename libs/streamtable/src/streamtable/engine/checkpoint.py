@@ -47,7 +47,7 @@ class Checkpoint:
 
     Args:
         consumer: the member whose offsets are committed.
-        outbox: transactional for exactly once, plain for at least once.
+        producer: Transactional for exactly once, plain for at least once.
         guarantee: which of the two.
         failpoint: called between any two steps.
         step_seconds: What flush, commit and abort may take, each.
@@ -57,14 +57,14 @@ class Checkpoint:
     def __init__(
         self,
         consumer: GroupConsumer,
-        outbox: TransactionalProducer,
+        producer: TransactionalProducer,
         guarantee: Guarantee,
         failpoint: Failpoint,
         tracer: Tracer = UNTRACED,
         step_seconds: float = STEP_SECONDS,
     ) -> None:
         self._consumer = consumer
-        self._producer = outbox
+        self._producer = producer
         self._exactly_once = guarantee is Guarantee.EXACTLY_ONCE
         self._reached = failpoint
         self._tracer = tracer

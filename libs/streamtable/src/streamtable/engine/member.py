@@ -95,7 +95,7 @@ class Member:
         self._clock = clock
         self._vitals = vitals
         self._reached = failpoint
-        self._budget = CommitBudget(group.name, settings.commit_bytes, settings.poll_records)
+        self._budget = CommitBudget.of(group.name, settings)
         self._rewound = False  # tasks have gone back to their committed offsets, the consumer has not yet
         self._renew_needed = False  # the producer's last transaction has an unknown outcome
         self._abandoned = False
@@ -106,7 +106,7 @@ class Member:
         self._loop = event_loop_of(self)
         self._pending = PendingWork(self._loop, settings.defer_timeout)
         self._committed_at = self._saved_at = clock.monotonic()
-        self.heartbeat = Heartbeat(self._committed_at)
+        self.heartbeat = Heartbeat(self._committed_at, settings.in_hand)
         self._producer = self._new_producer()
         try:
             self._producer.open(_OPEN_SECONDS_MAX)

@@ -109,6 +109,15 @@ class GroupProcessor:
             instance=self.settings.instance_id,
             kafka=str(self._log),
         )
+        if (left := self.settings.in_hand.left) is not None:
+            log.error(
+                "the process before this one died while it handled these records",
+                group=self.group.name,
+                topic=left.topic,
+                partition=left.partition,
+                first_offset=left.first_offset,
+                last_offset=left.last_offset,
+            )
         self._warm_up()
         try:
             with running(self.stop):
@@ -232,6 +241,7 @@ class GroupProcessor:
             self._stores.close()
             if self._tasks is not None:
                 self._tasks.close()
+            self.settings.in_hand.release()
             self._reached("store-closed")
 
     # ---- inside ----------------------------------------------------------------------------------------------------

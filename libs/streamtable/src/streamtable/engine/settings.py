@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from streamtable.engine.dispatch import Around
+from streamtable.engine.inhand import NOT_NOTED, InHand
 from streamtable.errors import ConfigurationError
 from streamtable.settings import legal_instance_id
 from streamtable.tracing import UNTRACED, Tracer
@@ -36,6 +37,7 @@ class ProcessorSettings:
         around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
         tracer: told of batches and commits.
+        in_hand: Where the place of the records that are being handled is noted.
     """
 
     instance_id: str
@@ -54,6 +56,7 @@ class ProcessorSettings:
     hanging_transaction_timeout: float = 90.0
     around: Around | None = None
     tracer: Tracer = UNTRACED
+    in_hand: InHand = NOT_NOTED
 
     def __post_init__(self) -> None:
         for name in (

@@ -17,6 +17,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask
+from streamtable.engine.inhand import NOT_NOTED, InHand, Suspects
 from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
@@ -95,12 +96,14 @@ class Heartbeat:
 
     Args:
         now: Monotonic time.
+        in_hand: Where the place of the records that are being handled is noted for the next process.
 
     Attributes:
         polled_at: Monotonic time of the last poll.
     """
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, in_hand: InHand = NOT_NOTED) -> None:
+        self._in_hand = in_hand
         self.polled_at = now
         self._polls = 0
         self._tasks: Mapping[int, BaseTask] = {}
@@ -113,6 +116,7 @@ class Heartbeat:
         self._polls += 1
         self._tasks = tasks
         self._records = None
+        self._in_hand.release()
         for partition in list(self._uncommitted):
             if partition in recovering:  # it loads its tables: that takes as long as it takes
                 self._uncommitted[partition] += passed
@@ -122,10 +126,12 @@ class Heartbeat:
     def handles(self, records: RecordBatch) -> None:
         """The main thread hands these records to their task."""
         self._records = records
+        self._in_hand.take(Suspects.of(records))
 
     def commit_due(self, partitions: Iterable[int], now: float) -> None:
         """A commit of these partitions begins, or their work was undone before it came to one."""
         self._records = None
+        self._in_hand.release()
         for partition in partitions:
             self._uncommitted.setdefault(partition, now)
 

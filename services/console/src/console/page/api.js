@@ -1,4 +1,4 @@
-// Questions to the service, and what it tells by itself. A key, if one is asked for, lives as long as this tab.
+// Requests to the service, and the events that it sends. A key, if one is asked for, lives as long as this tab.
 
 import { element } from "./dom.js";
 
@@ -61,8 +61,8 @@ export async function post(address, body) {
   return answer.json();
 }
 
-// Server-sent events, by hand: the browser's own EventSource cannot say who it is.
-export function follow(address, told, connected = () => {}) {
+// Server-sent events, by hand: the browser's own EventSource cannot authenticate.
+export function follow(address, onEvent, connected = () => {}) {
   const stop = new AbortController();
   (async () => {
     while (!stop.signal.aborted) {
@@ -70,7 +70,7 @@ export function follow(address, told, connected = () => {}) {
         const answer = await asked(address, { signal: stop.signal });
         if (!answer.ok) throw await problem(answer);
         connected(true);
-        await events(answer.body.pipeThrough(new TextDecoderStream()).getReader(), told);
+        await events(answer.body.pipeThrough(new TextDecoderStream()).getReader(), onEvent);
       } catch (error) {
         if (stop.signal.aborted) return;
         connected(false, error);
@@ -81,7 +81,7 @@ export function follow(address, told, connected = () => {}) {
   return () => stop.abort();
 }
 
-async function events(reader, told) {
+async function events(reader, onEvent) {
   let rest = "";
   for (;;) {
     const { value, done } = await reader.read();
@@ -93,7 +93,7 @@ async function events(reader, told) {
         const colon = line.indexOf(":");
         return [line.slice(0, colon), line.slice(colon + 1).trimStart()];
       }));
-      if (fields.event) told(fields.event, JSON.parse(fields.data));
+      if (fields.event) onEvent(fields.event, JSON.parse(fields.data));
     }
   }
 }

@@ -1,4 +1,4 @@
-// Which page is shown, and what all pages are told.
+// Which page is shown, and the state that all pages get.
 
 import { follow } from "./api.js";
 import { tables, topics } from "./data.js";
@@ -12,7 +12,7 @@ const PAGES = { fleet: graph, instances, tables, letters, topics, runs, history 
 let current = null;
 let fleet = null;
 
-function wanted() {
+function addressed() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/");
   let argument = "";
   try { argument = decodeURIComponent(rest.join("/")); } catch { argument = ""; }
@@ -20,7 +20,7 @@ function wanted() {
 }
 
 async function turn(focus) {
-  const [name, argument] = wanted();
+  const [name, argument] = addressed();
   current?.end?.();
   current = null;
   const page = PAGES[name];
@@ -34,7 +34,7 @@ async function turn(focus) {
   if (focus) element("main").focus();
   window.scrollTo(0, 0);
   await begun;
-  if (fleet && current === page) page.told(fleet);
+  if (fleet && current === page) page.onFleet(fleet);
 }
 
 function connected(well, error) {
@@ -44,12 +44,12 @@ function connected(well, error) {
 }
 
 window.addEventListener("hashchange", () => turn(true));
-window.matchMedia("(max-width: 700px)").addEventListener("change", () => { if (fleet) current?.told(fleet); });
+window.matchMedia("(max-width: 700px)").addEventListener("change", () => { if (fleet) current?.onFleet(fleet); });
 element("connection").textContent = "connecting";
 turn(false);
-follow("api/events", (kind, told) => {
+follow("api/events", (kind, data) => {
   if (kind !== "fleet") return;
-  fleet = told;
-  current?.told(fleet);
-  element("connection").replaceChildren("live, ", time(told.now));
+  fleet = data;
+  current?.onFleet(fleet);
+  element("connection").replaceChildren("live, ", time(data.now));
 }, connected);

@@ -56,7 +56,7 @@ const tablesPage = {
       h("p", {}, h("button", { id: "more", type: "button", hidden: true, onclick: () => this.more() }, "More rows")));
     if (name) this.look();
   },
-  told(fleet) {
+  onFleet(fleet) {
     const names = tableNames(fleet);
     if (JSON.stringify(names) === JSON.stringify(this.names)) return;
     this.names = names;
@@ -80,7 +80,7 @@ const tablesPage = {
       if (!element("rows") || prefix !== this.prefix) return;
       this.add(found);
       const query = new URLSearchParams({ prefix });
-      stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, told) => this.changed(kind, told));
+      stop = follow(`api/tables/${encodeURIComponent(this.name)}/events?${query}`, (kind, data) => this.changed(kind, data));
     } catch (error) {
       say("table-said", error.message, true);
     }
@@ -94,11 +94,11 @@ const tablesPage = {
     this.draw(new Set());
     say("table-said", `${number(this.rows.size)} ${this.rows.size === 1 ? "row" : "rows"}${this.next ? ", there are more" : ""}; they change here as they change there.`);
   },
-  changed(kind, told) {
+  changed(kind, data) {
     if (kind !== "rows") return;
     const last = [...this.rows.keys()].at(-1) ?? "";
     const touched = new Set();
-    for (const row of told.rows) {
+    for (const row of data.rows) {
       if (!this.rows.has(row.id) && (this.next ? row.id > last : this.rows.size >= 500)) continue;
       if (row.value === null) this.rows.delete(row.id);
       else { this.rows.set(row.id, row); touched.add(row.id); }
@@ -124,7 +124,7 @@ export const tables = tablesPage;
 // ---- topics ---------------------------------------------------------------------------------------------------------
 
 function topicList(fleet) {
-  if (!fleet.topics.length) return h("p", { class: "empty" }, "The broker has not told its topics yet.");
+  if (!fleet.topics.length) return h("p", { class: "empty" }, "The topics are not known yet.");
   return h("div", { class: "card wide" }, h("table", {},
     h("caption", { class: "hidden" }, "Topics"),
     h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "Topic"), ["Partitions", "Records", "Growth"].map((text) => h("th", { scope: "col", class: "number" }, text)))),
@@ -166,7 +166,7 @@ export const topics = {
       h("div", { id: "records", hidden: true, ...wide("Records") }));
     this.look();
   },
-  told(fleet) {
+  onFleet(fleet) {
     if (!this.name) {
       show(element("topics"), topicList(fleet));
       return;

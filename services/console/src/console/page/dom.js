@@ -28,23 +28,23 @@ function same(one, other) {
     && one.dataset?.key === other.dataset?.key;
 }
 
-// Make `old` look like `wanted`, touching only what differs: focus, selection and scrolling stay where they are.
-export function morph(old, wanted) {
+// Make `old` look like `target`, touching only what differs: focus, selection and scrolling stay where they are.
+export function morph(old, target) {
   if (old.nodeType === Node.TEXT_NODE) {
-    if (old.data !== wanted.data) old.data = wanted.data;
+    if (old.data !== target.data) old.data = target.data;
     return;
   }
   const kept = KEPT[old.nodeName] ?? [];
   for (const { name } of [...old.attributes]) {
-    if (!wanted.hasAttribute(name) && !kept.includes(name)) old.removeAttribute(name);
+    if (!target.hasAttribute(name) && !kept.includes(name)) old.removeAttribute(name);
   }
-  for (const { name, value } of wanted.attributes) {
+  for (const { name, value } of target.attributes) {
     if (old.getAttribute(name) !== value && !kept.includes(name)) old.setAttribute(name, value);
   }
   for (const event of ["onclick", "onchange", "onsubmit", "oninput"]) {
-    if (old[event] !== wanted[event]) old[event] = wanted[event];
+    if (old[event] !== target[event]) old[event] = target[event];
   }
-  const coming = [...wanted.childNodes];
+  const coming = [...target.childNodes];
   const byKey = new Map([...old.children].filter((each) => each.dataset?.key).map((each) => [each.dataset.key, each]));
   coming.forEach((child, index) => {
     const there = old.childNodes[index];
@@ -61,9 +61,9 @@ export function morph(old, wanted) {
 }
 
 export function show(place, ...children) {
-  const wanted = place.cloneNode(false);
-  wanted.append(...children.flat(3).filter(Boolean));
-  morph(place, wanted);
+  const target = place.cloneNode(false);
+  target.append(...children.flat(3).filter(Boolean));
+  morph(place, target);
 }
 
 // ---- numbers and times as people read them --------------------------------------------------------------------------

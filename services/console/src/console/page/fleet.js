@@ -31,7 +31,7 @@ function fact(name, ...value) {
 
 function instance(each, now) {
   const facts = [
-    fact("Told", ago(each.at, now)),
+    fact("Reported", ago(each.at, now)),
     fact("Started", ago(each.started_at, now)),
     fact("Memory", each.memory_bytes ? bytes(each.memory_bytes) : "–"),
   ];
@@ -78,7 +78,7 @@ function instancesPage(fleet, only) {
     const name = nameOf(each);
     if (!only || name === only) groups.set(name, [...(groups.get(name) ?? []), each]);
   }
-  if (!groups.size) return [h("p", { class: "empty" }, only ? `No process of ${only} is known.` : "No process tells anything yet.")];
+  if (!groups.size) return [h("p", { class: "empty" }, only ? `No process of ${only} is known.` : "No process has reported yet.")];
   const back = only ? [h("p", {}, h("a", { href: "#/instances" }, "All processes"))] : [];
   return [...back, ...[...groups].sort(([one], [other]) => (one < other ? -1 : 1)).map(([name, members]) => h("section", { class: "card", "data-key": name },
     h("h2", {}, h("a", { href: `#/instances/${encodeURIComponent(name)}` }, name), h("span", { class: "small" }, members[0].group ? "group" : "service")),
@@ -110,7 +110,7 @@ export const instances = {
     const name = (one) => `${one.group} ${one.topic} ${one.partition}`;
     lags = new Map(found.lags.map((one) => [name(one), one]));
   },
-  told(fleet) {
+  onFleet(fleet) {
     addPoints(fleet);
     show(element("instances"), instancesPage(fleet, this.only));
   },
@@ -122,7 +122,7 @@ export const history = {
     eventsSeen = -1;
     place.replaceChildren(h("div", { id: "history" }));
   },
-  async told(fleet) {
+  async onFleet(fleet) {
     if (fleet.events === eventsSeen) return;
     eventsSeen = fleet.events;
     events = (await get("api/history")).events;

@@ -1,7 +1,6 @@
-// The graph of all groups, topics, tables and services, with rates on the arrows.
+// The graph of all groups, topics, tables and services, with rates on the arrows. The service says where each is drawn.
 
 import { compact, element, h, number, rate, s, show, state, wide } from "./dom.js";
-import { layOut } from "./layout.js";
 
 const MARGIN = 10;
 let drawn = "";
@@ -11,11 +10,6 @@ const LABEL = { narrow: 18, wide: 26 };
 const most = () => (narrow() ? LABEL.narrow : LABEL.wide);
 const narrow = () => window.matchMedia("(max-width: 700px)").matches;
 const cut = (text, most) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
-
-function sizeOf(node) {
-  const letters = Math.max(Math.min(node.label.length, most()) * 7.9, Math.min(lines(node).detail.length, 30) * 6.4, 74);
-  return { width: Math.round(letters + 26), height: 50 };
-}
 
 function lines(node) {
   if (node.kind === "group" || node.kind === "service") {
@@ -92,11 +86,11 @@ function drawNode(node, box) {
   return link;
 }
 
-function draw(place, graph, down) {
+function draw(place, graph, layout, down) {
   parts = new Map();
-  const byId = new Map(graph.nodes.map((node) => [node.id, node]));
-  const sizes = new Map(graph.nodes.map((node) => [node.id, sizeOf(node)]));
-  const { boxes, routes, width, height } = layOut(graph.nodes, graph.edges, (id) => sizes.get(id), down);
+  const { width, height } = layout;
+  const boxes = new Map(graph.nodes.map((node, index) => [node.id, layout.boxes[index]]));
+  const routes = layout.routes.map((route, index) => ({ ...route, edge: graph.edges[index], points: route.points.map(([x, y]) => ({ x, y })) }));
   const [broad, high] = [width + 2 * MARGIN, height + 2 * MARGIN + 14];
   const picture = s("svg", {
     class: "graph", viewBox: `${-MARGIN} ${-MARGIN} ${broad} ${high}`, width: broad, height: high, role: "group",
@@ -105,7 +99,7 @@ function draw(place, graph, down) {
     s("defs", {}, s("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto" },
       s("path", { class: "tip", d: "M0 0L8 4L0 8Z" }))),
     routes.map((route) => drawEdge(route, boxes, down)),
-    [...boxes].map(([id, box]) => drawNode(byId.get(id), box)));
+    graph.nodes.map((node) => drawNode(node, boxes.get(node.id))));
   place.replaceChildren(picture);
   const scale = Math.max(0.75, Math.min(1, (place.clientWidth - 34) / broad)); // smaller could not be read: then it scrolls
   picture.setAttribute("width", broad * scale);
@@ -160,20 +154,27 @@ export const page = {
     drawn = "";
     place.replaceChildren(h("div", { id: "summary" }), h("div", { id: "graph", class: "card wide" }), h("div", { id: "graph-list" }));
   },
-  told(fleet) {
+  onFleet(fleet) {
     show(element("summary"), summary(fleet));
     const { graph } = fleet;
-    const structure = JSON.stringify([narrow(), graph.nodes.map((node) => [node.id, node.kind]), graph.edges.map(edgeName)]);
+    const layout = graph.layouts?.[narrow() ? "narrow" : "wide"];
+    const structure = JSON.stringify([graph.nodes.map((node) => [node.id, node.kind]), graph.edges.map(edgeName), layout]);
     if (!graph.nodes.length) {
       drawn = "";
       show(element("graph"), h("p", { class: "empty" }, fleet.ready
-        ? "No process tells anything yet. Start them with SERVICEKIT_STATUS_TOPIC=streamtable-status."
-        : "What the processes tell is being loaded."));
+        ? "No process has reported yet. Start them with SERVICEKIT_STATUS_TOPIC=streamtable-status."
+        : "The statuses of the processes are being loaded."));
+      return;
+    }
+    if (!layout) {
+      drawn = "";
+      show(element("graph"), h("p", { class: "empty" }, "The graph is too large to draw. Here it is as a list."));
+      show(element("graph-list"), list(graph));
       return;
     }
     if (structure !== drawn) {
       const focused = document.activeElement?.getAttribute?.("href");
-      draw(element("graph"), graph, narrow());
+      draw(element("graph"), graph, layout, narrow());
       drawn = structure;
       if (focused) [...document.querySelectorAll("svg.graph a")].find((link) => link.getAttribute("href") === focused)?.focus();
     }

@@ -33,7 +33,7 @@ export const letters = {
       h("div", { id: "letters" }));
     this.look();
   },
-  told(fleet) {
+  onFleet(fleet) {
     const first = this.fleet === null;
     this.fleet = fleet;
     if (!this.group) show(element("letter-groups"), this.groups(fleet));

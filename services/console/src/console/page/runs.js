@@ -3,7 +3,7 @@
 import { get } from "./api.js";
 import { ago, element, h, number, show, state, time, wide } from "./dom.js";
 
-const LOOK_AGAIN_MS = 15_000; // that a run was killed shows by nothing being told any more
+const LOOK_AGAIN_MS = 15_000; // a run that was killed shows by its silence
 
 function lasted(run, now) {
   const seconds = Math.max(0, ((run.finished_at || (run.state === "running" ? now : run.at)) - run.started_at) / 1000);
@@ -13,14 +13,14 @@ function lasted(run, now) {
 
 function result(run) {
   if (run.error) return run.error.split("\n")[0];
-  if (run.state === "running" || run.state === "killed") return run.stages ? `${run.stage || "at work"}, ${run.stages_done} of ${run.stages} stages done` : run.stage;
+  if (run.state === "running" || run.state === "killed") return run.stages ? `${run.stage || "running"}, ${run.stages_done} of ${run.stages} stages done` : run.stage;
   return run.summary;
 }
 
 const about = (run) => [run.group, run.as_group && `as ${run.as_group}`].filter(Boolean).join(" ") || "–";
 
 function list(found, now) {
-  if (!found.length) return h("p", { class: "empty" }, "No run has told anything yet.");
+  if (!found.length) return h("p", { class: "empty" }, "No run has reported yet.");
   const heads = [["Started"], ["Job"], ["Group"], ["State"], ["Took", "number"], ["Records", "number"], ["Result"]];
   return h("div", wide("Runs of jobs"), h("table", {},
     h("caption", { class: "hidden" }, "Runs of jobs, the latest first"),
@@ -40,7 +40,7 @@ function facts(run, now) {
     fact("State", state(run.state)), fact("Started", time(run.started_at)), fact("Took", lasted(run, now)),
     fact("Records", number(run.records)),
   ];
-  if (!run.finished_at) some.push(fact("Told", ago(run.at, now)));
+  if (!run.finished_at) some.push(fact("Reported", ago(run.at, now)));
   if (run.stages) some.push(fact("Stages", `${run.stages_done} of ${run.stages}`));
   if (run.differences >= 0) some.push(fact("Keys that differ", number(run.differences)));
   for (const [name, count] of Object.entries(run.counts)) some.push(fact(name, number(count)));
@@ -75,13 +75,13 @@ function report(run, now) {
     h("div", { class: "card" },
       h("h2", {}, run.job, h("span", { class: "small" }, run.run)),
       run.error && h("p", { class: "problem" }, run.error),
-      run.state === "killed" && h("p", { class: "problem" }, "It has told nothing for a minute, and did not say that it ends: it was killed, or is cut off."),
+      run.state === "killed" && h("p", { class: "problem" }, "It has not reported for a minute, nor that it ended: it was killed, or is cut off."),
       result(run) && !run.error && h("p", {}, result(run)),
       good && h("p", {}, "Every row is as the inputs say."),
       facts(run, now)),
     run.keys.length > 0 && differences(run),
     run.inputs.length > 0 && inputs(run),
-    run.omitted > 0 && h("p", { class: "small" }, `${number(run.omitted)} entries were too many to be told here.`),
+    run.omitted > 0 && h("p", { class: "small" }, `${number(run.omitted)} entries were too many to be shown here.`),
   ];
 }
 
@@ -93,11 +93,11 @@ export const runs = {
       ...(name ? [h("p", {}, h("a", { href: "#/runs" }, "All runs"))] : []),
       h("p", { id: "runs-said", role: "status", class: "problem" }), h("div", { id: "runs" }));
   },
-  async told(fleet) {
+  async onFleet(fleet) {
     this.now = fleet.now;
     const topic = fleet.topics.find((each) => each.topic === fleet.runs_topic);
     if (!topic) {
-      if (fleet.topics.length) show(element("runs"), h("p", { class: "empty" }, `There is no topic ${fleet.runs_topic}, where jobs tell of their runs: “streamtable topics apply” makes it.`));
+      if (fleet.topics.length) show(element("runs"), h("p", { class: "empty" }, `There is no topic ${fleet.runs_topic}, to which jobs report their runs: “streamtable topics apply” makes it.`));
       return;
     }
     if (topic.records !== this.seen || fleet.now - this.looked > LOOK_AGAIN_MS) {

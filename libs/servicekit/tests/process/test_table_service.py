@@ -1,0 +1,93 @@
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+from pydantic_settings import SettingsConfigDict
+from typer.testing import CliRunner
+
+from contracts.grpc.click_count.v1 import click_count_pb2 as pb
+from servicekit.grpc.table_service import TableContract
+from servicekit.http.emitter_api import EmitterApi
+from servicekit.http.models import answer_model
+from servicekit.http.table_api import GetRow, TableApi
+from servicekit.process.runtime import Program
+from servicekit.process.service_settings import ServiceSettings
+from servicekit.process.table_service import TableService, Texts
+from streamtable import Count, Group, Input, Json, Long, Persist, Stream, String, Table
+
+VOTES: Stream[str, Any] = Stream("vote-events", key=String(), value=Json())
+
+
+class VoteSettings(ServiceSettings):
+    model_config = SettingsConfigDict(env_prefix="VOTES_")
+    group: str = "votes"
+
+
+class UserVotes(BaseModel):
+    user_id: str
+    votes: int
+
+
+ANSWER = answer_model("UserVotesAnswer", "Votes.", UserVotes)
+
+
+def group_of(settings: VoteSettings) -> Group[str, int]:
+    return Group(settings.group, Input(VOTES, aggregate=Count()), Persist(Long()))
+
+
+SERVICE: TableService[VoteSettings, int] = TableService(
+    Program("votes", VoteSettings, VOTES.name),
+    module="votes",
+    texts=Texts("Counts votes."),
+    streams=[VOTES],
+    what="votes",
+    group=group_of,
+    emitter=EmitterApi("votes emitter", "1.0.0", "Takes votes.", "votes", []),
+    query=TableApi(
+        title="votes query",
+        version="1.0.0",
+        text="Votes.",
+        members=lambda count: {"votes": count},
+        event="votes",
+        events_text="Events `votes`.",
+        routes=[GetRow("/votes/{user}", "get_votes", "One user.", "votes", ANSWER)],
+    ),
+)
+COMPLETE = replace(
+    SERVICE,
+    view=TableContract(pb.DESCRIPTOR.services_by_name["ClickCounts"], "count", int, "no votes are known"),
+    load=lambda load, now_ms: iter([("alice", {"at": now_ms()})] * load.keys),
+)
+
+
+def commands_of(service: TableService[VoteSettings, int]) -> list[str | None]:
+    return [command.name for command in service.command_line().registered_commands]
+
+
+def test_a_service_has_the_commands_of_what_it_declares() -> None:
+    assert commands_of(SERVICE) == ["emitter", "processor", "query"]
+    assert commands_of(COMPLETE) == ["emitter", "load", "processor", "view", "query"]
+
+
+def test_the_help_of_each_command_names_the_variables_of_the_service() -> None:
+    for command in commands_of(COMPLETE):
+        result = CliRunner().invoke(COMPLETE.command_line(), [str(command), "--help"], terminal_width=200)
+        assert result.exit_code == 0
+        assert "VOTES_GROUP" in result.output
+
+
+def test_the_group_s_table_is_queried_unless_others_are_named() -> None:
+    settings = VoteSettings(group="votes-2")
+    assert {topic: table.name for topic, table in SERVICE.tables_of(settings).items()} == {
+        "vote-events": "votes-2-table"
+    }
+    other: Table[str, int] = Table("other", key=String(), value=Long())
+    named = replace(SERVICE, tables=lambda _: {"events": other})
+    assert named.tables_of(settings) == {"events": other}
+
+
+def test_wrong_settings_end_a_command_with_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VOTES_GROPU", "a")
+    result = CliRunner().invoke(SERVICE.command_line(), ["query"])
+    assert result.exit_code == 2

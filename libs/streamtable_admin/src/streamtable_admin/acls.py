@@ -1,0 +1,116 @@
+"""ACLs: the least that each declared user needs for its work, compared with those that the cluster has.
+
+READ and WRITE imply DESCRIBE, so DESCRIBE is listed only where it is all that is needed.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from streamtable.errors import ConfigurationError
+from streamtable.kafka.rights import Right
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredUser
+
+__all__ = ["AclPlan", "Right", "plan_acls", "plan_declared_acls", "required_acls"]
+
+EVERYTHING = "*"
+_SETTINGS = "DESCRIBE_CONFIGS"  # every client checks how its topics are configured before it uses them
+# A reader of tables joins no group, but the client asks for a coordinator of one, and repeats that without end if refused.
+_NO_GROUP = ("DESCRIBE", True)
+
+
+@dataclass(frozen=True, slots=True)
+class AclPlan:
+    """The ACLs of the declared users: those to grant, those to revoke, and those that are as declared."""
+
+    grant: tuple[Right, ...]
+    revoke: tuple[Right, ...]
+    same: tuple[Right, ...]
+
+
+def plan_acls(required: set[Right], found: set[Right]) -> AclPlan:
+    """Compare the ACLs that users need with those that they have."""
+    return AclPlan(
+        grant=tuple(sorted(required - found)),
+        revoke=tuple(sorted(found - required)),
+        same=tuple(sorted(required & found)),
+    )
+
+
+def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:
+    """Compare the ACLs of the declared users with those of the cluster. Raises as `required_acls` does."""
+    required = required_acls(declared)
+    return plan_acls(required, cluster.admin.rights(declared.users))
+
+
+def required_acls(declared: Declared) -> set[Right]:
+    """Return what all declared users need, and no more.
+
+    Raises:
+        ConfigurationError: A user runs a group, or reads or writes a topic, that is not declared.
+    """
+    topics = declared.descriptions()
+    found = set[Right]()
+    for name, user in declared.users.items():
+        _check(name, "runs group", user.runs, declared.groups)
+        _check(name, "follows group", user.follows, declared.groups)
+        _check(name, "writes", user.writes, topics)
+        _check(name, "reads", [each for each in user.reads if each != EVERYTHING], topics)
+        for group in user.runs:
+            used = (*declared.groups[group].outputs, *declared.groups[group].lookups)
+            _check(name, f"runs group {group!r}, which uses", used, topics)
+        found |= set(_acls(name, user, declared))
+    return found
+
+
+def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Right]:
+    for group in user.runs:
+        yield from _running(name, group, declared.groups[group])
+    for topic in user.writes:
+        yield from _on(name, topic, "WRITE")
+    for topic in user.reads:
+        yield from _on(name, topic, "READ")
+    if EVERYTHING in user.reads:
+        yield Right(name, "group", EVERYTHING, "DESCRIBE")
+    elif user.reads:
+        yield Right(name, "group", "views-", *_NO_GROUP)
+    for group in user.follows:
+        yield Right(name, "group", group, "DESCRIBE")
+        for topic in declared.groups[group].inputs:
+            yield Right(name, "topic", topic, "DESCRIBE")
+    for group in user.rebuilds:
+        yield Right(name, "group", group, "READ")
+        yield Right(name, "transactional id", f"streamtable-rebuild-{group}-table-", "WRITE", prefix=True)
+        yield from _on(name, f"{group}-table", "WRITE")
+        # A consumer that commits an offset of a topic needs READ on it.
+        for topic in (f"{group}-table", f"{group}-retry"):
+            yield from _on(name, topic, "READ")
+    if user.replays:
+        for group in declared.groups:
+            yield Right(name, "transactional id", f"{group}.", "WRITE", prefix=True)
+            for topic in (f"{group}-retry", f"{group}-dead-letters"):
+                yield from _on(name, topic, "WRITE")
+
+
+def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Right]:
+    """Yield the ACLs of a processor: for its group, its transactions, and each topic that it uses."""
+    yield Right(user, "group", name, "READ")
+    yield Right(user, "transactional id", f"{name}-", "WRITE", prefix=True)
+    yield Right(user, "group", f"{name}-", *_NO_GROUP)
+    own = {topic.name.removeprefix(name) for topic in group.implied(name, 1, 1)}
+    read = [*group.reads, *group.lookups, *(name + each for each in own - {"-dead-letters"})]
+    written = [*group.outputs, *(name + each for each in own - {"-retry", "-visits"})]
+    for topic in read:
+        yield from _on(user, topic, "READ")
+    for topic in written:
+        yield from _on(user, topic, "WRITE")
+
+
+def _on(user: str, topic: str, operation: str) -> Iterator[Right]:
+    yield Right(user, "topic", topic, operation)
+    yield Right(user, "topic", topic, _SETTINGS)
+
+
+def _check(user: str, does: str, names: Iterable[str], known: Iterable[str]) -> None:
+    if unknown := sorted(set(names) - set(known)):
+        raise ConfigurationError(f"user {user!r} {does} {', '.join(unknown)}, which is not declared")

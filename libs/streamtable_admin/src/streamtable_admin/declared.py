@@ -1,0 +1,246 @@
+"""Topics, groups and users as a file declares them, for example `infra/topics.yaml`.
+
+    defaults: {partitions: 12, replication: 1}
+    topics:
+      user-clicks: {config: {retention.ms: 604800000}}
+    groups:
+      click-count: {inputs: [user-clicks]}
+      user-status: {inputs: [logins], joins: [click-count-table], loop: true, visits: true}
+      invoices: {inputs: [orders], joins: [prices-table], once: true, changes: true}
+    users:
+      click-count-emitter: {writes: [user-clicks]}
+      click-count-processor: {runs: [click-count]}
+
+A group implies its changelog, dead-letter and retry topic, with as many partitions as its inputs, and the topics of its
+loop, visits, ids and handled rows where it declares them. Outputs and lookup tables are topics like others. Users matter
+where Kafka has authentication and ACLs.
+"""
+
+from collections.abc import Hashable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+
+from streamtable.errors import ConfigurationError
+from streamtable.graph import HANDLED, IDS
+from streamtable.ports import TopicDescription
+from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
+
+USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
+
+
+def _text(value: object) -> object:
+    return str(value).lower() if isinstance(value, bool) else str(value) if isinstance(value, int) else value
+
+
+Partitions = Annotated[int, Field(ge=1, le=10_000, strict=True)]
+Replication = Annotated[int, Field(ge=1, le=100, strict=True)]
+Config = dict[str, Annotated[str, BeforeValidator(_text)]]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Defaults(_Strict):
+    partitions: Partitions = 12
+    replication: Replication = 1
+
+
+class DeclaredTopic(_Strict):
+    partitions: Partitions | None = None
+    replication: Replication | None = None
+    config: Config = {}
+
+
+class DeclaredGroup(_Strict):
+    """A group of processors.
+
+    Attributes:
+        inputs: its topics, all with the same number of partitions.
+        joins: tables that it joins, of other groups (`<group>-table`) or topics declared as compacted, with as many.
+        lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
+        outputs: topics that it writes to.
+        table: whether it persists one.
+        table_config: settings of the table's topic, over the usual ones.
+        loop: whether it has a `Loop`: `<group>-loop`.
+        visits: whether it has a `Visit`: `<group>-visits`.
+        once: whether events of an input count once: `<group>-ids`.
+        changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
+    """
+
+    inputs: list[str] = []
+    joins: list[str] = []
+    lookups: list[str] = []
+    outputs: list[str] = []
+    table: bool = True
+    table_config: Config = {}
+    loop: bool = False
+    visits: bool = False
+    once: bool = False
+    changes: bool = False
+
+    @model_validator(mode="after")
+    def _consistent(self) -> "DeclaredGroup":
+        if not (self.inputs or self.joins or self.loop):
+            raise ValueError("it reads nothing: at least 1 of inputs, joins and loop: true is needed")
+        if self.visits and not self.table:
+            raise ValueError("visits: true and table: false: there would be no rows to visit")
+        if self.changes and not self.joins:
+            raise ValueError("changes: true and no joins: there would be no table whose changes it handles")
+        if self.once and not self.inputs:
+            raise ValueError("once: true and no inputs: there would be no events to count once")
+        if twice := sorted({each for each in self.reads if self.reads.count(each) > 1}):
+            raise ValueError(f"{', '.join(twice)} stands twice in inputs and joins")
+        return self
+
+    @property
+    def reads(self) -> list[str]:
+        return [*self.inputs, *self.joins]
+
+    def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
+        """The topics of its own."""
+        if self.table:
+            config = {**TABLE_CONFIG, **self.table_config}
+            yield TopicDescription(f"{name}-table", partitions, replication, config)
+        for kept, end in ((self.once, IDS), (self.changes, HANDLED)):
+            if kept:
+                yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
+        yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
+        yield TopicDescription(f"{name}-retry", partitions, replication)
+        if self.loop:
+            yield TopicDescription(f"{name}-loop", partitions, replication)
+        if self.visits:
+            yield TopicDescription(f"{name}-visits", partitions, replication)
+
+
+class DeclaredUser(_Strict):
+    """A user of Kafka, by what it does there; its rights follow.
+
+    Attributes:
+        runs: groups of which it is a processor.
+        writes: topics.
+        reads: topics, tables among them; "*": all, and how far all groups have come.
+        follows: groups of which it asks how far they have come, to wait until an event shows in their tables.
+        replays: it may send the dead letters of all groups again.
+        rebuilds: groups whose table and offsets it writes from outside, before they run; they need not be declared.
+    """
+
+    runs: list[str] = []
+    writes: list[str] = []
+    reads: list[str] = []
+    follows: list[str] = []
+    replays: bool = False
+    rebuilds: list[str] = []
+
+
+class Declared(_Strict):
+    defaults: Defaults = Defaults()
+    topics: dict[str, DeclaredTopic | None] = {}
+    groups: dict[str, DeclaredGroup] = {}
+    users: dict[Annotated[str, Field(pattern=USER_NAME)], DeclaredUser] = {}
+
+    def descriptions(self) -> Mapping[str, TopicDescription]:
+        """All topics by name, those that the groups imply included.
+
+        Raises:
+            ConfigurationError: an illegal or ambiguous name, an unknown input, or inputs that differ in partitions.
+        """
+        found: dict[str, TopicDescription] = {}
+        for topic in self._all():
+            legal_name(topic.name, "topic")
+            for other in found:
+                if other.replace(".", "_") == topic.name.replace(".", "_"):
+                    twice = "declared twice" if other == topic.name else f"too close to {other!r} for Kafka"
+                    raise ConfigurationError(f"topic {topic.name!r} is {twice}")
+            found[topic.name] = topic
+        return found
+
+    def _all(self) -> Iterator[TopicDescription]:
+        plain = {}
+        for name, given in self.topics.items():
+            topic = given or DeclaredTopic()
+            plain[name] = TopicDescription(
+                name,
+                topic.partitions or self.defaults.partitions,
+                topic.replication or self.defaults.replication,
+                topic.config,
+            )
+        yield from plain.values()
+        tables = {f"{name}-table": name for name, group in self.groups.items() if group.table}
+        for name, group in self.groups.items():
+            _check_reads(name, group, plain, tables)
+        for name, group in self.groups.items():
+            counts = {
+                each: plain[each].partitions
+                if each in plain
+                else self._partitions(tables[each], plain, tables)
+                for each in group.reads
+            }
+            if len(set(counts.values())) > 1:
+                raise ConfigurationError(
+                    f"group {name!r} needs inputs and joined tables with equally many partitions: {counts}"
+                )
+            yield from group.implied(name, self._partitions(name, plain, tables), self.defaults.replication)
+
+    def _partitions(self, name: str, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]) -> int:
+        """Of a group's own topics: as many as its first plain topic has, also by way of the tables that it joins."""
+        seen = []
+        waiting = [name]
+        while waiting:
+            seen.append(waiting.pop(0))
+            reads = self.groups[seen[-1]].reads
+            for each in reads:
+                if each in plain:
+                    return plain[each].partitions
+            waiting += [tables[each] for each in reads if tables[each] not in (*seen, *waiting)]
+        return self.defaults.partitions
+
+
+def _check_reads(
+    name: str, group: DeclaredGroup, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]
+) -> None:
+    if unknown := [each for each in group.inputs if each not in plain]:
+        raise ConfigurationError(f"group {name!r} reads {', '.join(unknown)}, which is not declared")
+    for each in group.joins:
+        if tables.get(each) == name:
+            raise ConfigurationError(f"group {name!r} joins its own table, {each}")
+        if each not in plain and each not in tables:
+            raise ConfigurationError(
+                f"group {name!r} joins {each}, which is neither a declared topic nor the table of a declared group"
+            )
+        if each in plain and "compact" not in plain[each].config.get("cleanup.policy", ""):
+            raise ConfigurationError(
+                f"group {name!r} joins {each}, which is not declared as a table, so its rows would be deleted by age: "
+                "give it config: {cleanup.policy: compact}"
+            )
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, where YAML would let the later one win."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the base's signature
+        mapping = super().construct_mapping(node, deep=deep)
+        if len(mapping) < len(node.value):
+            raise yaml.MarkedYAMLError("a key stands twice in", node.start_mark)
+        return mapping
+
+
+def load(path: Path) -> Declared:
+    """Read the file. Raises `ConfigurationError` with the place of the mistake."""
+    try:
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
+        return Declared.model_validate(content or {})
+    except ValidationError as error:
+        lines = [f"{'.'.join(map(str, each['loc'])) or 'file'}: {each['msg']}" for each in error.errors()]
+        raise ConfigurationError("\n".join([f"{path} is wrong:", *lines])) from error
+    except FileNotFoundError as error:
+        here = Path(path.name)
+        hint = f": {here} is here, though" if here != path and here.exists() else ""
+        raise ConfigurationError(
+            f"there is no {path}, where topics are declared: name the file by --file{hint}"
+        ) from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from error

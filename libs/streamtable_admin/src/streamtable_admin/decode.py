@@ -1,0 +1,212 @@
+"""Decodes keys, values and headers for people: with a schema or codec where one is known, else by their bytes.
+
+Bytes without a schema are text if they are printable UTF-8, a `long` if there are eight of them, and hexadecimal digits
+otherwise. Bytes that a codec refuses are shown as hexadecimal digits, with the reason.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from streamtable import Avro, Bytes, Group, Stream, String, Table
+from streamtable.deadletter import ORIGIN_TOPIC
+from streamtable.errors import ConfigurationError, PoisonRecord, StreamtableError
+from streamtable.partitioner import Partitioner
+from streamtable.ports import Codec
+from streamtable.types import Headers
+from streamtable.visiting import VISIT_PROGRESS_SCHEMA
+from streamtable_admin.text import one_line
+
+PRIMITIVES = ("boolean", "int", "long", "float", "double", "string", "bytes")
+_SINGLE_OBJECT = b"\xc3\x01"
+_FINGERPRINT_END = 10
+_LONG_BYTES = 8
+_CONFLUENT_BYTES = 5
+
+Schemas = Mapping[bytes, Avro[Any]]
+"""Codecs by the fingerprint of their schema."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A decoded key, value or header.
+
+    Attributes:
+        kind: null, text, long, hex, json, or the name of an Avro schema.
+        value: The value as JSON can express it.
+        problem: Why a codec could not decode the bytes.
+    """
+
+    kind: str
+    value: Any
+    problem: str = ""
+
+    def __str__(self) -> str:
+        match self.kind:
+            case "null":
+                text = "null"
+            case "text":
+                text = one_line(self.value)
+            case "hex":
+                text = f"hex {self.value}"
+            case _:
+                text = f"{self.kind} {one_line(self.value)}"
+        return f"{text} ({self.problem})" if self.problem else text
+
+    def document(self) -> dict[str, Any]:
+        found = {"type": self.kind, "value": self.value}
+        return {**found, "problem": self.problem} if self.problem else found
+
+
+def guess(data: bytes | None) -> Decoded:
+    """Decode bytes of which nothing is known."""
+    if data is None:
+        return Decoded("null", None)
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        text = "\0"
+    if all(each.isprintable() or each in "\t\r\n" for each in text):
+        return Decoded("text", text)
+    if len(data) == _LONG_BYTES:
+        return Decoded("long", int.from_bytes(data, "big", signed=True))
+    problem = ""
+    if len(data) > _CONFLUENT_BYTES and data[0] == 0:
+        problem = f"perhaps Confluent's framing, schema id {int.from_bytes(data[1:5], 'big')}"
+    return Decoded("hex", data.hex(), problem)
+
+
+def known_schemas(schemas: Iterable[Mapping[str, Any]] = ()) -> Schemas:
+    """Return codecs of these Avro schemas, of the primitive ones, and of the library's own."""
+    always: list[Mapping[str, Any]] = [{"type": name} for name in PRIMITIVES]
+    codecs: list[Avro[Any]] = [Avro(VISIT_PROGRESS_SCHEMA), *(Avro(each) for each in (*always, *schemas))]
+    return {codec.schema.fingerprint: codec for codec in codecs}
+
+
+def schemas_in(folder: Path) -> tuple[Schemas, list[str]]:
+    """Return the codecs of all `*.avsc` files in a folder, and a line for each file that is not a schema.
+
+    Raises:
+        ConfigurationError: It is not a folder.
+    """
+    if not folder.is_dir():
+        raise ConfigurationError(f"--schemas {str(folder)!r} is not a folder; it is searched for *.avsc")
+    found, skipped = {}, []
+    for path in sorted(folder.rglob("*.avsc")):
+        try:
+            codec: Avro[Any] = Avro(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, StreamtableError) as error:
+            skipped.append(f"{path} was skipped: {error}")
+        else:
+            found[codec.schema.fingerprint] = codec
+    return found, skipped
+
+
+@dataclass(frozen=True)
+class Decoder:
+    """Decodes the keys and values of topics. Never fails.
+
+    Attributes:
+        schemas: Codecs for Avro's single-object encoding, whose bytes name their schema.
+        keys: The codec of the keys, by topic.
+        values: The codec of the values, by topic.
+        partitioners: How the keys of a topic are partitioned, where it is known.
+    """
+
+    schemas: Schemas = field(default_factory=dict)
+    keys: Mapping[str, Codec[Any]] = field(default_factory=dict)
+    values: Mapping[str, Codec[Any]] = field(default_factory=dict)
+    partitioners: Mapping[str, Partitioner] = field(default_factory=dict)
+
+    def key(self, topic: str, data: bytes | None, headers: Headers = ()) -> Decoded:
+        """Decode a key of a topic; that of a dead letter, as one of the topic it comes from."""
+        return self._decoded(self.keys.get(_origin(headers) or topic) or self.keys.get(topic), data)
+
+    def value(self, topic: str, data: bytes | None, headers: Headers = ()) -> Decoded:
+        """Decode a value of a topic; that of a dead letter, as one of the topic it comes from."""
+        return self._decoded(self.values.get(_origin(headers) or topic) or self.values.get(topic), data)
+
+    def names_schema(self, data: bytes) -> bool:
+        """Return whether bytes are in Avro's single-object encoding, with a known schema that can decode them."""
+        codec = self.schemas.get(data[2:_FINGERPRINT_END]) if data.startswith(_SINGLE_OBJECT) else None
+        if codec is None:
+            return False
+        try:
+            codec.decode(data)
+        except PoisonRecord:
+            return False
+        return True
+
+    def _decoded(self, codec: Codec[Any] | None, data: bytes | None) -> Decoded:
+        if data is None:
+            return Decoded("null", None)
+        if codec is None and data.startswith(_SINGLE_OBJECT):
+            fingerprint = data[2:_FINGERPRINT_END]
+            codec = self.schemas.get(fingerprint)
+            if codec is None:
+                problem = f"Avro with an unknown schema, fingerprint {fingerprint[::-1].hex()}"
+                return Decoded("hex", data.hex(), problem)
+        if codec is None:
+            return guess(data)
+        try:
+            return Decoded(_kind(codec), _plain(codec.decode(data)))
+        except StreamtableError as error:
+            return Decoded("hex", data.hex(), str(error))
+        except Exception as error:  # noqa: BLE001 - a codec of the user may raise anything; a date may be out of range
+            return Decoded("hex", data.hex(), f"{type(error).__name__}: {error}")
+
+
+def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
+    """Return a decoder that uses the codecs of these groups for their topics, and the schemas for all others."""
+    keys: dict[str, Codec[Any]] = {}
+    values: dict[str, Codec[Any]] = {}
+    partitioners: dict[str, Partitioner] = {}
+    for group in groups:
+        topics: list[Stream[Any, Any] | Table[Any, Any]] = [edge.stream for edge in group.inputs]
+        topics += [edge.stream for edge in group.outputs]
+        topics += [edge.table for edge in group.joins]
+        topics += [edge.table for edge in group.lookups]
+        if group.persist is not None:
+            topics.append(group.table)
+        for topic in topics:
+            keys[topic.name], values[topic.name] = topic.key, topic.value
+            partitioners[topic.name] = topic.partitioner
+    return Decoder(schemas, keys, values, partitioners)
+
+
+def headers_document(headers: Headers) -> Sequence[dict[str, Any]]:
+    """Return headers as JSON can express them."""
+    return [{"name": name, **guess(value).document()} for name, value in headers]
+
+
+def _origin(headers: Headers) -> str | None:
+    value = dict(headers).get(ORIGIN_TOPIC)
+    return value.decode(errors="replace") if value else None
+
+
+def _kind(codec: Codec[Any]) -> str:
+    match codec:
+        case Avro():
+            return codec.schema.name
+        case String():
+            return "text"
+        case Bytes():
+            return "hex"
+    return type(codec).__name__.lower()
+
+
+def _plain(value: Any) -> Any:
+    """Return bytes as hexadecimal digits, and numbers that JSON lacks as text."""
+    match value:
+        case bytes():
+            return value.hex()
+        case float() if not isfinite(value):
+            return str(value)
+        case dict():
+            return {name: _plain(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_plain(each) for each in value]
+    return value

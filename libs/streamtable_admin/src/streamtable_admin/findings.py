@@ -1,0 +1,40 @@
+"""Findings of an examination: what was found, how severe it is, and what to do."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Level(StrEnum):
+    """How severe a finding is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    PROBLEM = "problem"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a report.
+
+    Attributes:
+        subject: What was examined.
+        fact: What was found.
+        advice: What to do; empty if nothing.
+    """
+
+    level: Level
+    subject: str
+    fact: str
+    advice: str = ""
+
+
+def ok(subject: str, fact: str) -> Finding:
+    return Finding(Level.OK, subject, fact)
+
+
+def warning(subject: str, fact: str, advice: str) -> Finding:
+    return Finding(Level.WARNING, subject, fact, advice)
+
+
+def problem(subject: str, fact: str, advice: str) -> Finding:
+    return Finding(Level.PROBLEM, subject, fact, advice)

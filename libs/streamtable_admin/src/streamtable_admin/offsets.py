@@ -1,0 +1,118 @@
+"""Committed offsets of consumer groups, and their lag in records."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from streamtable import lag
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, TopicPartition
+from streamtable_admin.cluster import Cluster, GroupDescription
+from streamtable_admin.errors import NotFound
+from streamtable_admin.reading import PATIENT, ReadLimits, read_to
+
+__all__ = [
+    "PartitionOffsets",
+    "TablePosition",
+    "group_named",
+    "group_offsets",
+    "partition_ranges",
+    "total_lag",
+    "unread",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOffsets:
+    """The offsets of a group in one partition.
+
+    Attributes:
+        committed: The committed offset; None if nothing was ever committed.
+        end: The end of the partition.
+        lag: Records that can be read and were not; None if nothing was committed. See `unread`.
+        table: The position in the changelog that was committed with the offset; None if the group keeps no table.
+    """
+
+    place: TopicPartition
+    committed: Committed | None
+    end: int
+    lag: int | None
+    table: TablePosition | None
+
+
+def group_named(cluster: Cluster, name: str) -> GroupDescription:
+    """Describe a group. Raises `NotFound`."""
+    found = cluster.describe_groups([name]).get(name)
+    if found is None:
+        raise NotFound(f"there is no group {name!r}: it has no members and no committed offsets")
+    return found
+
+
+def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOffsets]:
+    """Return the offsets of all partitions that have a committed offset or an assigned member."""
+    committed = cluster.committed(group.name)
+    places = sorted({*committed, *(place for member in group.members for place in member.partitions)})
+    marks = cluster.admin.watermarks_known(places)
+    positions = {place: TablePosition.decode(each.metadata) for place, each in committed.items()}
+    keeps_table = any(each and each.changelog for each in positions.values())
+    starts = {place: each.next_offset for place, each in committed.items() if place in marks}
+    lags = unread(cluster, starts)
+    return [
+        PartitionOffsets(
+            place,
+            committed.get(place),
+            marks[place].high,
+            lags.get(place),
+            positions.get(place) if keeps_table else None,
+        )
+        for place in places
+        if place in marks
+    ]
+
+
+def total_lag(offsets: Iterable[PartitionOffsets]) -> int:
+    return sum(each.lag or 0 for each in offsets)
+
+
+def unread(
+    cluster: Cluster,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int] | None = None,
+    *,
+    limits: ReadLimits = PATIENT,
+    complete: bool = False,
+) -> dict[TopicPartition, int]:
+    """Return how many records can be read from `starts` on, to the end or up to `ends`; see `streamtable.lag`.
+
+    Args:
+        cluster: The cluster to read from.
+        starts: The committed offsets.
+        ends: Count up to these offsets only.
+        limits: How long counting may take.
+        complete: Fail rather than count too few.
+    """
+
+    def counted(
+        begins: Mapping[TopicPartition, int], stops: Mapping[TopicPartition, int]
+    ) -> Counter[TopicPartition]:
+        found = Counter[TopicPartition]()
+        for batch in read_to(cluster, begins, stops, limits=limits, complete=complete):
+            found[batch.place] += len(batch)
+        return found
+
+    return lag.unread(lag.readable(cluster.admin, starts), starts, counted, ends)
+
+
+def partition_ranges(places: Iterable[TopicPartition]) -> str:
+    """Return partitions in short: `clicks 0-3,7`."""
+    parts: dict[str, list[list[int]]] = {}
+    for topic, number in sorted(places):
+        runs = parts.setdefault(topic, [])
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return "; ".join(
+        f"{topic} {','.join(str(low) if low == high else f'{low}-{high}' for low, high in runs)}"
+        for topic, runs in parts.items()
+    )

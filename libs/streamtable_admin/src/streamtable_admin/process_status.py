@@ -1,0 +1,86 @@
+"""What processes report of themselves in the status topic: which have failed, were killed, or have a wrong clock."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.decode import Decoder
+from streamtable_admin.findings import Finding, ok, problem, warning
+from streamtable_admin.reading import read_to
+from streamtable_admin.text import count, duration
+
+SILENT_MS = 15_000
+"""A process reports every five seconds; one that has not reported for longer than this is taken for killed."""
+FORGOTTEN_MS = 24 * 3_600_000
+"""A process that has not reported for longer than this is not shown any more."""
+CLOCK_SKEW_MS = 2_000
+RECORD = "streamtable.console.ProcessStatus"
+
+FAILED_ADVICE = "see its log and docs/reference/errors.md; restart it when the cause is fixed"
+KILLED_ADVICE = (
+    "it was killed (out of memory? see docker inspect or kubectl describe), its machine is gone, or it cannot reach "
+    "Kafka: restart it. If it was removed on purpose, it is forgotten a day after its last report"
+)
+CLOCK_ADVICE = "synchronize it by NTP: ages, retention and event times are compared across machines"
+
+
+def state_at(status: Mapping[str, Any], now_ms: int) -> str | None:
+    """Return the state of a process: as it reported it, or `silent`; None if it is forgotten."""
+    quiet_ms = now_ms - status["at"]
+    if quiet_ms > FORGOTTEN_MS:
+        return None
+    return "silent" if quiet_ms > SILENT_MS and status["state"] != "failed" else str(status["state"])
+
+
+def process_findings(cluster: Cluster, topic: str, decoder: Decoder, now_ms: int) -> Iterator[Finding]:
+    """Yield what the records of a status topic say. Raises `RetryLater`."""
+    if not cluster.admin.topic_partitions().get(topic, 0):
+        yield ok("processes", f"there is no topic {topic}, so no process reports its status")
+        return
+    statuses, undecoded = _statuses(cluster, topic, decoder)
+    if undecoded:
+        yield warning(
+            "processes",
+            f"{count(undecoded, 'record')} of {topic} cannot be decoded",
+            "name the folder with the schema of ProcessStatus: --schemas proto/avro",
+        )
+    yield from judge_processes(statuses, now_ms)
+
+
+def _statuses(cluster: Cluster, topic: str, decoder: Decoder) -> tuple[dict[str, Mapping[str, Any]], int]:
+    """Return the latest status of each process, and how many cannot be decoded."""
+    found: dict[bytes, Any] = {}
+    marks = cluster.admin.watermarks_known(cluster.partitions(topic))
+    starts, ends = ({place: mark[side] for place, mark in marks.items()} for side in (0, 1))
+    for batch in read_to(cluster, starts, ends):
+        for key, value in zip(batch.keys, batch.values, strict=True):
+            found[key or b""] = decoder.value(topic, value)
+    present = {key: each for key, each in found.items() if each.kind != "null"}
+    known = {key.decode(errors="replace"): each.value for key, each in present.items() if each.kind == RECORD}
+    return known, len(present) - len(known)
+
+
+def judge_processes(statuses: Mapping[str, Mapping[str, Any]], now_ms: int) -> Iterator[Finding]:
+    """Yield what is wrong with processes, by the keys of their statuses."""
+    healthy = 0
+    ahead: dict[str, int] = {}
+    for name, each in sorted(statuses.items()):
+        state, quiet_ms = state_at(each, now_ms), now_ms - each["at"]
+        if state is None:
+            continue
+        subject, ago = f"process {name}", duration(quiet_ms / 1000)
+        where = f"process {each['pid']} on {each['host']}"
+        if state == "failed":
+            yield problem(subject, f"failed {ago} ago with {each['error']} ({where})", FAILED_ADVICE)
+        elif state == "silent":
+            yield problem(
+                subject, f"has not reported for {ago}, and did not report a stop ({where})", KILLED_ADVICE
+            )
+        else:
+            healthy += 1
+        if -quiet_ms > CLOCK_SKEW_MS:
+            ahead[each["host"]] = max(ahead.get(each["host"], 0), -quiet_ms)
+    for host, by in ahead.items():
+        fact = f"is at least {duration(by / 1000)} ahead of this machine's"
+        yield warning(f"clock of {host}", fact, CLOCK_ADVICE)
+    yield ok("processes", count(healthy, "reports its status", "report their status"))

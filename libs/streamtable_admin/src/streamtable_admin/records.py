@@ -1,0 +1,170 @@
+"""Records of topics, collected in memory with a bound: the first or the last of each partition."""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from streamtable.errors import RetryLater
+from streamtable.types import Headers, RecordBatch, TopicPartition, Watermarks
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.reading import PATIENT, ReadLimits, read_to
+
+_WIDER = 8
+_OVERHEAD_BYTES = 200
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A record with its partition and offset; the timestamp is in milliseconds since 1970."""
+
+    place: TopicPartition
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+    @property
+    def size(self) -> int:
+        """The bytes that it takes in memory, roughly."""
+        return len(self.key or b"") + len(self.value or b"") + _OVERHEAD_BYTES * (1 + len(self.headers))
+
+
+def record_at(batch: RecordBatch, index: int) -> TopicRecord:
+    return TopicRecord(
+        batch.place,
+        batch.offsets[index],
+        batch.timestamp(index),
+        batch.keys[index],
+        batch.values[index],
+        batch.headers(index),
+    )
+
+
+def records_of(batch: RecordBatch) -> Iterator[TopicRecord]:
+    return (record_at(batch, index) for index in range(len(batch)))
+
+
+def collect(
+    cluster: Cluster,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    *,
+    keep: int,
+    first: bool = False,
+    complete: bool = False,
+    limits: ReadLimits = PATIENT,
+    selected: Callable[[TopicRecord], bool] = lambda _: True,
+) -> dict[TopicPartition, deque[TopicRecord]]:
+    """Read committed records into memory, as many as the limits allow.
+
+    Args:
+        cluster: The cluster to read from.
+        starts: The first offset of each partition.
+        ends: The offset behind the last record of each partition.
+        keep: The number of records to keep of each partition: the last ones.
+        first: Keep the first ones instead, and read no further.
+        complete: Fail rather than leave a record out.
+        limits: How long the read may take, and how much is kept.
+        selected: Whether a record is kept.
+
+    Raises:
+        RetryLater: The broker has stopped answering, or the read is incomplete although it has to be complete.
+    """
+    kept = Kept(starts, keep, limits.bytes_max, first=first)
+    for batch in read_to(cluster, starts, ends, complete=complete, limits=limits, enough=kept.enough):
+        kept.add(batch.place, filter(selected, records_of(batch)))
+    if complete and kept.dropped:
+        raise RetryLater("there are more records than are kept in memory; ask for fewer")
+    return kept.records
+
+
+def last_records(
+    cluster: Cluster,
+    marks: Mapping[TopicPartition, Watermarks],
+    count: int,
+    *,
+    limits: ReadLimits = PATIENT,
+) -> list[TopicRecord]:
+    """Return the last records of these partitions together, in the order of time.
+
+    Where transaction markers and compaction leave too few records, it looks further back.
+    """
+    found: dict[TopicPartition, deque[TopicRecord]] = {}
+    pending, window = dict(marks), count
+    deadline = time.monotonic() + limits.total
+    while pending and count and time.monotonic() < deadline:
+        starts = {place: max(mark.low, mark.high - window) for place, mark in pending.items()}
+        ends = {place: mark.high for place, mark in pending.items()}
+        found |= collect(cluster, starts, ends, keep=count, limits=limits)
+        pending = {
+            place: mark
+            for place, mark in pending.items()
+            if len(found[place]) < count and starts[place] > mark.low
+        }
+        window *= _WIDER
+    return _by_time(found)[-count:] if count else []
+
+
+def first_records(
+    cluster: Cluster,
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    count: int,
+    *,
+    limits: ReadLimits = PATIENT,
+) -> list[TopicRecord]:
+    """Return the first records from the given offsets on, of these partitions together, in the order of time."""
+    return _by_time(collect(cluster, starts, ends, keep=count, first=True, limits=limits))[:count]
+
+
+def starts_at(
+    cluster: Cluster,
+    marks: Mapping[TopicPartition, Watermarks],
+    *,
+    offset: int | None = None,
+    time_ms: int = 0,
+) -> dict[TopicPartition, int]:
+    """Return where to begin in each partition: at an offset, or at the first record from a time on."""
+    if offset is not None:
+        return {place: min(max(offset, mark.low), mark.high) for place, mark in marks.items()}
+    found = cluster.admin.offsets_at(marks, time_ms)
+    return {place: mark.high if (at := found[place]) is None else at for place, mark in marks.items()}
+
+
+def _by_time(found: Mapping[TopicPartition, Iterable[TopicRecord]]) -> list[TopicRecord]:
+    records = [record for part in found.values() for record in part]
+    return sorted(records, key=lambda record: (record.timestamp, record.place, record.offset))
+
+
+class Kept:
+    """The records that a read has found, as many of them as it may keep."""
+
+    def __init__(self, places: Iterable[TopicPartition], keep: int, bytes_max: float, *, first: bool) -> None:
+        self.records: dict[TopicPartition, deque[TopicRecord]] = {place: deque() for place in places}
+        self.dropped = False
+        self._keep = keep
+        self._bytes_max = bytes_max
+        self._first = first
+        self._bytes = 0
+
+    def enough(self, place: TopicPartition) -> bool:
+        """Return whether no more records of this partition are needed."""
+        return self._first and (self._bytes > self._bytes_max or len(self.records[place]) >= self._keep)
+
+    def add(self, place: TopicPartition, records: Iterable[TopicRecord]) -> None:
+        part = self.records[place]
+        for record in records:
+            if self.enough(place):
+                return
+            part.append(record)
+            self._bytes += record.size
+            if len(part) > self._keep:
+                self._drop(part)
+        while not self._first and self._bytes > self._bytes_max:
+            self._drop(max(self.records.values(), key=len))
+
+    def _drop(self, part: deque[TopicRecord]) -> None:
+        self._bytes -= part.popleft().size
+        self.dropped = True

@@ -1,0 +1,52 @@
+"""What is wrong with processes, by the statuses that they have reported."""
+
+from typing import Any
+
+import pytest
+
+from contracts.records import PROCESS_STATUS
+from streamtable import Avro
+from streamtable_admin.findings import Level
+from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS, judge_processes
+
+NOW = 2_000_000_000_000
+CODEC: Avro[Any] = Avro(PROCESS_STATUS)
+
+
+def status(**changes: Any) -> dict[str, Any]:
+    known: dict[str, Any] = {
+        "service": "shop",
+        "role": "processor",
+        "group": "count",
+        "instance": "one",
+        "host": "machine",
+        "pid": 7,
+        "started_at": NOW - 100_000,
+        "at": NOW,
+        "state": "ready",
+    }
+    return CODEC.decode(CODEC.encode(known | changes))  # type: ignore[no-any-return]  # with the schema's defaults
+
+
+@pytest.mark.parametrize(
+    ("changes", "level"),
+    [
+        ({"at": NOW - SILENT_MS}, None),
+        ({"at": NOW - SILENT_MS - 1}, Level.PROBLEM),
+        ({"at": NOW - FORGOTTEN_MS - 1}, None),
+        ({"at": NOW - SILENT_MS - 1, "state": "failed", "error": "Fatal"}, Level.PROBLEM),
+        ({"at": NOW + 1000}, None),
+        ({"at": NOW + 60_000}, Level.WARNING),
+    ],
+)
+def test_a_status_is_judged_by_its_age_and_state(changes: dict[str, Any], level: Level | None) -> None:
+    found = [each for each in judge_processes({"a": status(**changes)}, NOW) if each.level is not Level.OK]
+    assert [each.level for each in found] == ([] if level is None else [level])
+
+
+def test_a_clock_that_is_ahead_is_told_once_for_its_machine() -> None:
+    statuses = {"a": status(at=NOW + 5_000), "b": status(at=NOW + 60_000), "c": status(host="other")}
+    found = [each for each in judge_processes(statuses, NOW) if each.level is not Level.OK]
+    assert [(each.subject, each.fact) for each in found] == [
+        ("clock of machine", "is at least 1.0 min ahead of this machine's")
+    ]

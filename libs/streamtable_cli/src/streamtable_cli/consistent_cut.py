@@ -1,0 +1,127 @@
+"""Where two versions of a group stand, side by side, and up to where their tables may be compared.
+
+A partition of a group's table is exactly what its inputs up to the committed offsets make of it, and where the table
+then stood in its changelog is committed with them. So the tables of two versions are comparable, partition by
+partition, where both have committed the same offsets of every topic that both read. Offsets that differ only by the
+ends of transactions are the same.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from streamtable.types import Committed, TopicPartition
+from streamtable_admin.cluster import Cluster
+from streamtable_admin.errors import NotFound, Refused
+from streamtable_admin.offsets import TablePosition, unread
+
+AGAIN_S = 0.1
+
+Offsets = Mapping[TopicPartition, Committed]
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """One partition of both groups.
+
+    Attributes:
+        partition: its number.
+        old: next offsets of the shared topics, by topic.
+        new: the same of the other group.
+        lag: of both, in records of all topics that they read.
+        table: where their tables stood then; None if the metadata do not say: to be read to the end.
+        comparable: both have applied the same input.
+    """
+
+    partition: int
+    old: Mapping[str, int]
+    new: Mapping[str, int]
+    lag: tuple[int, int]
+    table: tuple[int | None, int | None]
+    comparable: bool
+
+
+def cuts_of(cluster: Cluster, old: str, new: str, *, wait: float = 0.0) -> tuple[list[str], list[Cut]]:
+    """The shared topics, and for each partition of the groups a cut through both.
+
+    With `wait`, each partition is looked at until both groups stand at the same input for an instant.
+
+    Raises:
+        NotFound: a group has no offsets.
+        Refused: the groups share no topic.
+    """
+    deadline = time.monotonic() + wait
+    found: dict[int, Cut] = {}
+    while True:
+        one, other = (cluster.committed(group) for group in (old, new))
+        over = time.monotonic() >= deadline
+        shared = sorted({place.topic for place in one} & {place.topic for place in other})
+        if shared:
+            known = cluster.admin.topic_partitions()
+            numbers = range(max(known[topic] for topic in shared))
+            left = [number for number in numbers if number not in found or not found[number].comparable]
+            found |= {cut.partition: cut for cut in _look(cluster, one, other, shared, left)}
+            if over or all(cut.comparable for cut in found.values()):
+                return shared, [found[number] for number in numbers]
+        elif over:
+            raise _strangers({old: one, new: other})
+        time.sleep(AGAIN_S)
+
+
+def _strangers(groups: Mapping[str, Offsets]) -> NotFound | Refused:
+    for name, committed in groups.items():
+        if not committed:
+            return NotFound(f"group {name!r} has no committed offsets")
+    return Refused(f"{' and '.join(groups)} read no topic in common: they are not two versions of one group")
+
+
+def _look(cluster: Cluster, old: Offsets, new: Offsets, shared: list[str], numbers: list[int]) -> list[Cut]:
+    def at(offsets: Offsets) -> dict[TopicPartition, int]:
+        return {place: each.next_offset for place, each in offsets.items() if place.partition in numbers}
+
+    lags = tuple(unread(cluster, at(each)) for each in (old, new))
+    ahead = {
+        place: abs(offset - new[place].next_offset)
+        for place, offset in at(old).items()
+        if place.topic in shared and place in new
+    }
+    same = _same(cluster, old, new, [place for place, by in ahead.items() if by])
+    cuts = []
+    for number in numbers:
+        there = [TopicPartition(topic, number) for topic in shared]
+        equal = all(place in ahead and (ahead[place] == 0 or place in same) for place in there)
+        # A group's own loop and retries are input of its own: what of it is not done is missing in its table.
+        behind = [_of(lag, number, lambda topic: topic not in shared) for lag in lags]
+        cuts.append(
+            Cut(
+                number,
+                {place.topic: old[place].next_offset for place in there if place in old},
+                {place.topic: new[place].next_offset for place in there if place in new},
+                (_of(lags[0], number), _of(lags[1], number)),
+                (_position(old, number), _position(new, number)),
+                equal and not any(behind),
+            )
+        )
+    return cuts
+
+
+def _of(lag: Mapping[TopicPartition, int], number: int, selected: Callable[[str], bool] = bool) -> int:
+    return sum(each for place, each in lag.items() if place.partition == number and selected(place.topic))
+
+
+def _same(cluster: Cluster, old: Offsets, new: Offsets, places: list[TopicPartition]) -> set[TopicPartition]:
+    """Return the places without a record between their two offsets."""
+    low = {place: min(old[place].next_offset, new[place].next_offset) for place in places}
+    high = {place: max(old[place].next_offset, new[place].next_offset) for place in places}
+    between = unread(cluster, low, high)
+    return {place for place in places if between[place] == 0}
+
+
+def _position(offsets: Offsets, number: int) -> int | None:
+    """Where the partition's table stood: the largest over the inputs, as recovery takes it."""
+    positions = [
+        TablePosition.decode(each.metadata) for place, each in offsets.items() if place.partition == number
+    ]
+    if not positions or any(each is None or not each.exact for each in positions):
+        return None
+    return max(each.changelog for each in positions if each is not None)

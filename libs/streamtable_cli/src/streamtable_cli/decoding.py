@@ -1,0 +1,82 @@
+"""How keys and values are decoded and given on the command line: `--schemas`, `--graph`, `--key-type`."""
+
+import json
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from streamtable import Bytes, Long, String
+from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.ports import Codec
+from streamtable_admin.decode import Decoder, decoder_for, known_schemas, schemas_in
+from streamtable_admin.errors import Refused
+from streamtable_cli.modules import load_group
+from streamtable_cli.output import note
+
+Schemas = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER", help="A folder of Avro schemas (*.avsc, also in subfolders); all versions count."
+    ),
+]
+Graph = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MODULE:NAME",
+        help="A group whose codecs are used for its topics; MODULE:FUNCTION(TEXT) if a function makes it.",
+    ),
+]
+
+
+class KeyType(StrEnum):
+    """How a key given as text becomes bytes."""
+
+    TEXT = "text"
+    LONG = "long"
+    HEX = "hex"
+
+
+def decoder_of(schemas: Path | None = None, *graphs: str | None) -> Decoder:
+    """Return the decoder that the options describe.
+
+    Raises:
+        ConfigurationError: `schemas` is not a folder, or a group cannot be loaded.
+    """
+    found = known_schemas()
+    if schemas is not None:
+        in_folder, skipped = schemas_in(schemas)
+        for line in skipped:
+            note(f"note: {line}")
+        found = {**found, **in_folder}
+    return decoder_for(found, [load_group(graph) for graph in graphs if graph])
+
+
+def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> bytes:
+    """Return the bytes of a key given as text: by `kind`, else by the group's codec, else as UTF-8.
+
+    Raises:
+        Refused: The text is not such a key.
+    """
+    if kind is None and codec is not None and not isinstance(codec, String):
+        kind = KeyType.LONG if isinstance(codec, Long) else KeyType.HEX if isinstance(codec, Bytes) else None
+        if kind is None:
+            try:
+                return codec.encode(json.loads(text))
+            except (ValueError, Unencodable, PoisonRecord) as error:
+                raise Refused(
+                    f"key {text!r}, read as JSON, does not fit the graph's codec: {error}"
+                ) from error
+    try:
+        match kind:
+            case KeyType.LONG:
+                if not text.isascii():
+                    raise ValueError("digits other than 0 to 9")
+                return Long().encode(int(text))
+            case KeyType.HEX:
+                return bytes.fromhex(text)
+            case _:
+                return text.encode()
+    except (ValueError, Unencodable) as error:
+        raise Refused(f"key {text[:100]!r} is no {kind or 'text'}: {error}") from error

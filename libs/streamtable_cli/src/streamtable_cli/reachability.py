@@ -1,0 +1,79 @@
+"""Whether the brokers can be reached: at the bootstrap addresses, and at the addresses that they advertise."""
+
+import socket
+from collections.abc import Iterable, Iterator
+from ipaddress import ip_address
+
+from streamtable_admin.cluster import BrokerAddress
+from streamtable_admin.findings import Finding, ok, problem, warning
+
+TRAP = (
+    "clients use the advertised address and no other. Brokers in containers often advertise a name that "
+    "only other containers know: give the broker a listener for clients outside, and in advertised.listeners the "
+    "address that those clients use"
+)
+
+
+def split(bootstrap_servers: str) -> list[tuple[str, int]]:
+    """Addresses that have been checked already."""
+    found = []
+    for address in bootstrap_servers.split(","):
+        host, _, port = address.strip().rpartition(":")
+        found.append((host.strip("[]"), int(port)))
+    return found
+
+
+def refusal(host: str, port: int, timeout: float) -> str:
+    """Why there is no connection; empty if there is one."""
+    try:
+        with socket.create_connection((host, port), timeout):
+            return ""
+    except socket.gaierror:
+        return "the name is not known here"
+    except TimeoutError:
+        return f"nothing answers within {timeout:g} s (a firewall, or the wrong network)"
+    except ConnectionRefusedError:
+        return "nothing listens there"
+    except OSError as error:
+        return str(error.strerror or error)
+
+
+def bootstrap(servers: str, timeout: float, answer: str = "") -> Iterator[Finding]:
+    """Check the bootstrap addresses when no broker has answered; `answer` is the error of the client."""
+    for host, port in split(servers):
+        why = refusal(host, port, timeout)
+        if why:
+            yield problem("broker", f"{host}:{port}: {why}", "start it, or correct --bootstrap-servers")
+        else:
+            yield problem(
+                "broker",
+                f"{host}:{port}: something listens, but does not answer as Kafka{answer and f': {answer}'}",
+                "look at the port, and whether the listener wants TLS or SASL (--option security.protocol=...)",
+            )
+
+
+def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -> Iterator[Finding]:
+    """Check the addresses that the brokers advertise."""
+    from_outside = not all(loopback(host) for host, _ in split(servers))
+    for broker in brokers:
+        name = f"broker {broker.number}"
+        why = refusal(broker.host, broker.port, timeout)
+        address = f"advertises {broker.host}:{broker.port}"
+        if why:
+            yield problem(name, f"{address}: {why}", TRAP)
+        elif from_outside and loopback(broker.host):
+            yield warning(
+                name,
+                f"{address}, which is this very machine, although the bootstrap address is {servers}",
+                TRAP,
+            )
+        else:
+            yield ok(name, f"{address}, which is reached from here")
+
+
+def loopback(host: str) -> bool:
+    """Whether it is this very machine."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,54 @@
+"""Long reads as the user of a terminal sees them: a progress bar, and notes on standard error."""
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from streamtable.types import TopicPartition
+from streamtable_cli.output import console, note
+
+BAR_AFTER_S = 1.0
+
+
+class Terminal:
+    """Observes reads: shows a bar when one takes long, and says where an open transaction has stopped one."""
+
+    @contextmanager
+    def reading(self, offsets: int) -> Iterator[Callable[[int], None]]:
+        """Show how many of these offsets are done."""
+        columns = (TextColumn("reading"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        progress = Progress(
+            *columns, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+        )
+        try:
+            yield _Advance(progress, offsets)
+        finally:
+            progress.stop()
+
+    def held_back(self, place: TopicPartition, position: int, end: int) -> None:
+        """Say that records are missing."""
+        note(
+            f"note: {place} is shown up to {position}; the records from there to {end} belong to a transaction that "
+            "is still open"
+        )
+
+
+class _Advance:
+    """Moves the bar, which appears only when the read has taken a while."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._began = time.monotonic()
+        self._task: TaskID | None = None
+
+    def __call__(self, done: int) -> None:
+        if self._task is None:
+            if time.monotonic() - self._began < BAR_AFTER_S:
+                return
+            self._task = self._progress.add_task("reading", total=self._total)
+            self._progress.start()
+        self._progress.update(self._task, completed=done)

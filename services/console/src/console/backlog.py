@@ -1,0 +1,44 @@
+"""What processes reported before the console was started, as far as the status topic still holds it."""
+
+from typing import Final
+
+import structlog
+
+from console.clusters import LIMITS, Clusters
+from console.history import StatusReport
+from contracts.records import PROCESS_STATUS
+from streamtable import Avro
+from streamtable.errors import PoisonRecord, RetryLater
+from streamtable_admin.errors import NotFound
+from streamtable_admin.records import TopicRecord, collect
+
+log = structlog.get_logger()
+RECORDS_MAX: Final = 20_000
+_STATUS: Final = Avro(PROCESS_STATUS)
+
+
+def backlog(clusters: Clusters, topic: str) -> list[StatusReport]:
+    """Return the last 20,000 records of the topic, fewer where it was compacted; those of a process in their order.
+
+    It is empty when Kafka does not answer: the console works without.
+    """
+    try:
+        with clusters.connected() as cluster:
+            marks = cluster.admin.watermarks_known(cluster.partitions(topic))
+            each = RECORDS_MAX // max(1, len(marks))
+            starts = {place: max(mark.low, mark.high - each) for place, mark in marks.items()}
+            ends = {place: mark.high for place, mark in marks.items()}
+            found = collect(cluster, starts, ends, keep=each, limits=LIMITS)
+    except (RetryLater, NotFound) as error:
+        log.warning("the history before this start is not known", reason=str(error))
+        return []
+    return [report for part in found.values() for record in part if (report := _report(record)) is not None]
+
+
+def _report(record: TopicRecord) -> StatusReport | None:
+    """Return None for a record that cannot be decoded: any producer may write to the topic."""
+    try:
+        status = None if record.value is None else _STATUS.decode(record.value)
+    except PoisonRecord:
+        return None  # the collector logs it while it is the latest of its key
+    return StatusReport((record.key or b"").decode(errors="replace"), status, record.timestamp)

@@ -1,0 +1,77 @@
+"""Keys and values for a page: decoded by the released schemas, in numbers that a browser counts exactly, and cut."""
+
+import json
+from types import ModuleType
+from typing import Any, Final
+
+from contracts.schema import RecordSchema
+from streamtable.types import Headers
+from streamtable_admin.decode import Decoder, Schemas, known_schemas
+from streamtable_admin.records import TopicRecord
+
+CHARACTERS_MAX: Final = 4000
+HEADERS_MAX: Final = 100
+_EXACT_MAX: Final = 1 << 53
+
+
+def released_schemas(records: ModuleType) -> Schemas:
+    """Return codecs of all schemas of a module of generated records, with their former versions."""
+    found = [each for each in vars(records).values() if isinstance(each, RecordSchema)]
+    return known_schemas(json.loads(text) for each in found for text in (each.schema, *each.history))
+
+
+class PageDecoder:
+    """Decodes keys, values and headers as JSON for a page. Never fails.
+
+    Args:
+        schemas: The codecs, by the fingerprint that bytes name.
+    """
+
+    def __init__(self, schemas: Schemas) -> None:
+        self._decoder = Decoder(schemas)
+
+    def show(self, data: bytes | None) -> dict[str, Any]:
+        """Return `type` (null, text, long, hex, or a schema's name), `value`, and `problem` if a schema did not fit.
+
+        A value of more than 4,000 characters is cut, and `cut` is the number of its bytes.
+        """
+        decoded = self._decoder.value("", data)
+        document = {
+            **decoded.document(),
+            "type": decoded.kind.rpartition(".")[2],
+            "value": _exact(decoded.value),
+        }
+        if data is None or len(json.dumps(document["value"])) <= CHARACTERS_MAX:
+            return document
+        value = document["value"]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return {**document, "value": text[:CHARACTERS_MAX], "cut": len(data)}
+
+    def headers(self, headers: Headers) -> list[dict[str, Any]]:
+        return [{"name": name, **self.show(value)} for name, value in headers[:HEADERS_MAX]]
+
+    def record(self, record: TopicRecord) -> dict[str, Any]:
+        """Return a record of a topic."""
+        return {
+            "topic": record.place.topic,
+            "partition": record.place.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+            "key": self.show(record.key),
+            "value": self.show(record.value),
+            "headers": self.headers(record.headers),
+        }
+
+
+def _exact(value: Any) -> Any:
+    """Return numbers that a browser would round as text, and values that JSON lacks too."""
+    match value:
+        case dict():
+            return {str(name): _exact(each) for name, each in value.items()}
+        case list():
+            return [_exact(each) for each in value]
+        case bool() | str() | None:
+            return value
+        case float() | int() if abs(value) < _EXACT_MAX:
+            return value
+    return str(value)

@@ -1,0 +1,65 @@
+"""A worker that was forked: what the tests do with it, as with `localkafka.process.Child`."""
+
+import os
+import signal
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from localkafka.waiting import wait_until
+from servicekit_testing.prefork import prefork_of
+
+
+class ForkedChild:
+    """A running program. It is killed when our process ends, even by kill -9.
+
+    Args:
+        module: as `python -m` takes it.
+        arguments: its arguments.
+        log_file: what it prints is appended here.
+    """
+
+    def __init__(self, module: str, arguments: Sequence[str], log_file: Path) -> None:
+        with log_file.open("ab") as log:
+            self._forked = prefork_of(module).start(arguments, os.environ, log.fileno())
+        self.pid = self._forked.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """None while it runs; minus the signal's number if one ended it."""
+        return self._forked.poll()
+
+    def signal_stop(self) -> None:
+        """Ask it to stop (SIGTERM), also when it is frozen; returns at once."""
+        self._forked.terminate()
+        self.resume()
+
+    def stop(self, timeout: float = 30) -> int:
+        """Ask it to stop, kill it if it does not within `timeout` seconds. Returns its return code."""
+        self.signal_stop()
+        try:
+            return self._forked.wait(timeout)
+        except subprocess.TimeoutExpired:
+            return self.kill()
+
+    def kill(self) -> int:
+        """As kill -9 does: it cannot tidy up. Returns its return code."""
+        self._forked.kill()
+        return self._forked.wait()
+
+    def pause(self) -> None:
+        """Freeze it (SIGSTOP). Returns when it stands still."""
+        self._forked.send_signal(signal.SIGSTOP)
+        wait_until(self._stands_still, what=f"process {self.pid} frozen", every=0.002)
+
+    def resume(self) -> None:
+        """Let it go on (SIGCONT)."""
+        self._forked.send_signal(signal.SIGCONT)
+
+    def _stands_still(self) -> bool:
+        """Whether all of its threads have stopped, or it has ended."""
+        try:
+            stats = [path.read_text() for path in Path(f"/proc/{self.pid}/task").glob("*/stat")]
+        except OSError:  # a thread has ended since
+            return self.returncode is not None
+        return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
