@@ -13,7 +13,7 @@ import pytest
 from tests import costs
 
 pytest_plugins = ["tests.costs"]
-costs.LONG_SECONDS = 0.2
+costs.LONG_SECONDS = 0.1
 costs.stalled_seconds = lambda: 0.0
 
 def pytest_configure(config):
@@ -34,7 +34,7 @@ def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
-def test_a_long_test_without_a_reason_is_named_and_fails_the_run_from_twice_as_long_on(
+def test_a_long_test_without_a_reason_is_named_and_fails_the_run_from_three_times_as_long_on(
     tmp_path: Path,
 ) -> None:
     line = "long, and without @pytest.mark.slow('why'): test_long.py::test_long"
