@@ -1,83 +1,17 @@
 """What the README shows works as it stands there."""
 
-import os
 import re
 import signal
 import subprocess
-import threading
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from localkafka.fixtures import OwnBroker
-from streamtable import Emitter, Kafka, Processor
 from streamtable_testing import Tester
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 README = (ROOT / "README.md").read_text()
-PROCESS, VIEW, TEST = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-ADDRESS = "127.0.0.1:9092"
-
-
-@contextmanager
-def running(processor: Processor) -> Iterator[None]:
-    """The processor at work in a thread."""
-    thread = threading.Thread(target=processor.run)
-    thread.start()
-    try:
-        yield
-    finally:
-        processor.stop()
-        thread.join()
-
-
-def test_the_processor_and_the_view_of_the_readme_count_clicks(own_broker: OwnBroker, tmp_path: Path) -> None:
-    broker = own_broker()
-    environment = {**os.environ, "STREAMTABLE_BOOTSTRAP_SERVERS": broker.bootstrap_servers}
-    topics: list[str | Path] = [
-        ROOT / ".venv/bin/streamtable",
-        "topics",
-        "apply",
-        "--file",
-        ROOT / "infra/topics.yaml",
-    ]
-    subprocess.run(topics, env=environment, check=True, capture_output=True)
-    process, view = (
-        snippet.replace(ADDRESS, broker.bootstrap_servers).replace('"state"', repr(str(tmp_path)))
-        for snippet in (PROCESS, VIEW)
-    )
-    assert ".run(" in process
-    names: dict[str, Any] = {}
-    exec(process.replace("App(", "processor = App(").replace(".run(", ".processor("), names)
-    with running(names["processor"]):
-        with Emitter(names["USER_CLICKS"], Kafka(broker.bootstrap_servers)) as emitter:
-            for number in range(3):
-                emitter.emit_now(
-                    "alice",
-                    {"id": str(number), "user_id": "alice", "url": "https://example.org", "at": number},
-                )
-        # The view's block, with the question asked until the count has arrived.
-        asked = view.replace("clicks.get(", "answers = until_it_is(3, clicks, ")
-        exec(asked, {**names, "until_it_is": until_it_is})
-
-
-def test_the_test_of_the_readme_passes(tester: Tester) -> None:
-    names: dict[str, Any] = {"Tester": Tester}
-    exec(PROCESS.partition('App("')[0], names)
-    names["CLICK"] = {"id": "1", "user_id": "alice", "url": "https://example.org", "at": 1}
-    exec(TEST, names)
-    names["test_each_click_counts"](tester)
-
-
-def until_it_is(expected: int, view: Any, key: str) -> None:
-    deadline = time.monotonic() + 30
-    while view.get(key) != expected:
-        assert time.monotonic() < deadline, f"{key} is {view.get(key)}, not {expected}"
-        time.sleep(0.05)
 
 
 @pytest.mark.broker
@@ -155,3 +89,13 @@ def test_every_page_of_the_docs_is_reached_by_links_from_the_readme() -> None:
             reached.add(page)
             todo += [target for target in links_of(page) if target.suffix == ".md"]
     assert set((ROOT / "docs").rglob("*.md")) - reached == set()
+
+
+def test_the_program_of_the_library_s_readme_counts(tester: Tester) -> None:
+    text = (ROOT / "libs/streamtable/README.md").read_text()
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, Any] = {"__name__": "clicks"}
+    exec(program, names)
+    tester.run(names["COUNTS"])
+    tester.emit(names["CLICKS"], "alice", {"url": "https://example.org"})
+    assert tester.table(names["COUNTS"]) == {"alice": 1}

@@ -1,4 +1,4 @@
-"""The tutorial, followed word by word from an empty folder with the wheels that are built here."""
+"""The README's programs and the tutorial, followed word by word from an empty folder with the wheels that are built here."""
 
 import os
 import subprocess
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.docs.pages import Shell, Step, steps_of
 
+from localkafka.fixtures import OwnBroker
 from localkafka.process import reserve_port
 from localkafka.waiting import slowdown
 
@@ -37,20 +38,39 @@ def shell(wheels: Path, tmp_path: Path) -> Iterator[Shell]:
         yield shell
 
 
-def told(page: str, wheels: Path, port: int) -> str:
-    """The page, with a free port, and with uv in place of pip, which needs not be there: the same packages, from its cache."""
+def install(wheels: Path) -> str:
+    """uv in place of pip, which needs not be there: it installs the same packages, from its cache."""
     ours = [path.name.partition("-")[0] for path in wheels.glob("*.whl")]
-    fresh = " ".join(
-        f"--refresh-package {name}" for name in ours
-    )  # the version alone does not tell them apart
+    # The version alone does not tell two builds apart.
+    fresh = " ".join(f"--refresh-package {name}" for name in ours)
     pins = f"--constraint {ROOT / 'requirements.lock'} --no-verify-hashes {fresh}"
-    install = f"$ {' '.join(UV)} pip install --quiet --python .venv/bin/python {pins} --find-links {wheels}"
+    return f"$ {' '.join(UV)} pip install --quiet --python .venv/bin/python {pins} --find-links {wheels}"
+
+
+def with_port(page: str, wheels: Path, port: int) -> str:
+    """The page, with a free port, and with uv in place of pip."""
     return (
         page.replace("127.0.0.1:9092", f"127.0.0.1:{port}")
         .replace("localkafka up", f"localkafka up --port {port}")
         .replace("-m venv .venv", "-m venv --without-pip .venv")
-        .replace("$ pip install --find-links ~/streamtable/dist", install)
+        .replace("$ pip install --find-links ~/streamtable/dist", install(wheels))
     )
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(240)
+@pytest.mark.slow("it builds the wheels and installs them into an empty environment")
+def test_the_programs_of_the_readme_run_in_an_empty_folder_with_built_wheels(
+    shell: Shell, wheels: Path, own_broker: OwnBroker
+) -> None:
+    page = (ROOT / "README.md").read_text().replace("127.0.0.1:9092", own_broker().bootstrap_servers)
+    shell.follow(Step("python3 -m venv --without-pip .venv && . .venv/bin/activate"))
+    page = page.replace("$ pip install streamtable\n", f"{install(wheels)} 'streamtable[testing]' pytest\n")
+    steps = list(steps_of(page))
+    for step in [*(each for each in steps if each.title), *(each for each in steps if not each.title)]:
+        shell.follow(step)
+    shell.follow(Step("python -m pytest -q test_clicks.py", expected="…1 passed…\n"))
+    shell.follow(Step("kill -INT %1; wait"))
 
 
 @pytest.mark.broker
@@ -62,5 +82,5 @@ def test_the_tutorial_can_be_followed_word_by_word_from_an_empty_folder(shell: S
         shell.follow(Step(f"export STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:{port}"))
         for name in PAGES:
             page = (ROOT / f"docs/tutorial/{name}.md").read_text()
-            for step in steps_of(told(page, wheels, port)):
+            for step in steps_of(with_port(page, wheels, port)):
                 shell.follow(step)

@@ -90,16 +90,23 @@ class EdgeArena:
         seed: Of everything that is random.
         plant: The fault of `faulty_edge` that emitter and processor have; None: none.
         settled_seconds: How long the count may take to become right.
+        patience: The share of requests whose client sends again what was not accepted, until it is.
     """
 
     def __init__(
-        self, folder: Path, seed: int, plant: str | None = None, settled_seconds: float = SETTLED_SECONDS
+        self,
+        folder: Path,
+        seed: int,
+        plant: str | None = None,
+        settled_seconds: float = SETTLED_SECONDS,
+        patience: float = 0.7,
     ) -> None:
         self.random = Random(seed)
         self.ledger = Ledger()
         self._folder = folder
         self._plant = plant
         self._settled_seconds = settled_seconds
+        self._patience = patience
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -209,7 +216,7 @@ class EdgeArena:
         with httpx.Client(base_url=url, timeout=20) as http:
             for _ in range(REQUESTS):
                 clicks = {each["id"]: each for each in _clicks(random)}
-                patient = random.random() < 0.7
+                patient = random.random() < self._patience
                 for _ in range(ATTEMPTS_MAX if patient else 1):
                     try:
                         response = http.post("/clicks", json=list(clicks.values()))

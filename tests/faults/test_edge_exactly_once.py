@@ -58,8 +58,13 @@ def test_answers_topic_and_count_agree_after_many_random_attacks(
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_fault_that_is_planted_in_the_edge_is_found(folder: Path, seed: int, plant: str) -> None:
-    with EdgeArena(folder, seed, plant, settled_seconds=15) as arena:
-        for attack in ("long freeze", "kill", "lost answers", "lost http answers", "long freeze"):
+    # Who gives up what was not sent can see that it was; who sends again can see that it was counted again.
+    patience = 0.0 if plant == "sends_after_it_has_said_not_sent" else 0.7
+    with EdgeArena(folder, seed, plant, settled_seconds=15, patience=patience) as arena:
+        for attack in ("long freeze", "kill", "lost answers", "lost http answers"):
             arena.round(attack)
-        with pytest.raises(AssertionError):
-            check(arena)
+        try:
+            said = check(arena)
+        except AssertionError:
+            return
+    pytest.fail(f"it was not found: {said}")

@@ -16,7 +16,7 @@ from tests.faults.arena import LOST, Arena, Change, Process
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 
-SHORT_SECONDS = 25.0
+SHORT_SECONDS = 15.0
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
 PARTITIONS = 12
 EVENTS_PER_SECOND = 1_200

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streamtable.engine.inhand import NOT_NOTED, Suspects
-from streamtable.inhand import InHandFile, in_hand_at
+from streamtable.engine.inhand import Suspects
+from streamtable.inhand import InHandFile
 
 SUSPECTS = Suspects("clicks", 3, 1_000, 1_099)
 
@@ -40,7 +40,8 @@ def test_what_a_process_had_in_hand_when_it_was_killed_is_left(path: Path) -> No
     assert ended.returncode == -signal.SIGSEGV
     note = InHandFile(path)
     assert note.left == SUSPECTS
-    assert InHandFile(path).left is None, "it is told once"
+    note.release()
+    assert InHandFile(path).left is None
 
 
 @pytest.mark.parametrize(
@@ -54,8 +55,17 @@ def test_a_note_that_is_torn_says_nothing(path: Path, content: bytes) -> None:
 
 def test_where_the_disk_does_not_take_it_nothing_is_noted(tmp_path: Path) -> None:
     (tmp_path / "in-hand").write_text("a file, where the folder should be")
-    for note in (in_hand_at(tmp_path / "in-hand" / "i"), NOT_NOTED):
-        note.take(SUSPECTS)
-        note.release()
-        assert note.left is None
-    assert (tmp_path / "in-hand").is_file()
+    note = InHandFile(tmp_path / "in-hand" / "i")
+    assert note.left is None
+    note.take(SUSPECTS)
+    note.release()
+    assert InHandFile(tmp_path / "in-hand" / "i").left is None
+
+
+def test_no_file_is_made_before_records_are_handled(path: Path) -> None:
+    note = InHandFile(path)
+    assert note.left is None
+    note.release()
+    assert not path.parent.exists()
+    note.take(SUSPECTS)
+    assert path.exists()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -104,3 +105,14 @@ def test_a_list_is_bounded_and_a_complete_read_fails_rather_than_miss_a_letter(
     assert [letter.name for letter in small.read()] == ["0:2"]
     with pytest.raises(RetryLater, match="kept in memory"):
         small.read(complete=True)
+
+
+def test_the_program_of_the_readme_lists_and_replays_dead_letters(
+    broker: Broker, cluster: Cluster, group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    program = readme.split("```python\n")[1].split("```")[0]
+    program = program.replace("localhost:9092", broker.bootstrap_servers).replace("click-count", group)
+    exec(compile(program, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines()[-1] == "3 dead letters were replayed"
+    assert len(retried(cluster, group)) == 3

@@ -48,9 +48,9 @@ def test_processes_that_died_or_failed_are_told_from_the_topic(cli: Cli, world: 
     assert "killed" in found["process count/processor/dead"]["advice"]
     assert "process 41 on box-2" in found["process count/processor/dead"]["fact"]
     assert "with Fenced clicks 3" in found["process count/processor/broken"]["fact"]
-    assert found["processes"]["fact"] == "1 tells how it is"
+    assert found["processes"]["fact"] == "1 reports its status"
     assert not {"process gone", "process count/processor/well"} & found.keys()
     blind = cli("doctor", "--status-topic", topic, "--over", "0", "--json")
     (unread,) = [each for each in blind.json if each["subject"] == "processes" and each["level"] != "ok"]
-    assert unread["fact"] == f"3 records of {topic} cannot be read"
+    assert unread["fact"] == f"3 records of {topic} cannot be decoded"
     assert "--schemas" in unread["advice"]

@@ -73,11 +73,10 @@ def test_a_group_goes_on_after_a_restart_later_than_its_rows_live(make_driver: M
     with Tester() as tester:
         tester.run(group, tasks=Rehearsal(group, plain=plain, driver=make_driver))
         tester.emit(EVENTS, "a", 1)
-        tester.emit(EVENTS, "a", 2)
         tester.stop(group)
         wait_gone(mortal, TOTALS.key("a"))
         assert mortal.read([ledger_key(0)], 10).rows
         tester.start(group)
         tester.emit(EVENTS, "a", 4)
-        assert [record.value for record in tester.records(SUMS)] == [1, 3, 4]
+        assert [record.value for record in tester.records(SUMS)] == [1, 4]
     mortal.close()

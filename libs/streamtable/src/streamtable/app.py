@@ -17,7 +17,7 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.graph import Group
-from streamtable.inhand import in_hand_at
+from streamtable.inhand import InHandFile
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
@@ -207,7 +207,7 @@ class App:
         settings = ProcessorSettings(
             **given,
             cache_bytes=self._memory_bytes,
-            in_hand=in_hand_at(folder / "in-hand" / given["instance_id"]),
+            in_hand=InHandFile(folder / "in-hand" / given["instance_id"]),
             tracer=tracer_of(self.kafka),
         )
         lookups = None

@@ -37,7 +37,7 @@ class Runs:
 
     def latest(self, limit: int, now_ms: int) -> list[dict[str, Any]]:
         """The latest runs without their inputs and keys, the latest first. Raises `NoSuchTopic`, `RetryLater`."""
-        found = sorted(self._told(), key=lambda run: (run["started_at"], run["run"]), reverse=True)
+        found = sorted(self._all(), key=lambda run: (run["started_at"], run["run"]), reverse=True)
         return [_judged(run, now_ms) for run in found[:limit]]
 
     def one(self, name: str, now_ms: int) -> dict[str, Any]:
@@ -51,7 +51,7 @@ class Runs:
             raise NoSuchRun
         return _judged({**run}, now_ms)
 
-    def _told(self) -> list[dict[str, Any]]:
+    def _all(self) -> list[dict[str, Any]]:
         """Each run in short; what has not changed since the last look is not decoded again."""
         known = {}
         for key, value in self._tables.whole(self._topic).iterate():
