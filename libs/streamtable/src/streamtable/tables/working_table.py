@@ -17,7 +17,7 @@ V = TypeVar("V")
 _LOOKED_AT = 8  # times while the memory fills up
 
 
-class PartitionTable(Generic[V]):
+class WorkingTable(Generic[V]):
     """Rows of one partition by encoded key. One thread.
 
     Args:
