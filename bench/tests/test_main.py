@@ -1,6 +1,7 @@
 import pytest
-from bench import __main__ as bench
 from bench.compare import Held
+
+from bench import __main__ as bench
 
 LOST = Held(["count is 0.350 of its baseline, 30% less than 0.500"], [], 3)
 
