@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from bench import compare, plan, publish, results
 from bench.machine import ROOT, facts
 from bench.measure import RowFailed
 from bench.peers import rows
@@ -19,7 +20,6 @@ from bench.site import FULL, QUICK, Site, Sizes
 from bench.spark import SparkRows
 from rich.console import Console
 
-from bench import compare, plan, publish, results
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
 

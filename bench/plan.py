@@ -4,12 +4,11 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.programs.calls import CLICK_COUNT, USER_STATUS
 from bench.site import Site
-
-from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams
 
 ZIPF = 1.1
 KEYS = (10_000, 1_000_000, 5_000_000)

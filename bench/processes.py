@@ -3,6 +3,7 @@
 from contextlib import ExitStack
 from dataclasses import replace
 
+from bench import family
 from bench.clicks import Clicks, fill_unseen
 from bench.figures import Figure
 from bench.job import Job
@@ -10,7 +11,6 @@ from bench.measure import Program, RowFailed
 from bench.site import Site
 from bench.streams import RATE
 
-from bench import family
 from streamtable import Avro
 
 PARTITIONS = 12

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from bench import costs, results, scaling
 from bench.figures import by_name
 from bench.goals import Goal, read_goals
 from bench.machine import ROOT
 from bench.results import Line
 from bench.tables import FIGURES_HEAD, GOALS_HEAD, Rows, figure_rows, goal_rows, markdown, number
 
-from bench import costs, results, scaling
 from streamtable_cli import capacity
 from streamtable_cli.estimate import Load, Measured, estimate
 

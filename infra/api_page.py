@@ -63,7 +63,7 @@ FOR_THE_ENGINE = {
     "Batch.work_on",
     "Batch.whole",
 }
-MADE_BY_OTHERS = {"View", "Watch", "RowIterator", "Snapshot", "Processor"}
+MADE_BY_OTHERS = {"Batch", "Context", "View", "Watch", "RowIterator", "Snapshot", "Processor"}
 """What a program gets from a method, so that its arguments are nothing to know."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
@@ -169,6 +169,8 @@ def _text(each: Documented) -> Iterator[str]:
         match section:
             case griffe.DocstringSectionText():
                 yield f"{_prose(section.value)}\n"
+            case griffe.DocstringSectionParameters() if each.name in MADE_BY_OTHERS:
+                continue
             case griffe.DocstringSectionParameters() | griffe.DocstringSectionAttributes():
                 yield from (f"- `{item.name}`: {_line(item.description)}" for item in section.value)
                 yield ""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from bench import streams
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.job import Job
@@ -17,8 +18,6 @@ from bench.machine import ROOT
 from bench.measure import Program, RowFailed
 from bench.plan import Step
 from bench.site import Site
-
-from bench import streams
 
 HERE = Path(__file__).resolve().parent
 BUILD = ROOT / "build" / "peers"

@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from bench import failover, live, plan, reading, streams
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.measure import RowFailed
@@ -13,7 +14,6 @@ from bench.run import measure, show
 from bench.site import Site, Sizes
 from rich.console import Console
 
-from bench import failover, live, plan, reading, streams
 from localkafka.broker import Broker
 
 TINY = Sizes(stream=2_000, handler=1_000, keys=1_000, gets=100, seconds=0.2, live_seconds=0.5, tries=1)

@@ -1,7 +1,6 @@
 import pytest
-from bench.compare import Held
-
 from bench import __main__ as bench
+from bench.compare import Held
 
 LOST = Held(["count is 0.350 of its baseline, 30% less than 0.500"], [], 3)
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bench import microbatch
 from bench.measure import RowFailed
 from bench.site import Site
 from bench.tests.test_bench import TINY
 
-from bench import microbatch
 from contracts.records import UserStatus
 from localkafka.broker import Broker
 

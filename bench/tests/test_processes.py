@@ -1,10 +1,10 @@
 from pathlib import Path
 
+from bench import processes
 from bench.clicks import Clicks, fill_unseen
 from bench.site import Site
 from bench.tests.test_bench import TINY
 
-from bench import processes
 from localkafka.broker import Broker
 
 

@@ -1,11 +1,11 @@
 from dataclasses import replace
 from pathlib import Path
 
+from bench import streams
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.site import QUICK, Site
 
-from bench import streams
 from localkafka.broker import Broker
 
 TINY = replace(QUICK, stream=2_000, keys=1_000, tries=3)

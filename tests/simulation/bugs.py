@@ -25,7 +25,7 @@ from streamtable.graph import IDS
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import plan_join
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import VirtualMembership
@@ -125,10 +125,10 @@ def offsets_sent_without_a_membership(patch: pytest.MonkeyPatch) -> None:
 
 
 def rows_in_memory_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
-    def forget_the_changed_ones_only(self: PartitionTable[Any]) -> None:
+    def forget_the_changed_ones_only(self: WorkingTable[Any]) -> None:
         self._changed = type(self._changed)()
 
-    patch.setattr(PartitionTable, "forget", forget_the_changed_ones_only)
+    patch.setattr(WorkingTable, "forget", forget_the_changed_ones_only)
 
 
 def offsets_committed_without_the_position(patch: pytest.MonkeyPatch) -> None:

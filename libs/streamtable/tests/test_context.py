@@ -4,11 +4,11 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Json, String
-from streamtable.context import Batch, Context, Reach, Rejected
+from streamtable.context import Batch, Context, HandlerServices, Rejected
 from streamtable.errors import GraphError, WrongPartition
 from streamtable.own_keys import OwnKeys
 from streamtable.store.memory import MemoryStores
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
 
@@ -25,13 +25,13 @@ class Emitted(list[Any]):
         self.append((stream, key, value, headers, timestamp_ms))
 
 
-def reach(emitted: Emitted) -> Reach:
-    return Reach(emitted, lambda *_: False)
+def reach(emitted: Emitted) -> HandlerServices:
+    return HandlerServices(emitted, lambda *_: False)
 
 
 @pytest.fixture
-def table(stores: MemoryStores) -> PartitionTable[Any]:
-    return PartitionTable(stores.open("t", 0), Json(), 1 << 20)
+def table(stores: MemoryStores) -> WorkingTable[Any]:
+    return WorkingTable(stores.open("t", 0), Json(), 1 << 20)
 
 
 def each(context: Context[Any, Any], records: RecordBatch, handler: Callable[..., None]) -> None:
@@ -39,9 +39,7 @@ def each(context: Context[Any, Any], records: RecordBatch, handler: Callable[...
     context.each(records, keys, [String().decode(value) for value in records.values if value], handler)
 
 
-def test_a_handler_sees_each_record_with_its_key_row_and_place(
-    table: PartitionTable[Any], batch: Make
-) -> None:
+def test_a_handler_sees_each_record_with_its_key_row_and_place(table: WorkingTable[Any], batch: Make) -> None:
     seen: list[Any] = []
 
     def handle(ctx: Context[str, list[str]], event: str) -> None:
@@ -58,7 +56,7 @@ def test_a_handler_sees_each_record_with_its_key_row_and_place(
     assert table.get(b"a") == ["x", "z"]
 
 
-def test_deleting_takes_the_row_away_for_the_next_record(table: PartitionTable[Any], batch: Make) -> None:
+def test_deleting_takes_the_row_away_for_the_next_record(table: WorkingTable[Any], batch: Make) -> None:
     rows: list[Any] = []
 
     def handle(ctx: Context[str, int], event: str) -> None:
@@ -71,13 +69,13 @@ def test_deleting_takes_the_row_away_for_the_next_record(table: PartitionTable[A
     assert rows == [None, 1, None]
 
 
-def test_a_row_of_none_is_refused_because_delete_says_it(table: PartitionTable[Any], batch: Make) -> None:
+def test_a_row_of_none_is_refused_because_delete_says_it(table: WorkingTable[Any], batch: Make) -> None:
     with pytest.raises(TypeError, match=r"ctx\.delete"):
         each(Context(table, reach(Emitted())), batch("in", [(b"a", b"x")]), lambda ctx, _: ctx.set(None))
 
 
 def test_a_value_changed_in_place_is_written_only_when_it_is_set(
-    table: PartitionTable[Any], batch: Make
+    table: WorkingTable[Any], batch: Make
 ) -> None:
     table.put(b"a", {"n": 1})
     table.committed()
@@ -85,9 +83,7 @@ def test_a_value_changed_in_place_is_written_only_when_it_is_set(
     assert table.changes(BYTES_MAX) == []
 
 
-def test_after_an_exception_the_index_says_which_record_it_was(
-    table: PartitionTable[Any], batch: Make
-) -> None:
+def test_after_an_exception_the_index_says_which_record_it_was(table: WorkingTable[Any], batch: Make) -> None:
     context: Context[str, Any] = Context(table, reach(Emitted()))
 
     def handle(ctx: Context[str, Any], event: str) -> None:
@@ -108,7 +104,7 @@ def test_without_a_table_its_use_is_a_mistake_of_the_graph_not_of_the_record(use
         each(Context(None, reach(Emitted())), batch("in", [(b"a", b"x")]), handle)
 
 
-def test_what_is_emitted_goes_to_the_task_as_it_is(table: PartitionTable[Any], batch: Make) -> None:
+def test_what_is_emitted_goes_to_the_task_as_it_is(table: WorkingTable[Any], batch: Make) -> None:
     emitted = Emitted()
 
     def handle(ctx: Context[str, int], event: str) -> None:
@@ -124,7 +120,7 @@ def whole(batch_: Batch[str, str, Any], records: RecordBatch, handler: Callable[
     batch_.whole(records, keys, [value.decode() for value in records.values if value], handler)
 
 
-def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: PartitionTable[Any], batch: Make) -> None:
+def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: WorkingTable[Any], batch: Make) -> None:
     table.put(b"b", 5)
     seen: list[Any] = []
 
@@ -146,22 +142,22 @@ def test_a_batch_reads_and_writes_rows_by_decoded_keys(table: PartitionTable[Any
 
 
 def test_a_key_that_its_producer_encodes_in_another_way_belongs_to_the_partition_of_its_record(
-    table: PartitionTable[Any], batch: Make
+    table: WorkingTable[Any], batch: Make
 ) -> None:
-    rows = Batch[Any, str, int](table, Json(), Reach(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
+    rows = Batch[Any, str, int](table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
     rows.whole(batch("in", [(b" 1.50 ", b"x")]), [1.5], ["x"], lambda made: made.put_many({1.5: 1}))
     assert dict(table.changes(BYTES_MAX)) == {b"1.5": b"1"}
 
 
 def test_a_key_that_equals_one_of_the_batch_only_in_python_is_checked(
-    table: PartitionTable[Any], batch: Make
+    table: WorkingTable[Any], batch: Make
 ) -> None:
-    rows = Batch[Any, str, int](table, Json(), Reach(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
+    rows = Batch[Any, str, int](table, Json(), HandlerServices(Emitted(), lambda *_: True, own_keys=OWN_KEYS))
     with pytest.raises(WrongPartition, match="key b'true'"):
         rows.whole(batch("in", [(b"1", b"x")]), [1], ["x"], lambda made: made.put_many({True: 1}))
 
 
-def test_a_batch_has_the_headers_of_each_record(table: PartitionTable[Any], record: Any) -> None:
+def test_a_batch_has_the_headers_of_each_record(table: WorkingTable[Any], record: Any) -> None:
     seen: list[Any] = []
     records = RecordBatch("in", 0, [record(b"a", b"x"), record(b"a", b"y", 1, [("h", None)])])
     whole(

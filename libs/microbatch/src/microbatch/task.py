@@ -25,7 +25,7 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
 from streamtable.deadletter import Origin
-from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Reach, Work
+from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, CommitServices, Work
 from streamtable.engine.output import OutputBuffer
 from streamtable.errors import (
     ConfigurationError,
@@ -183,7 +183,7 @@ class BatchTask(BaseTask):
 
     # ---- a batch ---------------------------------------------------------------------------------------------------
 
-    def last_work(self, reach: Reach) -> Awaitable[None] | None:
+    def last_work(self, reach: CommitServices) -> Awaitable[None] | None:
         """Process the next batch; what is `async` of it is to be awaited."""
         while len(self._buffer):
             try:
@@ -192,7 +192,7 @@ class BatchTask(BaseTask):
                 continue  # nothing of it has left this process
         return None
 
-    def _next_batch(self, reach: Reach) -> Awaitable[None] | None:
+    def _next_batch(self, reach: CommitServices) -> Awaitable[None] | None:
         self._sent_ahead = False
         cut = self._cut(reach.records_max)
         stored = self._stored_rows()
@@ -218,7 +218,7 @@ class BatchTask(BaseTask):
 
     async def _awaited(
         self,
-        reach: Reach,
+        reach: CommitServices,
         answer: Awaitable[None],
         cut: Cut,
         batch: Batch,
@@ -290,7 +290,7 @@ class BatchTask(BaseTask):
                 self._context = ()
         self.traced += [span.headers] if span.headers else []
 
-    def _send_ahead(self, reach: Reach) -> None:
+    def _send_ahead(self, reach: CommitServices) -> None:
         self._sent_ahead = True
         records, letters = self._outgoing.records, self._outgoing.dead_letters
         self._outgoing.forget()

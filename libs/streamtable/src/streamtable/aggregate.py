@@ -11,7 +11,7 @@ N = TypeVar("N", int, float)
 
 
 class Rows(Protocol[V]):
-    """What an aggregate sees of its table: rows by encoded key. `table.PartitionTable` is one."""
+    """What an aggregate sees of its table: rows by encoded key. `table.WorkingTable` is one."""
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         """The rows of these keys among others, None where there is none; what is put there for these is written.

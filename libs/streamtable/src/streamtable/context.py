@@ -10,7 +10,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.own_keys import OwnKeys
 from streamtable.ports import Codec
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
 
@@ -38,7 +38,7 @@ class Rows(Protocol):
 
 
 class TableRows(Protocol[V]):
-    """The rows of the group's table by encoded key. `table.PartitionTable` is one."""
+    """The rows of the group's table by encoded key. `table.WorkingTable` is one."""
 
     def get(self, key: bytes) -> V | None: ...
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
@@ -67,7 +67,7 @@ class Defer(Protocol):
 
 
 @dataclass(frozen=True)
-class Reach:
+class HandlerServices:
     """What handlers can reach beside the row of their record's key.
 
     Attributes:
@@ -110,7 +110,7 @@ class _NoTable:
 class _Scope(Generic[K, V]):
     """What a context and a batch have in common: where they stand, and what they reach."""
 
-    def __init__(self, table: PartitionTable[V] | None, reach: Reach) -> None:
+    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
         self._reach = reach
         self._emit = reach.emit
@@ -205,7 +205,7 @@ class Context(_Scope[K, V]):
 
     key: K
 
-    def __init__(self, table: PartitionTable[V] | None, reach: Reach) -> None:
+    def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
         super().__init__(table, reach)
         self._index = 0
         self._raw_key = b""
@@ -321,7 +321,7 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
     keys: Sequence[K]
     events: Sequence[E]
 
-    def __init__(self, table: PartitionTable[V] | None, key_codec: Codec[K], reach: Reach) -> None:
+    def __init__(self, table: WorkingTable[V] | None, key_codec: Codec[K], reach: HandlerServices) -> None:
         super().__init__(table, reach)
         self._key_codec = key_codec
         self._batch_keys: frozenset[bytes] | None = None  # the records' encoded keys, made when first needed

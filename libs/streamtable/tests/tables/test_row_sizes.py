@@ -12,7 +12,7 @@ from streamtable.codec.plain import Json
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes, memory_of
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 
 ROW = {"names": [f"name-{n}" for n in range(100)], "text": "x" * 500}
 ROWS = 2_000
@@ -31,7 +31,7 @@ def read_only(table: Any, key: bytes, number: int) -> None:
 
 def sometimes_written(table: Any, key: bytes, number: int) -> None:
     table.get(key)
-    if number % 10 == 0 and isinstance(table, PartitionTable):
+    if number % 10 == 0 and isinstance(table, WorkingTable):
         table.put(b"small", number)
 
 
@@ -40,25 +40,25 @@ def never_committed(table: Any, key: bytes, number: int) -> None:
 
 
 @pytest.mark.parametrize("use", [read_only, sometimes_written, never_committed])
-@pytest.mark.parametrize("kind", [PartitionTable, JoinedTable])
+@pytest.mark.parametrize("kind", [WorkingTable, JoinedTable])
 def test_decoded_rows_take_about_the_memory_that_they_may(kind: Any, use: Callable[..., None]) -> None:
     store = filled()
     arguments = (store, Json(), CACHE_BYTES)
-    table = kind(*arguments) if kind is PartitionTable else kind("t", *arguments)
+    table = kind(*arguments) if kind is WorkingTable else kind("t", *arguments)
     most = 0
     for number in range(ROWS):
         use(table, b"%05d" % number, number)
         if number % 50 == 0:
             most = max(most, memory_of(table._rows))
             if use is not never_committed:
-                if kind is PartitionTable:
+                if kind is WorkingTable:
                     table.changes(1 << 20)
                 table.committed()
     assert CACHE_BYTES // 2 < most < CACHE_BYTES * 1.5
 
 
 def test_rows_that_have_changed_stay_in_memory_however_many_are_read() -> None:
-    table: PartitionTable[Any] = PartitionTable(filled(), Json(), 100_000)
+    table: WorkingTable[Any] = WorkingTable(filled(), Json(), 100_000)
     table.put(b"changed", 1)
     table.changing([b"in place"])[b"in place"] = 2
     for number in range(500):
@@ -68,7 +68,7 @@ def test_rows_that_have_changed_stay_in_memory_however_many_are_read() -> None:
 
 
 def test_rows_that_are_asked_for_together_are_in_memory_together() -> None:
-    table: PartitionTable[Any] = PartitionTable(filled(), Json(), 100_000)
+    table: WorkingTable[Any] = WorkingTable(filled(), Json(), 100_000)
     keys = [b"%05d" % number for number in range(300)]
     for _ in range(3):
         assert [row and row["n"] for row in table.get_many(keys)] == list(range(300))
@@ -77,7 +77,7 @@ def test_rows_that_are_asked_for_together_are_in_memory_together() -> None:
 
 
 def test_keys_without_a_row_take_their_share() -> None:
-    table: PartitionTable[Any] = PartitionTable(MemoryStores().open("t", 0), Json(), 1 << 20)
+    table: WorkingTable[Any] = WorkingTable(MemoryStores().open("t", 0), Json(), 1 << 20)
     for number in range(100_000):
         table.get(b"%06d" % number)
     assert len(table._rows) * 100 < 2 << 20
@@ -102,7 +102,7 @@ def test_a_process_that_reads_large_rows_stays_within_its_bound(written: int, tm
         from pathlib import Path
         from streamtable.codec.plain import Json
         from streamtable.store.rocksdb import RocksStores
-        from streamtable.tables.working_table import PartitionTable
+        from streamtable.tables.working_table import WorkingTable
 
         def resident():
             status = Path("/proc/self/status").read_text()
@@ -114,7 +114,7 @@ def test_a_process_that_reads_large_rows_stays_within_its_bound(written: int, tm
         for first in range(0, 10_000, 1_000):
             data = Json().encode(row)
             store.write([(b"%05d" % n, data) for n in range(first, first + 1_000)], b"")
-        table = PartitionTable(store, Json(), 16 << 20)
+        table = WorkingTable(store, Json(), 16 << 20)
         before = resident()
         for number in range(10_000):
             table.get(b"%05d" % number)

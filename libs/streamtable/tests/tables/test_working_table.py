@@ -10,11 +10,11 @@ from streamtable.codec.plain import Json, Long
 from streamtable.errors import Fatal, Unencodable
 from streamtable.ports import Decoded
 from streamtable.store.memory import MemoryStore, MemoryStores
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 
 BYTES_MAX = 1_000_000
 
-Make = Callable[..., PartitionTable[Any]]
+Make = Callable[..., WorkingTable[Any]]
 
 
 @dataclass
@@ -43,13 +43,13 @@ def store(stores: MemoryStores) -> MemoryStore:
 
 @pytest.fixture
 def make(store: MemoryStore) -> Make:
-    def make(codec: Any = None, cache_bytes: int = 1 << 20) -> PartitionTable[Any]:
-        return PartitionTable(store, codec or Long(), cache_bytes)
+    def make(codec: Any = None, cache_bytes: int = 1 << 20) -> WorkingTable[Any]:
+        return WorkingTable(store, codec or Long(), cache_bytes)
 
     return make
 
 
-def commit(table: PartitionTable[Any], store: MemoryStore) -> list[tuple[bytes, bytes | None]]:
+def commit(table: WorkingTable[Any], store: MemoryStore) -> list[tuple[bytes, bytes | None]]:
     changes = table.changes(BYTES_MAX)
     store.write(changes, b"")
     table.committed()
@@ -190,7 +190,7 @@ def test_a_row_larger_than_its_topic_accepts_is_unencodable_at_the_commit(make: 
 def test_walking_over_the_keys_comes_by_each_row_once_in_order(
     stored: set[bytes], put: set[bytes], deleted: set[bytes], limit: int
 ) -> None:
-    table: PartitionTable[int] = PartitionTable(MemoryStores().open("t", 0), Long(), 1 << 20)
+    table: WorkingTable[int] = WorkingTable(MemoryStores().open("t", 0), Long(), 1 << 20)
     table.store.write([(key, bytes(8)) for key in stored], b"")
     for key in put:
         table.put(key, 1)

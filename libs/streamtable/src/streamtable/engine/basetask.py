@@ -41,7 +41,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Reach:
+class CommitServices:
     """What a task may ask of the member while it finishes its work.
 
     Attributes:
@@ -189,7 +189,7 @@ class BaseTask(ABC):
     def finish(self, deferral: Deferral, result: Any) -> None:  # noqa: B027 - not every kind has something to do here
         """Handle the result, or the exception, of a deferred awaitable. Raises as `process`."""
 
-    def last_work(self, reach: Reach) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
+    def last_work(self, reach: CommitServices) -> Awaitable[None] | None:  # noqa: ARG002 - of those who have some
         """What is still to be done for the commit; that of several tasks is awaited together. None: nothing.
 
         It raises `RewindNeeded` when its records are to be read again, and whatever else `Checkpoint.commit` does.

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, Reach, RowChange, Whole
+from streamtable.context import Batch, Context, HandlerServices, RowChange, Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -28,7 +28,7 @@ from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
 from streamtable.tables.joined import Joined
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 from streamtable.types import NextOffset, RecordBatch
 from streamtable.visiting import ROWS_AT_ONCE, VisitProgress
 
@@ -71,7 +71,7 @@ class Dispatcher:
         partition: int,
         topics: Mapping[str, TopicInfo],
         *,
-        table: PartitionTable[Any] | None,
+        table: WorkingTable[Any] | None,
         ids: IdTable | None,
         handled: HandledRows | None,
         joins: Joined,
@@ -95,7 +95,7 @@ class Dispatcher:
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
-        reach = Reach(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
+        reach = HandlerServices(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._mode = mode

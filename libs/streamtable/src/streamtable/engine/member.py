@@ -13,7 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment, Lookup
-from streamtable.engine.basetask import BaseTask, Reach, Tasks
+from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
 from streamtable.engine.deferral import DEFERRED_MAX
@@ -296,7 +296,7 @@ class Member:
 
     def _finish_work(self, tasks: Sequence[BaseTask]) -> bool:
         """Let tasks do what they have left. Returns False if records must be read again: all tasks have gone back."""
-        reach = Reach(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
+        reach = CommitServices(self._send_ahead, self._cluster.watermarks, self._budget.records_bound)
         error = self._pending.finish_work(tasks, reach)
         if error is None:
             return True

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Sequence
 
-from streamtable.engine.basetask import BaseTask, Reach
+from streamtable.engine.basetask import BaseTask, CommitServices
 from streamtable.engine.deferral import results, together
 from streamtable.errors import Migrated, RetryLater, RewindNeeded, StoreCorrupted, StreamtableError
 
@@ -45,7 +45,7 @@ class PendingWork:
                 break
         return good
 
-    def finish_work(self, tasks: Sequence[BaseTask], reach: Reach) -> BaseException | None:
+    def finish_work(self, tasks: Sequence[BaseTask], reach: CommitServices) -> BaseException | None:
         """Let tasks do the last of their work. Returns the gravest of the errors; None if all went well."""
         works: list[Awaitable[None]] = []
         errors: list[BaseException] = []

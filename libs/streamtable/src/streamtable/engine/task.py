@@ -26,7 +26,7 @@ from streamtable.graph import HANDLED, IDS, Changes, Group
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.tables.working_table import PartitionTable
+from streamtable.tables.working_table import WorkingTable
 from streamtable.tracing import CONTEXTS_MAX, UNTRACED, Tracer
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 
@@ -88,9 +88,9 @@ class Task(BaseTask):
         self._topics = topics
         self._clock = clock
         self._tracer = tracer
-        self.table: PartitionTable[Any] | None = None
+        self.table: WorkingTable[Any] | None = None
         if group.persist is not None:
-            self.table = PartitionTable(self.stores[group.table.name], group.persist.value, cache_bytes)
+            self.table = WorkingTable(self.stores[group.table.name], group.persist.value, cache_bytes)
         self.named_positions = dict(named_positions or {})
         self.named: dict[str, Named] = {}
         self._ids: IdTable | None = None

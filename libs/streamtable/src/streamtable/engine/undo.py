@@ -11,7 +11,7 @@ from streamtable.engine.deferral import Deferrals
 from streamtable.engine.output import OutputBuffer, Source
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
-from streamtable.tables.working_table import PartitionTable, refuse_if_larger
+from streamtable.tables.working_table import WorkingTable, refuse_if_larger
 from streamtable.types import RecordBatch
 
 V = TypeVar("V")
@@ -28,7 +28,7 @@ class RowJournal(Generic[V]):
         encoded: the rows changed since the last commit, as the commit is to write them.
     """
 
-    def __init__(self, table: PartitionTable[V], bytes_max: int) -> None:
+    def __init__(self, table: WorkingTable[V], bytes_max: int) -> None:
         self.encoded: dict[bytes, bytes | None] = {}
         self._table = table
         self._bytes_max = bytes_max

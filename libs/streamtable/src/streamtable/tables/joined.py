@@ -5,20 +5,17 @@ the group has committed their offsets. So what a handler has seen of it is repea
 """
 
 from collections.abc import Iterable, Mapping
-from itertools import islice
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from streamtable.errors import PoisonRecord
 from streamtable.ports import Codec, Store
-from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
+from streamtable.tables.row_cache import RowCache
 from streamtable.types import RecordBatch
 
 J = TypeVar("J")
 log = structlog.get_logger()
-
-_LOOKED_AT = 8  # times while the memory fills up
 
 
 class Missing:
@@ -28,7 +25,7 @@ class Missing:
 MISSING = Missing()
 
 
-class JoinedTable(Generic[J]):
+class JoinedTable(RowCache[J]):
     """Rows of one partition by encoded key: what came since the last commit, over a store. One thread.
 
     Args:
@@ -53,28 +50,14 @@ class JoinedTable(Generic[J]):
         timed: bool = False,
         time_ms: int = -1,
     ) -> None:
+        super().__init__(cache_bytes)
         self.name = name
         self.store = store
-        self._sizes = RowSizes()
-        self.cache_bytes = cache_bytes
         self.time_ms = self._committed_ms = time_ms
         self._timed = timed
         self._codec = codec
         self._new: dict[bytes, bytes | None] = {}
-        self._rows: dict[bytes, J | None] = {}  # decoded; None: known not to exist
         self._new_bytes = 0  # encoded
-        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
-        self._until_measured = 1
-
-    @property
-    def cache_bytes(self) -> int:
-        """About how much memory decoded rows may take."""
-        return self._cache_bytes
-
-    @cache_bytes.setter
-    def cache_bytes(self, memory_bytes: int) -> None:
-        self._cache_bytes = memory_bytes
-        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
     def get(self, key: bytes) -> J | None:
         """The row; None if there is none. Raises `PoisonRecord` if it cannot be decoded."""
@@ -148,23 +131,6 @@ class JoinedTable(Generic[J]):
         self._new, self._new_bytes = {}, 0
         self._rows = {}
         self.time_ms = self._committed_ms
-
-    def _make_room(self) -> None:
-        """Drop the oldest decoded rows that memory has no room for; what came since the last commit is kept encoded."""
-        self._sizes.settle(len(self._rows))
-        self._crowded = False
-        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
-        room = self._sizes.room(self._cache_bytes)
-        if len(self._rows) > room:
-            for key in list(islice(self._rows, len(self._rows) - room * 3 // 4)):
-                del self._rows[key]
-
-    def _count(self, key: bytes, data: bytes | None, row: J | None) -> None:
-        self._until_measured -= 1
-        if not self._until_measured:
-            self._until_measured = MEASURED_EVERY
-            self._sizes.loaded(key, data, row)
-            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
 
     def _load(self, key: bytes) -> J | None:
         data = self._new[key] if key in self._new else self.store.get(key)

@@ -6,18 +6,16 @@ them once, however often it changed. Nothing reaches the store before the commit
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
-from typing import Generic, TypeVar
+from typing import TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
 from streamtable.ports import Codec, Store
-from streamtable.tables.row_sizes import MEASURED_EVERY, RowSizes
+from streamtable.tables.row_cache import RowCache
 
 V = TypeVar("V")
 
-_LOOKED_AT = 8  # times while the memory fills up
 
-
-class PartitionTable(Generic[V]):
+class WorkingTable(RowCache[V]):
     """Rows of one partition by encoded key. One thread.
 
     Args:
@@ -27,39 +25,25 @@ class PartitionTable(Generic[V]):
     """
 
     def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
+        super().__init__(cache_bytes)
         self.store = store
         self._codec = codec
-        self._sizes = RowSizes()
-        self.cache_bytes = cache_bytes
-        self._crowded = False  # so much was loaded that the size of what is in memory must be looked at
-        self._until_measured = 1
-        self._rows: dict[bytes, V | None] = {}  # None: known not to exist
         self._changed: set[bytes] = set()
         self._row_bytes = 64.0  # running mean of an encoded row that has changed, and its key
-
-    @property
-    def cache_bytes(self) -> int:
-        """About how much memory decoded rows may take."""
-        return self._cache_bytes
-
-    @cache_bytes.setter
-    def cache_bytes(self, memory_bytes: int) -> None:
-        self._cache_bytes = memory_bytes
-        self._look_at_bytes = self._sizes.encoded_room(memory_bytes) // _LOOKED_AT
 
     def get(self, key: bytes) -> V | None:
         try:
             return self._rows[key]
         except KeyError:
             if self._crowded:
-                self._make_room()
+                self._make_room(self._changed)
             return self._load(key)
 
     def get_many(self, keys: Iterable[bytes]) -> list[V | None]:
         """Rows in the order of the keys."""
         keys = list(keys)
         if self._crowded:  # not later: all of these rows have to be in memory together
-            self._make_room()
+            self._make_room(self._changed)
         rows = self._rows
         for key in [key for key in keys if key not in rows]:
             self._load(key)
@@ -69,7 +53,7 @@ class PartitionTable(Generic[V]):
         """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
         changed = set(keys)
         if self._crowded:
-            self._make_room()
+            self._make_room(self._changed)
         for key in changed.difference(self._rows):
             self._load(key)
         self._changed |= changed
@@ -172,25 +156,12 @@ class PartitionTable(Generic[V]):
     def committed(self) -> None:
         """The changes are in the store now. Drops the oldest rows that memory has no room for."""
         self._changed = set()
-        self._make_room()
+        self._make_room(self._changed)
 
     def forget(self) -> None:
         """Drop all rows in memory, also the clean ones: a handler may have changed values in place."""
         self._rows = {}
         self._changed = set()
-
-    def _make_room(self) -> None:
-        """Drop the oldest rows that memory has no room for, if they have not changed."""
-        sizes, rows, changed = self._sizes, self._rows, self._changed
-        sizes.settle(len(rows))
-        self._crowded = False
-        self.cache_bytes = self._cache_bytes  # by what has been measured meanwhile
-        room = sizes.room(self._cache_bytes)
-        if len(rows) > room:
-            # A quarter at once: a dict that loses a few of its first entries again and again is scanned each time.
-            for key in list(islice(rows, len(rows) - room * 3 // 4)):
-                if key not in changed:
-                    del rows[key]
 
     def _load(self, key: bytes) -> V | None:
         data = self.store.get(key)
@@ -205,11 +176,7 @@ class PartitionTable(Generic[V]):
                     f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
                     "codec or by another program?"
                 ) from error
-        self._until_measured -= 1
-        if not self._until_measured:
-            self._until_measured = MEASURED_EVERY
-            self._sizes.loaded(key, data, row)
-            self._crowded = self._sizes.loaded_bytes > self._look_at_bytes
+        self._count(key, data, row)
         self._rows[key] = row
         return row
 
