@@ -167,4 +167,4 @@ def _record(session: Session, admin: KafkaAdmin, letter: Letter, retry: str) -> 
         # Its own headers had been left out with the value.
         theirs = [header for header in found[0].headers if not header[0].startswith(PREFIX)]
         headers = theirs + [header for header in headers if header[0] != VALUE_OMITTED]
-    return OutputRecord(retry, key, value, headers, max(record.timestamp, 0), record.place.partition)
+    return OutputRecord(retry, key, value, headers, partition=record.place.partition)

@@ -200,9 +200,7 @@ def _record(letter: Letter, retry: str) -> OutputRecord:
             f"letter {letter.name} is without its value, which was too large: send it by 'streamtable dead-letters "
             "replay'; nothing was sent"
         )
-    return OutputRecord(
-        retry, record.key, record.value, record.headers, max(record.timestamp, 0), record.place.partition
-    )
+    return OutputRecord(retry, record.key, record.value, record.headers, partition=record.place.partition)
 
 
 def _number(text: bytes | None) -> int | None:
