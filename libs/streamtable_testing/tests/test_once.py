@@ -191,7 +191,7 @@ def test_a_dead_letter_that_is_sent_again_is_remembered_from_the_time_of_its_eve
             raise ValueError("as ordered")
         made.append(event["id"])
 
-    once = Once("id", timedelta(hours=2))
+    once: Once[Any] = Once("id", timedelta(hours=2))
     group: Group[str, int] = Group("counted", Input(CLICKS, handle, once=once, on_error=OnError.DEAD_LETTER))
     tester.run(group)
     tester.emit(CLICKS, "a", {"id": "early"}, timestamp_ms=HOUR_MS)

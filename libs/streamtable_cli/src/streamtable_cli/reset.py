@@ -34,6 +34,7 @@ from streamtable_cli.errors import Refused
 from streamtable_cli.groups import GroupName
 from streamtable_cli.moves import Move, moves_to, places_to_set, wanted_of
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.recreated import accepted_places, refuse_left_out
 from streamtable_cli.session import Session, committed_of, describe_groups, session_of
 
 CHANGE_S = 30.0
@@ -62,6 +63,13 @@ def reset(
         bool,
         typer.Option("--empty-table", help="Delete all rows of the group's table too: it is built again."),
     ] = False,
+    accept_recreated: Annotated[
+        bool,
+        typer.Option(
+            "--accept-recreated",
+            help="Also if an input was deleted and created again since the group has read it.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -73,6 +81,8 @@ def reset(
 
     Its own loop and visits go to their ends, unless they are named: what is under way there is dropped. A joined table
     whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
+
+    If an input was deleted and created again, --accept-recreated is needed, and all of its partitions have to be set.
     """
     session = session_of(ctx)
     legal_name(group, "group")
@@ -80,22 +90,25 @@ def reset(
     with session.admin() as admin:
         refuse_members(session, admin, group)
         committed = committed_of(session, admin, group)
+        recreated = accepted_places(admin, group, committed, accepted=accept_recreated)
+        read = {*committed, *recreated}  # the broker has forgotten the offsets of topics that were deleted
         tables = _tables(admin, group, committed)
         named = {*(wanted or ()), *(topic or ())}
-        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
+        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in read} - named
         places = [
             place
-            for place in places_to_set(admin, group, committed, wanted, topic or [])
+            for place in places_to_set(admin, group, read, wanted, topic or [])
             if place.topic not in ended
         ]
         marks = dict(admin.watermarks(places))
         moves = moves_to(admin, to, wanted, committed, marks)
         if empty_table or not named:
-            ends = admin.watermarks(place for place in committed if place.topic in ended)
+            ends = admin.watermarks(place for place in read if place.topic in ended)
             moves = sorted(
                 [*moves, *moves_to(admin, "latest", None, committed, ends)], key=lambda move: move.place
             )
             marks |= ends
+        refuse_left_out(group, recreated, (move.place for move in moves))
         _refuse_half(group, tables, committed, moves, admin, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)

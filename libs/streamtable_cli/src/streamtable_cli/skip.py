@@ -21,6 +21,7 @@ from streamtable_cli.errors import NotFound, Refused
 from streamtable_cli.groups import GroupName
 from streamtable_cli.output import AsJson, note, show_json, show_table
 from streamtable_cli.reading import read_to
+from streamtable_cli.recreated import recreated_inputs
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
 from streamtable_cli.session import Session, committed_of, session_of
 
@@ -75,7 +76,12 @@ def _next_record(
     session: Session, admin: KafkaAdmin, group: str, place: TopicPartition, offset: int
 ) -> tuple[RecordBatch, Committed]:
     """The record, and what is committed for its partition. Refuses any other than the next."""
-    committed = committed_of(session, admin, group).get(place)
+    offsets = committed_of(session, admin, group)
+    if (found := recreated_inputs(admin, offsets).get(place.topic)) is not None:
+        raise Refused(
+            f"group {group!r}: {found}. Set where the group goes on there by 'streamtable group reset'"
+        )
+    committed = offsets.get(place)
     if committed is None:
         raise NotFound(f"group {group!r} has committed nothing for {place}")
     if committed.next_offset > offset:
