@@ -80,10 +80,12 @@ class Expected:
         key, value = record.key(), record.value()
         again = number == len(self._job.topics) - 1
         origin: Letter = (topic, self._partition, record.offset(), 1)
+        timestamp_ms = record.timestamp()[1]
         if again:
             read = Origin.read(record.headers() or ())
             assert read is not None, "only dead letters are sent to the retries"
             origin = (read.topic, read.partition, read.offset, read.attempt + 1)
+            timestamp_ms = read.timestamp_ms
         if topic == self._job.visits:
             return  # what they have visited is looked at apart
         changed = origin[0] == self._job.joined and key is not None
@@ -97,14 +99,14 @@ class Expected:
         else:
             event = _LONG.decode(value)
         counts_once = bool(self._job.shape.once) and origin[0] in self._job.reads
-        if counts_once and self._is_repeat(origin[0], event, -1 if again else record.timestamp()[1]):
+        if counts_once and self._is_repeat(origin[0], event, timestamp_ms):
             return
         if self._job.bad(event) and (not again or self._job.shape.kind is Kind.AGGREGATE):
             if self._job.shape.on_error is OnError.DEAD_LETTER:
                 self.letters[number].append(origin)
             return
         if counts_once:
-            self._accept(origin[0], event, -1 if again else record.timestamp()[1])
+            self._accept(origin[0], event, timestamp_ms)
         if changed:
             self._handled.pop(key, None)
             if new is not None:

@@ -207,7 +207,7 @@ class Bench:
 
     # ---- writing -------------------------------------------------------------------------------------------------------
 
-    def send(self, topic: str, *records: tuple[Any, ...], partition: int = 0) -> None:
+    def send(self, topic: str, *records: tuple[Any, ...], partition: int = 0, timestamp_ms: int = 0) -> None:
         """Send (key, value) or (key, value, headers), as bytes or text, to a partition, and wait for the answers."""
         failed: list[KafkaError] = []
 
@@ -217,7 +217,9 @@ class Bench:
 
         for key, value, *headers in records:
             made: Headers = headers[0] if headers else ()
-            self._producer.produce(topic, value, key, partition, report, headers=list(made))
+            self._producer.produce(
+                topic, value, key, partition, report, headers=list(made), timestamp=timestamp_ms
+            )
         assert self._producer.flush(SECONDS_MAX) == 0
         assert failed == []
 

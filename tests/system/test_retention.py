@@ -13,9 +13,9 @@ from localkafka.broker import Broker
 from microbatch import Batch, BatchProcessor, MicroBatch, Send
 from microbatch.stores.memory import MemoryDriver
 from streamtable.codec.plain import Long, String
-from streamtable.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TOPIC
+from streamtable.deadletter import ORIGIN_OFFSET, ORIGIN_PARTITION, ORIGIN_TIMESTAMP, ORIGIN_TOPIC
 from streamtable.errors import InputLost
-from streamtable.graph import Changes, Group, Input, Loop, Persist, Visit
+from streamtable.graph import Changes, Group, Input, Loop, OnError, Persist, Visit
 from streamtable.partitioner import partition_for
 from streamtable.topics import Stream, Table
 from streamtable.types import TopicPartition
@@ -193,6 +193,29 @@ def test_unread_records_that_expire_are_refused_at_the_next_start(world: World, 
     error = world.bench.run(world.group).failure()
     assert isinstance(error, InputLost)
     assert (error.topic, error.partition, error.offset) == (*place, 0)
+
+
+def test_the_dead_letter_of_a_record_older_than_the_retention_outlives_it(bench: Bench) -> None:
+    def refuse(ctx: Any, _: str) -> None:
+        ctx.fail("as ordered")
+
+    group: Group[str, int] = Group(
+        bench.name("g"), Input(bench.stream(), refuse, on_error=OnError.DEAD_LETTER)
+    )
+    hour = {"retention.ms": "3600000", "segment.ms": "1000"}
+    bench.create(group, partitions=2, config={"g-dead-letters": hour})
+    long_ago_ms = int(time.time() * 1000) - 2 * 3_600_000
+    bench.send(bench.name("in"), ("a", "x"), timestamp_ms=long_ago_ms)
+    bench.work_off(group)
+    # As old as the event: what deletes these would delete a letter with the event's timestamp too. Two, as the broker
+    # may be between the two partitions when the first one is seen to be gone.
+    control = TopicPartition(group.dead_letters, 1)
+    for count in (1, 2):
+        bench.send(control.topic, ("control", "x"), partition=control.partition, timestamp_ms=long_ago_ms)
+        until(lambda: bench.cluster.watermarks([control])[control].low == count, "retention has passed", 30)  # noqa: B023
+    (letter,) = bench.letters(group)
+    assert (letter.key, letter.value) == (b"a", b"x")
+    assert letter.headers[ORIGIN_TIMESTAMP] == b"%d" % long_ago_ms
 
 
 def _going(running: Running, done: Callable[[], bool]) -> Callable[[], bool]:

@@ -257,10 +257,11 @@ def test_poison_goes_to_the_dead_letters_and_the_rest_of_its_batch_is_handled(te
 
 
 def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: Tester) -> None:
-    refused = {"b"}
+    refused, times = {"b"}, []
 
     def pick(batch: Batch, send: Send) -> None:
         for record in batch.of(EVENTS):
+            times.append((record.key, record.timestamp_ms))
             if record.key in refused:
                 batch.reject(record, "not today")
             else:
@@ -268,12 +269,14 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
 
     graph = batches(pick)
     tester.run(graph)
-    tester.emit_many(EVENTS, [("a", 1), ("b", 2)])
+    tester.emit(EVENTS, "a", 1, timestamp_ms=1_000)
+    tester.emit(EVENTS, "b", 2, timestamp_ms=2_000)
     (letter,) = tester.dead_letters(graph)
     assert (letter.origin.offset, letter.error, letter.reason) == (1, "Rejected", "not today")
     refused.clear()
     tester.retry(graph, letter)
     assert [(r.key, r.value) for r in tester.records(OUT)] == [("a", 1), ("b", 2)]
+    assert times == [("a", 1_000), ("b", 2_000), ("b", 2_000)]
     tester.emit_raw(graph.retry, b"a", Long().encode(1), partition=0)
     assert "name no input" in tester.dead_letters(graph)[1].reason
 

@@ -40,7 +40,7 @@ def size_in_kafka(letter: OutputRecord) -> int:
 def test_a_dead_letter_is_the_record_itself_and_says_where_from_why_and_when(record: Any) -> None:
     letter = letter_of(record(b"k", b"\xff\x00", 42, [("h", b"\xfe"), ("h", None)], 777))
     assert letter[:3] == ("g-dead-letters", b"k", b"\xff\x00")
-    assert (letter.partition, letter.timestamp_ms) == (3, 777)
+    assert letter.partition == 3
     assert list(letter.headers) == [
         ("h", b"\xfe"),
         ("h", None),
@@ -56,12 +56,12 @@ def test_a_dead_letter_is_the_record_itself_and_says_where_from_why_and_when(rec
     ]
 
 
-@pytest.mark.parametrize(("written_ms", "stands_ms"), [(-5, 0), (777, 777), (2**62, 1_234_567)])
-def test_a_dead_letter_is_never_later_than_now_which_its_topic_may_refuse(
-    record: Any, written_ms: int, stands_ms: int
+@pytest.mark.parametrize("written_ms", [-5, 777, 2**62])
+def test_a_dead_letter_is_dated_when_it_is_made_so_that_its_topic_accepts_and_keeps_it(
+    record: Any, written_ms: int
 ) -> None:
     letter = letter_of(record(b"k", b"v", 42, [], written_ms))
-    assert letter.timestamp_ms == stands_ms
+    assert letter.timestamp_ms == 1_234_567
     assert ("streamtable-origin-timestamp-ms", b"%d" % written_ms) in letter.headers
 
 
@@ -78,6 +78,31 @@ def test_an_origin_survives_its_way_through_the_headers_and_counts_the_attempts(
     again = letter_of(record(b"k", b"v", 7, first.headers), origin=origin)
     assert Origin.read(again.headers) == Origin("in", 3, 42, -1, attempt=2)
     assert [name for name, _ in again.headers].count("streamtable-origin-offset") == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (b"777", 777),
+        (b"-1", -1),
+        (b"-2", -1),
+        (b"%d" % 2**63, -1),
+        (b"%d" % (2**63 - 1), 2**63 - 1),
+        (None, -1),
+    ],
+)
+def test_a_record_that_was_sent_again_has_the_timestamp_of_its_origin_if_that_is_one(
+    record: Any, said: bytes | None, found: int
+) -> None:
+    headers = [header for header in letter_of(record(b"k", b"v", 42)).headers if "timestamp" not in header[0]]
+    headers.append((PREFIX + "origin-timestamp-ms", said))
+    retried = RecordBatch("g-retry", 3, [record(b"k", b"v", 7, headers, 999)])
+    origin = Origin.read(headers)
+    assert origin is not None
+    dated = origin.dated(retried)
+    assert (dated.timestamp(0), dated.timestamps()) == (found, [found])
+    assert (dated.place, dated.keys, dated.values, dated.offsets) == (("g-retry", 3), [b"k"], [b"v"], [7])
+    assert dated.headers(0) == headers
 
 
 @pytest.mark.parametrize(

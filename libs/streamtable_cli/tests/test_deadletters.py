@@ -10,7 +10,15 @@ import pytest
 from libs.streamtable_cli.tests.bench import Cli, World, until
 
 from streamtable import Group, Long
-from streamtable.deadletter import REPLAYED_OFFSET, TIME, replayed_marker
+from streamtable.deadletter import (
+    ORIGIN_OFFSET,
+    ORIGIN_PARTITION,
+    ORIGIN_TIMESTAMP,
+    ORIGIN_TOPIC,
+    REPLAYED_OFFSET,
+    TIME,
+    replayed_marker,
+)
 from streamtable.topics import Stream
 from streamtable.types import TopicPartition
 from streamtable_cli.output import at
@@ -269,6 +277,27 @@ def test_a_value_that_was_too_large_for_the_dead_letters_is_fetched_from_its_ori
     assert ran.code == 2
     assert "does not hold it any more" in ran.err
     admin.close()
+
+
+def test_a_letter_is_sent_again_with_the_time_of_now_and_keeps_the_time_of_its_record_in_a_header(
+    cli: Cli, world: World
+) -> None:
+    made = world.group(partitions=1)
+    now_ms = int(time.time() * 1000)
+    hour_ago_ms = now_ms - 3_600_000
+    headers = [
+        (ORIGIN_TOPIC, b"in"),
+        (ORIGIN_PARTITION, b"0"),
+        (ORIGIN_OFFSET, b"0"),
+        (ORIGIN_TIMESTAMP, b"%d" % hour_ago_ms),
+    ]
+    world.send(made.dead_letters, (b"k", b"v"), headers=headers, timestamp=hour_ago_ms)
+    cli("dead-letters", "replay", made.name, "--all").good()
+    (record,) = cli("topics", "tail", made.retry, "--offset", "0", "--json").good().lines
+    assert record["timestamp"] >= at(now_ms)
+    assert (ORIGIN_TIMESTAMP, str(hour_ago_ms)) in {
+        (each["name"], each["value"]) for each in record["headers"]
+    }
 
 
 def test_a_letter_that_the_retry_topic_does_not_take_is_refused_and_nothing_is_sent(

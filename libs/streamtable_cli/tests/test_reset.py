@@ -396,7 +396,16 @@ def test_a_group_whose_input_was_created_again_goes_on_where_its_offset_is_set(
         until(lambda: cli("group", "describe", group.name, "--json").json["state"] == "empty", "it is empty")
         world.commit(group.name, {TopicPartition(stream, 0): 0})
     else:
-        cli("group", "reset", group.name, "--to", "earliest", "--empty-table", "--yes").good()
+        ids = admin.topic_ids([stream])
+        reset = ("group", "reset", group.name, "--to", "earliest", "--empty-table", "--yes")
+        refused = cli(*reset)
+        assert (refused.code, row()) == (2, 5)
+        for said in (stream, ids[stream], "digest", "--accept-recreated"):
+            assert said in refused.err
+        partly = cli(*reset, "--accept-recreated", "--topic", group.retry)
+        assert (partly.code, row()) == (2, 5)
+        assert f"add --topic {stream}" in partly.err
+        cli(*reset, "--accept-recreated").good()
     with world.running(group):
         until(lambda: row() == (7 if rows == "kept" else 2), "the new records are counted")
     admin.close()

@@ -8,7 +8,9 @@ from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import Group, Input, Long, Persist, Stream, String
 from streamtable.errors import HandlerFailed
-from streamtable.types import TopicPartition
+from streamtable.tables.position import TablePosition
+from streamtable.tables.seen import SeenInputs
+from streamtable.types import NextOffset, TopicPartition
 
 BAD = 13
 
@@ -108,3 +110,16 @@ def test_only_the_next_record_of_a_stopped_group_can_be_skipped(
     marks = admin.watermarks([TopicPartition(group.dead_letters, 0)])
     admin.close()
     assert [mark.high for mark in marks.values()] == [0]
+
+
+def test_a_record_of_an_input_that_was_created_again_is_not_skipped(
+    group: Group[str, int], world: World, cli: Cli
+) -> None:
+    send(world, "in", BAD)
+    place = TopicPartition(world.topics.name("in"), 0)
+    seen = SeenInputs(9, SeenInputs.ids_of({place.topic: "an earlier id"}, {place.topic: NextOffset(9)}))
+    world.commit(group.name, {place: 0}, TablePosition(0, exact=True, seen=seen).encode())
+    ran = cli("group", "skip", group.name, *map(str, place), "0", "--yes")
+    assert ran.code == 2
+    assert f"{place.topic} was deleted and created again" in ran.err
+    assert cli("dead-letters", "list", group.name, "--json").good().lines == []

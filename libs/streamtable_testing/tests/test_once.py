@@ -183,6 +183,25 @@ def test_an_event_whose_handler_failed_was_not_accepted(tester: Tester) -> None:
     assert (tester.table(group), len(tester.dead_letters(group))) == ({"a": 1}, 1)
 
 
+def test_a_dead_letter_that_is_sent_again_is_remembered_from_the_time_of_its_event(tester: Tester) -> None:
+    made, broken = [], True
+
+    def handle(ctx: Any, event: Any) -> None:
+        if broken and event["id"] == "late":
+            raise ValueError("as ordered")
+        made.append(event["id"])
+
+    once: Once[Any] = Once("id", timedelta(hours=2))
+    group: Group[str, int] = Group("counted", Input(CLICKS, handle, once=once, on_error=OnError.DEAD_LETTER))
+    tester.run(group)
+    tester.emit(CLICKS, "a", {"id": "early"}, timestamp_ms=HOUR_MS)
+    tester.emit(CLICKS, "a", {"id": "late"}, timestamp_ms=10 * HOUR_MS)
+    broken = False
+    tester.retry(group, tester.dead_letters(group)[0])
+    tester.emit(CLICKS, "a", {"id": "late"}, timestamp_ms=11 * HOUR_MS)
+    assert made == ["early", "late"]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("bad", [None, 1.5, True, ["x"]])
 def test_an_event_without_an_id_fails_as_its_handler_would(kind: str, bad: Any, tester: Tester) -> None:

@@ -141,6 +141,45 @@ def test_dead_letters_say_where_they_come_from_and_can_be_sent_again(tester: Tes
     assert tester.table(group) == {"alice": 1}
 
 
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_dead_letter_is_dated_now_and_its_retry_is_handled_with_the_time_of_its_event(
+    tester: Tester, *, batch: bool
+) -> None:
+    times: list[int] = []
+    broken = True
+
+    def handle(ctx: Context[str, int], _: str) -> None:
+        times.append(ctx.timestamp_ms)
+        if broken:
+            raise ZeroDivisionError("as ordered")
+
+    def whole(records: Batch[str, str, int]) -> None:
+        times.extend(records.timestamps_ms)
+        if broken:
+            raise ZeroDivisionError("as ordered")
+
+    edge: Input[str, str, int] = (
+        Input(EVENTS, batch=whole, on_error=OnError.DEAD_LETTER)
+        if batch
+        else Input(EVENTS, handle, on_error=OnError.DEAD_LETTER)
+    )
+    group: Group[str, int] = Group("g", edge)
+    tester.run(group)
+    now_ms = int(tester.clock.now() * 1000)
+    long_ago_ms = now_ms - 29 * 86_400_000
+    tester.emit(EVENTS, "alice", "click", timestamp_ms=long_ago_ms)
+    ((_, letter),) = tester.kafka.records(group.dead_letters)
+    assert letter.timestamp()[1] >= now_ms
+    tester.retry(group, tester.dead_letters(group)[0])
+    second = tester.dead_letters(group)[1]  # it has failed again
+    times.clear()
+    broken = False
+    tester.retry(group, second)
+    ((_, retried), *_) = tester.kafka.records(group.retry)
+    assert retried.timestamp()[1] >= now_ms
+    assert times == [long_ago_ms]
+
+
 def test_events_emitted_together_come_in_one_batch(tester: Tester) -> None:
     sizes = []
 

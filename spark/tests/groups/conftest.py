@@ -70,6 +70,13 @@ class Stage:
             gone.result(30)
         self.wait(lambda: not set(names) & set(self._admin.list_topics(timeout=30).topics))
 
+    def recreate(self, name: str) -> None:
+        """Delete a topic and create it again, empty."""
+        self._delete((name,))
+        for made in self._admin.create_topics([NewTopic(name, PARTITIONS)]).values():
+            made.result(30)
+        self.wait(lambda: name in self._admin.list_topics(timeout=30).topics)
+
     def group(self, name: str, **table: str) -> str:
         self.create(f"{name}-table", compacted=True, **table)
         self.create(f"{name}-dead-letters", f"{name}-retry")

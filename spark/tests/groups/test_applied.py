@@ -1,6 +1,8 @@
+from datetime import UTC, datetime
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 
 from streamtable_spark.transforms.applied import applied, letters
 
@@ -15,6 +17,29 @@ def origin(offset: int, attempt: int | None = None, topic: str = "clicks", parti
     if attempt is not None:
         found["attempt"] = attempt
     return [(f"streamtable-{name}", str(value).encode()) for name, value in found.items()]
+
+
+def test_a_retry_has_the_timestamp_of_its_origin_however_late_it_was_sent_again(spark: SparkSession) -> None:
+    said = "streamtable-origin-timestamp-ms"
+    dated = [(said, b"777"), (said, b"-5"), (said, b"9" * 18), (said, b"x"), (said, b"9" * 30), None]
+    records = [
+        (
+            "g-retry",
+            0,
+            offset,
+            datetime(2026, 3, 1, tzinfo=UTC),
+            b"k",
+            b"v",
+            [*origin(offset), *([at] if at else [])],
+        )
+        for offset, at in enumerate(dated)
+    ]
+    records.append(("clicks", 0, 9, datetime(2026, 3, 1, tzinfo=UTC), b"k", b"v", [(said, b"777")]))
+    none = letters(frame(spark))
+    found = applied(spark.createDataFrame(records, SCHEMA), ["g-retry"], ["clicks"], none)
+    rows = found.select("offset", fn.unix_millis("timestamp").alias("ms")).collect()
+    march = 1_772_323_200_000
+    assert dict(map(tuple, rows)) == {0: 777, 1: -1, 2: -1, 3: -1, 4: -1, 5: -1, 9: march}
 
 
 def frame(spark: SparkSession, *records: tuple[str, int, int, list[Any] | None]) -> DataFrame:

@@ -53,7 +53,7 @@ class Record(Generic[K, E]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970."""
+        """Milliseconds since 1970; of a dead letter that was sent again, those of its origin."""
         return self.raw.timestamp(self.index)
 
     @property

@@ -318,7 +318,7 @@ class BatchTask(BaseTask):
                 elif origin.partition != self.partition:
                     reason = f"it comes from partition {origin.partition}: its rows belong to that one"
                 else:
-                    found += self._good(record, origin.topic)
+                    found += self._good(origin.dated(record), origin.topic)
                     continue
                 error = PoisonRecord(f"a record in the retry topic cannot be handled: {reason}")
                 self._outgoing.set_aside(record, 0, error)

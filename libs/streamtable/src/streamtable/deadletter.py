@@ -1,15 +1,20 @@
 """Dead letters: records that cannot be processed, kept raw with where they came from and why.
 
 A dead letter is the record's own key, value and headers, plus the headers below. Sent again to `<group>-retry` with
-the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's.
+the same headers it goes to the handler of its origin's input; topic and offset that the handler sees are the retry's,
+the timestamp is the origin's.
+
+Both records are dated with the time at which they are written, as retention counts from a record's own timestamp: with
+that of an old input, the broker would delete them before anybody has read them.
+
 Whoever sends it again writes a marker behind it, in the same transaction: see `replayed_marker`.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from streamtable.errors import HandlerFailed, StreamtableError
-from streamtable.types import HEADERS_UNREADABLE, Header, Headers, RecordBatch
+from streamtable.types import HEADERS_UNREADABLE, Header, Headers, Message, RecordBatch
 
 PREFIX = "streamtable-"
 ORIGIN_TOPIC = PREFIX + "origin-topic"
@@ -54,7 +59,7 @@ class OutputRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a record first stood, and how often it has been tried."""
+    """Where a record first stood, and how often it has been tried. `timestamp_ms` is -1 if that is not known."""
 
     topic: str
     partition: int
@@ -78,11 +83,45 @@ class Origin:
                 topic=(found[ORIGIN_TOPIC] or b"").decode(),
                 partition=int(found[ORIGIN_PARTITION] or b""),
                 offset=int(found[ORIGIN_OFFSET] or b""),
-                timestamp_ms=int(found.get(ORIGIN_TIMESTAMP) or b"-1"),
+                timestamp_ms=_int64(int(found.get(ORIGIN_TIMESTAMP) or b"-1")),
                 attempt=int(found.get(ATTEMPT) or b"1"),
             )
         except (KeyError, ValueError):
             return None
+
+    def dated(self, record: RecordBatch) -> RecordBatch:
+        """Return a single record that was sent again, with the timestamp of its origin: that is its event time."""
+        return RecordBatch(record.topic, record.partition, [_Dated(record.messages[0], self.timestamp_ms)])
+
+
+class _Dated:
+    """A message with another timestamp than it has in Kafka."""
+
+    __slots__ = ("_message", "_timestamp_ms")
+
+    def __init__(self, message: Message, timestamp_ms: int) -> None:
+        self._message = message
+        self._timestamp_ms = timestamp_ms
+
+    def key(self) -> Any:
+        return self._message.key()
+
+    def value(self) -> Any:
+        return self._message.value()
+
+    def offset(self) -> Any:
+        return self._message.offset()
+
+    def headers(self) -> Any:
+        return self._message.headers()
+
+    def timestamp(self) -> tuple[int, int]:
+        return (self._message.timestamp()[0], self._timestamp_ms)
+
+
+def _int64(number: int) -> int:
+    """-1 for what is no time in Kafka: any producer may write headers."""
+    return number if -1 <= number < 1 << 63 else -1
 
 
 def dead_letter(
@@ -127,9 +166,7 @@ def dead_letter(
         for header in records.headers(index)
         if not header[0].startswith(PREFIX) or header == HEADERS_UNREADABLE
     ]
-    # Not later than now: topics refuse times far ahead, and this one may do so where the input did not.
-    timestamp = min(max(records.timestamp(index), 0), int(now * 1000))
-    letter = OutputRecord(topic, key, value, [*theirs, *ours], timestamp, records.partition)
+    letter = OutputRecord(topic, key, value, [*theirs, *ours], int(now * 1000), records.partition)
     room = bytes_max - RECORD_OVERHEAD_BYTES
     if letter.size > room:
         omitted = [] if value is None else [(VALUE_OMITTED, b"%d" % len(value))]

@@ -48,7 +48,7 @@ class Once(Generic[E_contra]):
     - An event is a repeat if and only if an event of the same id was accepted at a stream time `t`, and the stream time
       now, this event's timestamp included, is at most `t + within`.
     - An event whose handler failed was not accepted. A dead letter that is sent again is accepted if no event of its id
-      has been meanwhile; its timestamp does not move the stream time.
+      has been meanwhile; its timestamp is that of the event, not the time at which it was sent again.
 
     So what is a repeat depends on the records alone, not on commits, restarts or rebalances. Ids are kept in the group's
     topic `<group>-ids`, in the transaction of the rows, and expire from it.

@@ -5,8 +5,8 @@ import pytest
 from streamtable.errors import InputLost
 from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import InputState, refuse_recreated
-from streamtable.tables.seen import TOPICS_MAX, SeenInputs
-from streamtable.types import Committed, NextOffset, Watermarks
+from streamtable.tables.seen import TOPICS_MAX, SeenInputs, recreated
+from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
 IDS = {"in": "id-1", "retry": "id-2"}
 BOTH_READ = {"in": NextOffset(5), "retry": NextOffset(1)}
@@ -47,6 +47,21 @@ def test_metadata_of_hundreds_of_inputs_fit_into_what_kafka_accepts() -> None:
     ids = SeenInputs.ids_of(topics, dict.fromkeys(topics, NextOffset(1)))
     assert len(ids) == TOPICS_MAX
     assert len(TablePosition(1 << 62, exact=True, seen=SeenInputs(1 << 62, ids)).encode()) < 2_000
+
+
+def test_tools_find_the_inputs_that_were_created_again_also_those_whose_offsets_the_broker_forgot() -> None:
+    metadata = TablePosition(0, exact=True, seen=SeenInputs(9, SeenInputs.ids_of(IDS, BOTH_READ))).encode()
+    first, second = TopicPartition("in", 0), TopicPartition("retry", 0)
+    both = {first: Committed(NextOffset(5), metadata), second: Committed(NextOffset(1), metadata)}
+    assert recreated(both, {**IDS, "elsewhere": "id-9"}) == {}
+    found = recreated(both, {"in": "id-9", "retry": "id-2"})
+    assert found.keys() == {"in"}
+    assert "id-9" in str(found["in"])
+    assert found["in"].digest_read in str(found["in"])
+    assert recreated({second: both[second]}, {"in": "id-9", "retry": "id-2"}) == found
+    # A tool has set it since, and knows of the new topic: what the other one says is of before.
+    accepted = {first: Committed(NextOffset(0)), second: both[second]}
+    assert recreated(accepted, {"in": "id-9", "retry": "id-2"}) == {}
 
 
 def test_inputs_that_are_the_topics_that_they_were_are_accepted() -> None:

@@ -344,7 +344,7 @@ class DeadLetterLog:
             # The record's own headers had been left out with its value.
             own = [header for header in found[0].headers if not header[0].startswith(PREFIX)]
             headers = own + [header for header in headers if header[0] != VALUE_OMITTED]
-        return OutputRecord(retry, key, value, headers, max(record.timestamp, 0), record.place.partition)
+        return OutputRecord(retry, key, value, headers, partition=record.place.partition)
 
 
 def _batches(

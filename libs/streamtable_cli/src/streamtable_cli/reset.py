@@ -29,6 +29,7 @@ from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import Refused
 from streamtable_admin.offsets import TablePosition
+from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
 from streamtable_cli.output import AsJson, count, note, show_json, show_table
@@ -60,6 +61,13 @@ def reset(
         bool,
         typer.Option("--empty-table", help="Delete all rows of the group's table too: it is built again."),
     ] = False,
+    accept_recreated: Annotated[
+        bool,
+        typer.Option(
+            "--accept-recreated",
+            help="Also if an input was deleted and created again since the group has read it.",
+        ),
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -71,6 +79,8 @@ def reset(
 
     Its own loop and visits go to their ends, unless they are named: what is under way there is dropped. A joined table
     whose changes it handles is set like an input: with earliest, each row is handled as a change from nothing.
+
+    If an input was deleted and created again, --accept-recreated is needed, and all of its partitions have to be set.
     """
     session = session_of(ctx)
     legal_name(group, "group")
@@ -78,22 +88,25 @@ def reset(
     with session.cluster() as cluster:
         refuse_members(cluster, group)
         committed = cluster.committed(group)
+        recreated = accepted_places(cluster, group, committed, accepted=accept_recreated)
+        read = {*committed, *recreated}  # the broker has forgotten the offsets of topics that were deleted
         tables = _tables(cluster, group, committed)
         named = {*(targets or ()), *(topic or ())}
-        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in committed} - named
+        ended = {f"{group}-loop", f"{group}-visits"} & {place.topic for place in read} - named
         places = [
             place
-            for place in places_to_reset(cluster, group, committed, targets, topic or [])
+            for place in places_to_reset(cluster, group, read, targets, topic or [])
             if place.topic not in ended
         ]
         marks = dict(cluster.admin.watermarks(places))
         moves = target_moves(cluster, to, targets, committed, marks)
         if empty_table or not named:
-            ends = cluster.admin.watermarks(place for place in committed if place.topic in ended)
+            ends = cluster.admin.watermarks(place for place in read if place.topic in ended)
             moves = sorted(
                 [*moves, *target_moves(cluster, "latest", None, committed, ends)], key=lambda move: move.place
             )
             marks |= ends
+        refuse_left_out(group, recreated, (move.place for move in moves))
         _refuse_half(group, tables, committed, moves, cluster, empty_table=empty_table)
         if not as_json:
             _show(moves, marks, tables if empty_table else (), ended)

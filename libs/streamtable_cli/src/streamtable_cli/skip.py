@@ -19,6 +19,7 @@ from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.errors import NotFound, Refused
 from streamtable_admin.reading import read_to
+from streamtable_admin.recreated_inputs import recreated_inputs
 from streamtable_cli.groups import GroupName
 from streamtable_cli.output import AsJson, note, show_json, show_table
 from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
@@ -75,7 +76,12 @@ def _next_record(
     cluster: Cluster, group: str, place: TopicPartition, offset: int
 ) -> tuple[RecordBatch, Committed]:
     """The record, and what is committed for its partition. Refuses any other than the next."""
-    committed = cluster.committed(group).get(place)
+    offsets = cluster.committed(group)
+    if (found := recreated_inputs(cluster, offsets).get(place.topic)) is not None:
+        raise Refused(
+            f"group {group!r}: {found}. Set where the group goes on there by 'streamtable group reset'"
+        )
+    committed = offsets.get(place)
     if committed is None:
         raise NotFound(f"group {group!r} has committed nothing for {place}")
     if committed.next_offset > offset:

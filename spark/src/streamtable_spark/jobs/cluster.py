@@ -106,12 +106,23 @@ class Cluster:
         Raises:
             ConfigurationError: one does not exist.
         """
+        return {name: len(found.partitions) for name, found in self._topics(topics).items()}
+
+    def topic_ids(self, topics: Iterable[str]) -> dict[str, str]:
+        """The id of each: another one means that the topic was deleted and created again.
+
+        Raises:
+            ConfigurationError: one does not exist.
+        """
+        return {name: str(found.topic_id) for name, found in self._topics(topics).items()}
+
+    def _topics(self, topics: Iterable[str]) -> dict[str, Any]:
         names = list(dict.fromkeys(topics))
         found = {}
         asked = self._admin.describe_topics(TopicCollection(names), request_timeout=self._timeout_s)
         for name, future in asked.items():
             try:
-                found[name] = len(self._result(future).partitions)
+                found[name] = self._result(future)
             except KafkaException as exception:
                 if _code(exception) not in _GONE:
                     raise self._silent(exception, f"topic {name!r}") from exception

@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import Final
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
 from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_within, parse_until
+from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.running import Source, spans_of, with_earlier
+
+_RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"
 
 
 @dataclass(frozen=True)
@@ -26,7 +30,7 @@ class Wanted:
         manifest: where the manifest is, or will be.
         until: `now`, or offsets as JSON.
         replace: `as_group` may have a table and offsets already; they are replaced.
-        allow_missing: the inputs may begin later than at offset 0.
+        allow_missing: the inputs may begin later than at offset 0, or have been created again.
         lake: folder of a lake that has what Kafka has no longer.
         earlier: the rebuild that the table of the source comes from.
     """
@@ -167,6 +171,10 @@ def _frozen(
     """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
     source = wanted.source
     read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
+    if not wanted.allow_missing:
+        refuse_recreated(
+            source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
+        )
     check_kept(cluster.settings({*read_, *source.context}), allow_missing=wanted.allow_missing)
     ends = cluster.stable_ends(read_)
     until = parse_until(wanted.until, read_)

@@ -22,6 +22,7 @@ from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.manifest import Manifest, code_version
 from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
 from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.running import (
     Source,
@@ -49,6 +50,9 @@ _SHOWN_MAX: Final = 1_000
 _PRINTED: Final = 20
 _LAG_MS_MAX: Final = 10**12  # Kafka's greatest is more than a timedelta holds
 _EMPTY: Final = (0, "0" * 16)
+_RECREATED: Final = (
+    "Reset the group, `streamtable group reset`: what its table holds then can be audited again"
+)
 
 
 @dataclass(frozen=True)
@@ -173,9 +177,9 @@ def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
     settings = cluster.settings([*inputs, *source.context, table])
     lag_ms = int(settings.pop(table)["min.compaction.lag.ms"])
     check_kept(settings, allow_missing=wanted.allow_missing)
-    cut = cut_of(
-        source.group, cluster.committed(source.group, {name: partitions[name] for name in inputs}), inputs
-    )
+    committed = cluster.committed(source.group, {name: partitions[name] for name in inputs})
+    refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
+    cut = cut_of(source.group, committed, inputs)
     _wait_readable(cluster, cut, table)
     # After the cut: letters of records before it are there now; those of later ones do no harm.
     beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})

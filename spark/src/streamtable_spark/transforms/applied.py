@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 
+from streamtable_spark.transforms.layers import LAST_MS
+
 PREFIX = "streamtable-"
 RECORD = ["topic", "partition", "offset", "timestamp", "key", "value", "headers"]
 ORIGIN = ["origin_topic", "origin_partition", "origin_offset", "attempt"]
@@ -39,7 +41,8 @@ def applied(
         set_aside: what `letters` returns.
 
     Returns:
-        The columns of `records`, with `input`: the topic as which a record counts.
+        The columns of `records`, with `input`: the topic as which a record counts. The timestamp of a retry is that of its
+        origin, as the group's handlers are given it.
     """
     # One pass: in two, Spark would read all records from Kafka twice.
     retried = fn.col("topic").isin(*retries)
@@ -50,7 +53,9 @@ def applied(
     ]
     # Else the group refuses a retry: its row would be in another partition's table, or it is no event of the group.
     fits = fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition"))
-    left = records.select(*RECORD, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
+    timestamp = fn.when(retried, _origin_timestamp()).otherwise(fn.col("timestamp")).alias("timestamp")
+    columns = [timestamp if name == "timestamp" else fn.col(name) for name in RECORD]
+    left = records.select(*columns, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
     return left.select(*RECORD, fn.col("origin_topic").alias("input"))
 
 
@@ -68,6 +73,12 @@ def _origin(*, failed: int) -> list[Column]:
         _number("origin-offset"),
         attempt.cast("int"),
     ]
+
+
+def _origin_timestamp() -> Column:
+    """The timestamp that a record had where it first stood; -1 ms if its headers do not say one, as in the library."""
+    said = _number("origin-timestamp-ms")
+    return fn.timestamp_millis(fn.when(said.between(-1, LAST_MS), said).otherwise(fn.lit(-1).cast("bigint")))
 
 
 def _header(name: str) -> Column:

@@ -1,8 +1,8 @@
 """Which events count, where an event that is sent again counts once: the rule of the library's `Once`, in batch.
 
 Of each partition: the stream time is the greatest timestamp so far; an event is a repeat if one of the same id was
-accepted at a stream time of which this one's is at most `within` later. A dead letter that was sent again does not move
-the stream time, and counts as if it came after all records of the input. The processor's other condition, that a
+accepted at a stream time of which this one's is at most `within` later. A dead letter that was sent again has the
+timestamp of its event, and counts as if it came after all records of the input. The processor's other condition, that a
 timestamp far ahead of its clock does not move the time, is checked against the clock of now.
 """
 
@@ -29,7 +29,7 @@ def accepted(events: DataFrame, within: timedelta = WITHIN) -> DataFrame:
         `partition`, `key`, `offset`, `timestamp`, `retry`.
     """
     ms = fn.unix_millis("timestamp")
-    moves = ~fn.col("retry") & (ms <= fn.unix_millis(fn.current_timestamp()) + _ms(_AHEAD))
+    moves = ms <= fn.unix_millis(fn.current_timestamp()) + _ms(_AHEAD)
     so_far = (
         Window.partitionBy("partition").orderBy("retry", "offset").rowsBetween(Window.unboundedPreceding, 0)
     )

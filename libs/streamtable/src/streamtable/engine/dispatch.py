@@ -148,7 +148,6 @@ class Dispatcher:
             self._mode,
             self._context,
             self._ids,
-            self._group.retry,
             lambda: self.deferrals.full,
         ).handle
 
@@ -281,7 +280,7 @@ class Dispatcher:
                 reason = f"it comes from partition {origin.partition}: its row is in that partition's table"
             self._refuse(record, f"a record in the retry topic cannot be handled: {reason}")
             return 1
-        return route(record)
+        return route(origin.dated(record))
 
     def _change_again(self, edge: Changes[Any, Any, Any], handler: Handler, record: RecordBatch) -> int:
         """A change that was refused, sent again: its old value is what the handler was given last, perhaps of a later one."""

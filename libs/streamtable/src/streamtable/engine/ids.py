@@ -74,21 +74,18 @@ class IdTable:
         for each in self._inputs.values():
             each.filter_bytes(bytes_max // len(self._inputs))
 
-    def accept(
-        self, name: str, ids: Sequence[bytes], timestamps_ms: Sequence[int] | None
-    ) -> list[bool] | None:
+    def accept(self, name: str, ids: Sequence[bytes], timestamps_ms: Sequence[int]) -> list[bool] | None:
         """Accept the ids of consecutive records that are no repeats.
 
         Args:
             name: The input.
             ids: One for each record.
-            timestamps_ms: Of the records. None if they say nothing of the input's time: dead letters that are sent again.
+            timestamps_ms: Of the records.
 
         Returns:
             For each whether it was accepted; None if all were.
         """
-        times = timestamps_ms if timestamps_ms is not None else [NO_TIME] * len(ids)
-        accepted = self._inputs[name].accept(ids, times, int(self._clock.now() * 1000))
+        accepted = self._inputs[name].accept(ids, timestamps_ms, int(self._clock.now() * 1000))
         if accepted is not None:
             self.repeats[name] += accepted.count(False)
         return accepted

@@ -54,7 +54,6 @@ class InputCalls:
         mode: Which records have failed.
         context: Handed to the handler.
         ids: The ids that were accepted; None if no input of the group has `once`.
-        retry: The group's retry topic.
         must_commit: Whether a commit must come before the next record.
     """
 
@@ -67,7 +66,6 @@ class InputCalls:
         mode: CarefulMode,
         context: Context[Any, Any],
         ids: IdTable | None,
-        retry: str,
         must_commit: Callable[[], bool],
     ) -> None:
         self._edge = edge
@@ -77,7 +75,6 @@ class InputCalls:
         self._mode = mode
         self._context = context
         self._ids = ids
-        self._retry = retry
         self._must_commit = must_commit
 
     def handle(self, records: RecordBatch) -> int:
@@ -159,9 +156,7 @@ class InputCalls:
     def _accept(self, records: RecordBatch, ids: Sequence[bytes]) -> list[bool] | None:
         """Accept the events that are no repeats. Returns which were accepted; None if all were."""
         assert self._ids is not None, "the graph has this table"
-        # The time at which a dead letter is sent again says nothing of the input's time.
-        timestamps = None if records.topic == self._retry else records.timestamps()
-        return self._ids.accept(self._edge.stream.name, ids, timestamps)
+        return self._ids.accept(self._edge.stream.name, ids, records.timestamps())
 
     def _take_back(self, begin: int) -> None:
         assert self._ids is not None, "the graph has this table"

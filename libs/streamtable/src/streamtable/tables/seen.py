@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from streamtable.types import NextOffset
+from streamtable.types import Committed, NextOffset, TopicPartition
 
 TOPICS_MAX = 100
 """Of more inputs the first by name are kept: Kafka accepts 4 KB of metadata, and each topic takes 16 bytes."""
@@ -70,6 +70,50 @@ class SeenInputs:
                 parts = [digests[i : i + _DIGEST_CHARS] for i in range(0, len(digests), _DIGEST_CHARS)]
                 return SeenInputs(end, dict(zip(parts[::2], parts[1::2], strict=True)))
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated:
+    """A topic that a group has read and that was deleted and created again since.
+
+    Attributes:
+        topic: Its name.
+        digest_read: The digest of the id of the topic that the group has read; the id itself is not kept.
+        topic_id: The id of the topic that has the name now.
+    """
+
+    topic: str
+    digest_read: str
+    topic_id: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic} was deleted and created again: the group has read the topic whose id has the digest "
+            f"{self.digest_read}, and the topic of today has the id {self.topic_id}, with the digest {_digest(self.topic_id)}"
+        )
+
+
+def recreated(
+    committed: Mapping[TopicPartition, Committed], topic_ids: Mapping[str, str]
+) -> dict[str, Recreated]:
+    """Return the topics that are others now than those of which offsets were committed, by name.
+
+    As in recovery, an offset's own metadata count; those of the partition's other inputs only where there is no offset,
+    since the broker forgets the offsets of a topic that is deleted.
+
+    Args:
+        committed: All offsets of the group.
+        topic_ids: The topics of today.
+    """
+    seen = {place: SeenInputs.decode(each.metadata) for place, each in committed.items()}
+    found = {}
+    for topic, topic_id in topic_ids.items():
+        for place, each in seen.items():
+            own = TopicPartition(topic, place.partition)
+            if each is not None and (place == own or own not in seen) and each.is_other(topic, topic_id):
+                assert each.ids is not None, "it knows the topic"
+                found[topic] = Recreated(topic, each.ids[_digest(topic)], topic_id)
+    return found
 
 
 def _digest(text: str) -> str:
