@@ -22,7 +22,7 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from microbatch import Batch, BatchMetrics, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, BatchMetrics, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.buffer import Buffer
 from microbatch.embedded import EmbeddedTask, EmbeddedTasks
 from microbatch.processor import NoStores
@@ -116,7 +116,7 @@ class Driver:
     def __init__(self, world: "World", life: Life) -> None:
         self._world = world
         self._life = life
-        self._driver = MemoryDriver(world.rehearsal.server, tenant=world.graph.name)
+        self._driver = MemoryDriver(world.store.server, tenant=world.graph.name)
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
         self._world.meddle(self._life, "read")
@@ -161,7 +161,7 @@ class World(Faults):
         )
         self.graph = graph if kind == "embedded" else graph.over_central_store()
         self.kafka.create_topics_of(self.graph, PARTITIONS)
-        self.rehearsal = Rehearsal(self.graph)
+        self.store = InMemoryStore(self.graph)
         self.late: list[Callable[[], object]] = []
         self.lives: dict[str, Life] = {}
         self.disks: dict[str, tuple[MemoryStores, list[Life]]] = {}
@@ -353,7 +353,7 @@ class World(Faults):
 
     def rows(self) -> dict[str, Any]:
         if self.kind == "central":
-            return self.rehearsal.rows(LAST, self.kafka.committed(self.graph.name))
+            return self.store.rows(LAST, self.kafka.committed(self.graph.name))
         table = self.graph.table
         return LAST.of(rows_of(table, (record for _, record in self.kafka.records(table.name))))
 

@@ -4,8 +4,8 @@ from microbatch.batch import Batch, Record, Send
 from microbatch.graph import Limits, MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.processor import BatchProcessor
-from microbatch.rehearsal import Rehearsal
 from microbatch.rows import BatchRows, Rows
+from microbatch.testing import InMemoryStore
 
 __all__ = [
     "Batch",
@@ -15,7 +15,7 @@ __all__ = [
     "Limits",
     "MicroBatch",
     "Record",
-    "Rehearsal",
+    "InMemoryStore",
     "Rows",
     "Send",
 ]

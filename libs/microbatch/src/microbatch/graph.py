@@ -122,7 +122,7 @@ class MicroBatch(Group[Any, Any]):
 
     def __tester_tasks__(self) -> Any:
         """Return what makes its tasks in the `Tester`: over its own table, as a process without a central store does."""
-        from microbatch.rehearsal import embedded_tasks  # noqa: PLC0415 - it knows this module
+        from microbatch.testing import embedded_tasks  # noqa: PLC0415 - it knows this module
 
         return embedded_tasks(self)
 

@@ -31,10 +31,10 @@ def embedded_tasks(group: MicroBatch) -> Callable[[Clock, Failpoint], EmbeddedTa
     return make
 
 
-class Rehearsal:
+class InMemoryStore:
     """Makes the tasks of a micro-batch over a central store, in memory; it outlives the processes of the group.
 
-        store = Rehearsal(AUTHORS)
+        store = InMemoryStore(AUTHORS)
         tester.run(AUTHORS, tasks=store)
         tester.emit(TWEETS, "alice", tweet)
         assert store.rows(PIECES, tester.kafka.committed(AUTHORS.name)) == {...}
