@@ -1,11 +1,11 @@
 import pytest
 
 from microbatch.standing import decode, encode, standing_of
-from microbatch.stores.versions import UNOWNED, Mark, Standing
+from microbatch.stores.versions import UNOWNED, Standing, WriteId
 from streamtable.errors import InputLost, StateLost
 from streamtable.types import Committed, NextOffset
 
-STANDING = Standing(7, Mark(5, 3))
+STANDING = Standing(7, WriteId(5, 3))
 OURS = Committed(NextOffset(10), encode(STANDING, ["a", "b"]))
 
 

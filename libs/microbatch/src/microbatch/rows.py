@@ -224,17 +224,17 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
     changes = [(kind, kind.changes()) for kind in kinds]
     if ledger is not None:
         stored.read([key for _, changed in changes for key in changed])
-    mark = ledger.next_mark if ledger is not None else NOTHING
+    write_id = ledger.next_write_id if ledger is not None else NOTHING
     for kind, changed in changes:
         for key, (data, found_by) in changed.items():
             if ledger is None:
                 found[key], before = data, None
             else:
                 was = stored.known(key)
-                cell = None if was.value == data else replace(was, mark, data, stored.partition)
+                cell = None if was.value == data else replace(was, write_id, data, stored.partition)
                 if cell is None:
                     continue
                 found[key], before = cell.encode(), was.value
             if kind.searched:
                 fields[key] = Fields(found_by, kind.found_by(before))
-    return Written(found, None if ledger is None else mark.number, fields)
+    return Written(found, None if ledger is None else write_id.number, fields)

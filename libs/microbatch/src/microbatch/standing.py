@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from microbatch.stores.versions import UNOWNED, Mark, Standing
+from microbatch.stores.versions import UNOWNED, Standing, WriteId
 from streamtable.errors import InputLost, StateLost
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed
@@ -32,7 +32,7 @@ def decode(metadata: str) -> tuple[Standing, frozenset[str]] | None:
     try:
         match orjson.loads(metadata):
             case {"token": int(token), "end": [int(of), int(batch)], "inputs": [*inputs]}:
-                return Standing(token, Mark(of, batch)), frozenset(map(str, inputs))
+                return Standing(token, WriteId(of, batch)), frozenset(map(str, inputs))
     except orjson.JSONDecodeError:
         return None
     return None

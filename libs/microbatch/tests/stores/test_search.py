@@ -18,9 +18,9 @@ from microbatch.stores.versions import (
     UNOWNED,
     Cell,
     Ledger,
-    Mark,
     Standing,
     Version,
+    WriteId,
     ledger_key,
     replace,
 )
@@ -60,11 +60,11 @@ class Group:
         fields = {}
         for key, value in rows.items():
             before = self.ledger.read(found.get(key))
-            cell = replace(before, self.ledger.next_mark, value, 0)
+            cell = replace(before, self.ledger.next_write_id, value, 0)
             if cell is not None:
                 cells[key] = cell.encode()
                 fields[key] = Fields(fields_of(value), fields_of(before.value))
-        self.store.put_many(cells, self.ledger.next_mark.number, fields)
+        self.store.put_many(cells, self.ledger.next_write_id.number, fields)
 
     def commit(self) -> None:
         self.ledger = self.ledger.committed()
@@ -171,7 +171,7 @@ def test_a_value_that_is_too_long_to_be_found_by_is_kept_all_the_same(group: Gro
 
 @broker
 def test_a_field_that_was_not_declared_stops_the_write(group: Group) -> None:
-    cell = replace(ABSENT, Mark(1, 1), b"x", 0)
+    cell = replace(ABSENT, WriteId(1, 1), b"x", 0)
     assert cell is not None
     with pytest.raises(ConfigurationError, match="strict_dynamic_mapping"):
         group.store.put_many({b"a": cell.encode()}, 1, {b"a": Fields({"undeclared": 1}, None)})
@@ -208,10 +208,10 @@ def test_only_elasticsearch_can_search() -> None:
     ("standing", "row", "counts"),
     [
         (UNOWNED, None, set()),
-        (Standing(1, Mark(1, 2)), None, {(1, 1), (1, 2)}),
-        (Standing(1, Mark(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
+        (Standing(1, WriteId(1, 2)), None, {(1, 1), (1, 2)}),
+        (Standing(1, WriteId(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
         (UNOWNED, Ledger(2, {1: 1}), {(1, 1)}),
-        (Standing(3, Mark(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
+        (Standing(3, WriteId(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
     ],
 )
 def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
@@ -221,5 +221,5 @@ def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
     if row is not None:
         store.put_many({ledger_key(5): row.encode()}, row.opening)
     seen = ledgers_from(store, lambda: {5: standing})()[5]
-    assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(Mark(t, b))} == counts
-    assert seen.counting(Cell(Version(Mark(9, 9), b"x"), ABSENT, 5)) == ABSENT
+    assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(WriteId(t, b))} == counts
+    assert seen.counting(Cell(Version(WriteId(9, 9), b"x"), ABSENT, 5)) == ABSENT

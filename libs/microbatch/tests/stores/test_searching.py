@@ -18,7 +18,7 @@ from microbatch.standing import encode
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Fields
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import ABSENT, Ledger, Mark, Standing, ledger_key, replace
+from microbatch.stores.versions import ABSENT, Ledger, Standing, WriteId, ledger_key, replace
 from streamtable import Emitter, Kafka, Long, Stream, String
 from streamtable.errors import RetryLater
 from streamtable.ports import TopicInfo
@@ -103,27 +103,29 @@ def driver(connect: Callable[[], ElasticsearchDriver]) -> Iterator[Elasticsearch
         yield made
 
 
-def write(driver: ElasticsearchDriver, partition: int, mark: Mark, key: str, text: str) -> None:
+def write(driver: ElasticsearchDriver, partition: int, write_id: WriteId, key: str, text: str) -> None:
     store = RemoteStore(driver, deadline=60, attempt=20)
-    cell = replace(ABSENT, mark, text.encode(), partition)
+    cell = replace(ABSENT, write_id, text.encode(), partition)
     assert cell is not None
     raw = PAGES.key(key)
-    store.put_many({raw: cell.encode()}, mark.number, {raw: Fields({"text": text}, None)})
-    store.put_many({ledger_key(partition): Ledger(mark.token, {}).encode()}, Mark(mark.token, 0).number)
+    store.put_many({raw: cell.encode()}, write_id.number, {raw: Fields({"text": text}, None)})
+    store.put_many(
+        {ledger_key(partition): Ledger(write_id.token, {}).encode()}, WriteId(write_id.token, 0).number
+    )
     store.flush()
 
 
 def test_rows_are_found_by_what_each_partition_has_committed(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=3)
-    write(driver, 0, Mark(1, 1), "a", "red one")
-    write(driver, 1, Mark(1, 2), "b", "red two")
-    write(driver, 2, Mark(1, 1), "c", "red three")
-    cluster.standings = {0: Standing(1, Mark(1, 1)), 1: Standing(1, Mark(1, 1))}
+    write(driver, 0, WriteId(1, 1), "a", "red one")
+    write(driver, 1, WriteId(1, 2), "b", "red two")
+    write(driver, 2, WriteId(1, 1), "c", "red three")
+    cluster.standings = {0: Standing(1, WriteId(1, 1)), 1: Standing(1, WriteId(1, 1))}
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     (found,) = searcher.search({"text": "red"}, timeout=30)
     assert isinstance(found, Match)
     assert (found.key, found.value) == ("a", "red one")
-    cluster.standings[1] = Standing(1, Mark(1, 2))
+    cluster.standings[1] = Standing(1, WriteId(1, 2))
     assert {each.key for each in searcher.search({"text": "red"}, timeout=30)} == {"a", "b"}
     searcher.close()
     assert cluster.closed
@@ -131,8 +133,8 @@ def test_rows_are_found_by_what_each_partition_has_committed(driver: Elasticsear
 
 def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=1)
-    write(driver, 0, Mark(1, 1), "a", "red one")
-    cluster.standings = {0: Standing(1, Mark(1, 1))}
+    write(driver, 0, WriteId(1, 1), "a", "red one")
+    cluster.standings = {0: Standing(1, WriteId(1, 1))}
     cluster.busy = 3
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     assert [each.key for each in searcher.search({"text": "red"}, timeout=30)] == ["a"]

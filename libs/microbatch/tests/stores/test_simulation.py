@@ -15,7 +15,7 @@ import pytest
 
 from microbatch.stores.port import Deletion, Row
 from microbatch.stores.sweep import may_go
-from microbatch.stores.versions import UNOWNED, Cell, Ledger, Mark, Standing, Version, replace
+from microbatch.stores.versions import UNOWNED, Cell, Ledger, Standing, Version, WriteId, replace
 from streamtable.errors import Migrated
 
 LEDGER = "ledger"
@@ -130,7 +130,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
     for key in keys:
         yield
         read[key] = ledger.read(world.rows.get(key))
-    mark = ledger.next_mark
+    write_id = ledger.next_write_id
     new: dict[str, bytes | None] = {}
     world.random.shuffle(keys)
     for key in keys:
@@ -140,10 +140,10 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
         before = read[key]
         if not world.rules.keeps_read and key in world.rows:
             before = Cell.decode(world.rows[key]).current
-        cell = replace(before, mark, value, 0) if before.mark < mark else None
+        cell = replace(before, write_id, value, 0) if before.write_id < write_id else None
         new[key] = value
         if cell is not None:
-            yield from world.write(key, Row(mark.number, cell.encode()))
+            yield from world.write(key, Row(write_id.number, cell.encode()))
     yield
     if world.chance(0.1):
         raise Aborted  # the transaction was refused
@@ -184,7 +184,7 @@ def sweeper(world: World) -> Steps:
     while True:
         yield
         row = world.rows.get(LEDGER)
-        ledger, token = Ledger.seen(UNOWNED, row), Mark.of(row.number).token if row else 0
+        ledger, token = Ledger.seen(UNOWNED, row), WriteId.of(row.number).token if row else 0
         over = max(token for time, token in notes if time == 0 or world.now - time > STALL)
         if not world.rules.swept_old:
             over = token
@@ -194,8 +194,8 @@ def sweeper(world: World) -> Steps:
             row = world.rows.get(key)
             if row is None or Cell.decode(row).current.value is not None:
                 continue
-            mark = Mark.of(row.number)
-            judge = ledger if world.rules.swept_counting else Ledger(token, {mark.token: mark.batch})
+            write_id = WriteId.of(row.number)
+            judge = ledger if world.rules.swept_counting else Ledger(token, {write_id.token: write_id.batch})
             if may_go(Deletion(key.encode(), row.number, 0), judge, {0: over}):
                 chosen.append((key, row.number))
         for key, number in chosen:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from microbatch.stores.port import OWN, Deletion, SweepDriver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import UNOWNED, Ledger, Mark, ledger_key
+from microbatch.stores.versions import UNOWNED, Ledger, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 NOTES_KEY = OWN + b"sweep"
@@ -59,8 +59,8 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
         ledger: of its partition.
         over: by partition, below which token all had been over long enough ago.
     """
-    mark = Mark.of(deletion.number)
-    return mark.token < over.get(deletion.partition, 0) and ledger.counts(mark)
+    write_id = WriteId.of(deletion.number)
+    return write_id.token < over.get(deletion.partition, 0) and ledger.counts(write_id)
 
 
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
@@ -110,7 +110,7 @@ def _look_up(
     for partition, key in new.items():
         row = rows.get(key)
         ledgers[partition] = Ledger.seen(UNOWNED, row)
-        tokens[partition] = Mark.of(row.number).token if row else 0
+        tokens[partition] = WriteId.of(row.number).token if row else 0
 
 
 def _read(store: RemoteStore) -> list[Note]:

@@ -3,8 +3,8 @@
 Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
 number makes the commit decide about the store as well, after the fact:
 
-- A *mark* is (token, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
-  is committed the mark goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
+- A *write_id* is (token, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
+  is committed the write_id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
   not known, the owner takes the next token; so what is committed under one token is everything up to some batch.
 - The *ledger* lists the last committed batch of each token. A version counts if it is not beyond the last committed
   batch of its token.
@@ -40,7 +40,7 @@ def ledger_key(partition: int) -> bytes:
     return OWN + b"ledger/%d" % partition
 
 
-class Mark(NamedTuple):
+class WriteId(NamedTuple):
     """A batch that writes: the owner's token, and which of its batches, from 1. Marks are ordered in time."""
 
     token: int
@@ -52,18 +52,18 @@ class Mark(NamedTuple):
         return self.token << _BATCH_BITS | self.batch
 
     @staticmethod
-    def of(number: int) -> "Mark":
-        return Mark(number >> _BATCH_BITS, number & _LARGEST_BATCH)
+    def of(number: int) -> "WriteId":
+        return WriteId(number >> _BATCH_BITS, number & _LARGEST_BATCH)
 
 
-NOTHING = Mark(0, 0)
+NOTHING = WriteId(0, 0)
 """Before all: what a key without a row was written by. It always counts."""
 
 
 class Version(NamedTuple):
     """A value, and the batch that wrote it. None: the key was deleted, or never there."""
 
-    mark: Mark
+    write_id: WriteId
     value: bytes | None
 
 
@@ -99,9 +99,9 @@ class Cell(NamedTuple):
 
     def encode(self) -> bytes:
         """The row's data; its number is the current version's and not repeated."""
-        (_, now), (mark, before), partition = self
+        (_, now), (write_id, before), partition = self
         has = (now is not None) * _CURRENT | (before is not None) * _PREVIOUS
-        head = _HEAD.pack(_FORMAT, has, partition, mark.number, len(now or b""))
+        head = _HEAD.pack(_FORMAT, has, partition, write_id.number, len(now or b""))
         return head + (now or b"") + (before or b"")
 
     @staticmethod
@@ -116,8 +116,8 @@ class Cell(NamedTuple):
             now, before = row.data[_HEAD.size : _HEAD.size + length], row.data[_HEAD.size + length :]
             fits = len(now) == length and (has & _CURRENT or not now) and (has & _PREVIOUS or not before)
             if version == _FORMAT and has <= _CURRENT | _PREVIOUS and fits:
-                current = Version(Mark.of(row.number), now if has & _CURRENT else None)
-                previous = Version(Mark.of(number), before if has & _PREVIOUS else None)
+                current = Version(WriteId.of(row.number), now if has & _CURRENT else None)
+                previous = Version(WriteId.of(number), before if has & _PREVIOUS else None)
                 return Cell(current, previous, partition)
         raise StateLost(
             f"a row of the central store is not a cell of this library (it begins with {row.data[:16].hex()}): "
@@ -134,7 +134,7 @@ class Standing(NamedTuple):
     """
 
     token: int
-    end: Mark
+    end: WriteId
 
 
 UNOWNED = Standing(0, NOTHING)
@@ -172,7 +172,7 @@ class Ledger:
                 again, are still the same, they were reset: `reset_error` says so.
             StateLost: the row is missing or too old: the store has lost what it had acknowledged.
         """
-        written = NOTHING if row is None else Mark.of(row.number)
+        written = NOTHING if row is None else WriteId.of(row.number)
         if written.token > committed.token:
             raise Migrated(
                 f"the ledger is at token {written.token}, the committed offsets are at {committed.token}"
@@ -184,7 +184,7 @@ class Ledger:
                 "them). Clear the tenant and start the group from the beginning of its input"
             )
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
-        ends = dict(Mark.of(number) for (number,) in numbers)
+        ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
             ends[committed.end.token] = committed.end.batch
         assert committed.token < _LARGEST_TOKEN
@@ -200,41 +200,41 @@ class Ledger:
             row: the ledger's row, read *after* the offsets.
         """
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
-        ends = dict(Mark.of(number) for (number,) in numbers)
+        ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
             token, batch = committed.end
             ends[token] = max(batch, ends.get(token, 0))
-        return cls(max(committed.token, Mark.of(row.number).token if row else 0), ends)
+        return cls(max(committed.token, WriteId.of(row.number).token if row else 0), ends)
 
     @property
     def opening(self) -> int:
         """The number of the ledger's own row."""
-        return Mark(self.token, 0).number
+        return WriteId(self.token, 0).number
 
     def encode(self) -> bytes:
         """The data of the ledger's own row: 8 bytes for each token under which something was committed."""
-        return b"".join(_NUMBER.pack(Mark(*end).number) for end in self.ends.items())
+        return b"".join(_NUMBER.pack(WriteId(*end).number) for end in self.ends.items())
 
     @property
     def standing(self) -> Standing:
         """For the metadata of a commit: the proof, or the next batch after `committed`."""
         token = next(reversed(self.ends), 0)
-        return Standing(self.token, Mark(token, self.ends.get(token, 0)))
+        return Standing(self.token, WriteId(token, self.ends.get(token, 0)))
 
     @property
-    def next_mark(self) -> Mark:
+    def next_write_id(self) -> WriteId:
         """Of the next batch under this token."""
-        return Mark(self.token, self.ends.get(self.token, 0) + 1)
+        return WriteId(self.token, self.ends.get(self.token, 0) + 1)
 
     def committed(self) -> "Ledger":
-        """As it is once the batch with `next_mark` is committed. Its `standing` goes into that commit."""
-        mark = self.next_mark
-        assert mark.batch <= _LARGEST_BATCH
-        return Ledger(self.token, {**self.ends, mark.token: mark.batch})
+        """As it is once the batch with `next_write_id` is committed. Its `standing` goes into that commit."""
+        write_id = self.next_write_id
+        assert write_id.batch <= _LARGEST_BATCH
+        return Ledger(self.token, {**self.ends, write_id.token: write_id.batch})
 
-    def counts(self, mark: Mark) -> bool:
+    def counts(self, write_id: WriteId) -> bool:
         """Whether what this batch wrote is committed."""
-        return mark == NOTHING or 1 <= mark.batch <= self.ends.get(mark.token, 0)
+        return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.token, 0)
 
     def read(self, row: Row | None) -> Version:
         """The newest version that counts; `ABSENT` if the key has no row.
@@ -246,19 +246,19 @@ class Ledger:
         if row is None:
             return ABSENT
         cell = Cell.decode(row)
-        if cell.current.mark.token > self.token:
+        if cell.current.write_id.token > self.token:
             raise Migrated(
-                f"a row has been written under token {cell.current.mark.token}, ours is {self.token}"
+                f"a row has been written under token {cell.current.write_id.token}, ours is {self.token}"
             )
         return self.counting(cell)
 
     def counting(self, cell: Cell) -> Version:
         """The newest version of a cell that counts. Raises `StateLost` if neither does."""
         for version in (cell.current, cell.previous):
-            if self.counts(version.mark):
+            if self.counts(version.write_id):
                 return version
         raise StateLost(
-            f"neither version of a row counts: {cell.current.mark} and {cell.previous.mark}, committed is "
+            f"neither version of a row counts: {cell.current.write_id} and {cell.previous.write_id}, committed is "
             f"{self.standing.end}. Another group writes under this tenant, or the store was restored from an older "
             "copy: clear the tenant and start the group from the beginning of its input"
         )
@@ -267,15 +267,15 @@ class Ledger:
 def reset_error(row: Row, committed: Standing) -> StateLost:
     """The ledger stays ahead of the committed offsets: these were reset, and the rows are those of before."""
     return StateLost(
-        f"the central store's ledger is at token {Mark.of(row.number).token}, the committed offsets are at "
+        f"the central store's ledger is at token {WriteId.of(row.number).token}, the committed offsets are at "
         f"{committed.token}: the offsets were reset or have expired, and the store still holds what came after them. "
         "Clear the tenant too, or give the group another one"
     )
 
 
-def replace(before: Version, mark: Mark, value: bytes | None, partition: int) -> Cell | None:
+def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> Cell | None:
     """The cell to be written by a batch that has read `before`; None if there is nothing to write."""
     if value is None and before.value is None:
         return None
-    assert mark > before.mark, (mark, before.mark)
-    return Cell(Version(mark, value), before, partition)
+    assert write_id > before.write_id, (write_id, before.write_id)
+    return Cell(Version(write_id, value), before, partition)
