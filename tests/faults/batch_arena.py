@@ -18,7 +18,7 @@ from localkafka.fixtures import Topics
 from localstores.redis import RedisServer
 from microbatch.standing import standing_of
 from microbatch.stores.redis import RedisDriver
-from microbatch.stores.versions import Cell, Ledger, ledger_key
+from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from streamtable import Json, Kafka, Long, Stream, String
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
@@ -141,7 +141,7 @@ class BatchArena:
             ledger = Ledger.open(standing_of(partition, committed), row)
             keys = {batch_worker.LAST.key(key): key for key in KEYS}
             for raw, stored in driver.read(list(keys), 10).rows.items():
-                if Cell.decode(stored).partition == partition:
+                if VersionedCell.decode(stored).partition == partition:
                     found[keys[raw]] = Json().decode(ledger.read(stored).value or b"null")
         driver.close()
         return found

@@ -12,7 +12,7 @@ from microbatch.rows import Rows
 from microbatch.standing import standing_of
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Driver, Row
-from microbatch.stores.versions import Cell, Ledger, ledger_key
+from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from microbatch.tasks import BatchTasks
 from streamtable.clock import Clock
 from streamtable.failpoint import Failpoint
@@ -92,7 +92,7 @@ class InMemoryStore:
     def _counting(
         self, driver: Driver, row: Row, committed: Mapping[TopicPartition, Committed]
     ) -> bytes | None:
-        partition = Cell.decode(row).partition
+        partition = VersionedCell.decode(row).partition
         offsets = {place.topic: each for place, each in committed.items() if place.partition == partition}
         own = ledger_key(partition)
         return (

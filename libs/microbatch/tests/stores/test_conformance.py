@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from microbatch.stores.port import LARGEST_NUMBER, Driver, Row
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import ABSENT, UNOWNED, Cell, Ledger, Version, WriteId, ledger_key, replace
+from microbatch.stores.versions import (
+    ABSENT,
+    UNOWNED,
+    Ledger,
+    Version,
+    VersionedCell,
+    WriteId,
+    ledger_key,
+    replace,
+)
 from streamtable.errors import ConfigurationError, Migrated, Unencodable
 
 MakeDriver = Callable[[str], Driver]
@@ -203,7 +212,7 @@ def test_a_batch_that_was_never_committed_is_read_as_if_it_had_not_been(store: R
     second = Ledger.open(first.standing, store.get(ledger_key(0)))
     store.put_many({ledger_key(0): second.encode()}, second.opening)
     assert second.read(store.get(b"a")) == Version(WriteId(1, 1), b"one")
-    again = Cell(Version(second.next_write_id, b"2"), second.read(store.get(b"a")), 0)
+    again = VersionedCell(Version(second.next_write_id, b"2"), second.read(store.get(b"a")), 0)
     store.put_many({b"a": again.encode()}, second.next_write_id.number)
     put(store, {b"a": crashed.encode()}, crashed.current.write_id.number)  # it had been on its way
     assert second.committed().read(store.get(b"a")).value == b"2"

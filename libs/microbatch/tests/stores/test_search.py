@@ -16,10 +16,10 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import (
     ABSENT,
     UNOWNED,
-    Cell,
     Ledger,
     Standing,
     Version,
+    VersionedCell,
     WriteId,
     ledger_key,
     replace,
@@ -222,4 +222,4 @@ def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
         store.put_many({ledger_key(5): row.encode()}, row.opening)
     seen = ledgers_from(store, lambda: {5: standing})()[5]
     assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(WriteId(t, b))} == counts
-    assert seen.counting(Cell(Version(WriteId(9, 9), b"x"), ABSENT, 5)) == ABSENT
+    assert seen.counting(VersionedCell(Version(WriteId(9, 9), b"x"), ABSENT, 5)) == ABSENT

@@ -15,7 +15,7 @@ import pytest
 
 from microbatch.stores.port import Deletion, Row
 from microbatch.stores.sweep import may_go
-from microbatch.stores.versions import UNOWNED, Cell, Ledger, Standing, Version, WriteId, replace
+from microbatch.stores.versions import UNOWNED, Ledger, Standing, Version, VersionedCell, WriteId, replace
 from streamtable.errors import Migrated
 
 LEDGER = "ledger"
@@ -139,7 +139,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
         value = None if world.chance(0.2) else b"%d" % next(world.values)
         before = read[key]
         if not world.rules.keeps_read and key in world.rows:
-            before = Cell.decode(world.rows[key]).current
+            before = VersionedCell.decode(world.rows[key]).current
         cell = replace(before, write_id, value, 0) if before.write_id < write_id else None
         new[key] = value
         if cell is not None:
@@ -192,7 +192,7 @@ def sweeper(world: World) -> Steps:
         for key in world.keys:
             yield
             row = world.rows.get(key)
-            if row is None or Cell.decode(row).current.value is not None:
+            if row is None or VersionedCell.decode(row).current.value is not None:
                 continue
             write_id = WriteId.of(row.number)
             judge = ledger if world.rules.swept_counting else Ledger(token, {write_id.token: write_id.batch})

@@ -8,7 +8,7 @@ from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Deletion, Driver, Row, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import NOTES_KEY, Swept, may_go, sweep
-from microbatch.stores.versions import ABSENT, Cell, Ledger, Version, WriteId, ledger_key
+from microbatch.stores.versions import ABSENT, Ledger, Version, VersionedCell, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 MakeDriver = Callable[[str], Driver]
@@ -30,7 +30,7 @@ class Tenant:
         self.store.put_many({ledger_key(partition): ledger.encode()}, ledger.opening)
 
     def cell(self, key: bytes, write_id: WriteId, value: bytes | None, partition: int = 0) -> None:
-        cell = Cell(Version(write_id, value), Version(WriteId(1, 1), b"before"), partition)
+        cell = VersionedCell(Version(write_id, value), Version(WriteId(1, 1), b"before"), partition)
         self.store.put_many({key: cell.encode()}, write_id.number)
 
     def sweep(self, now: float, *, keep: bool = False) -> Swept:
@@ -95,7 +95,7 @@ def test_thousands_are_swept_in_pages_and_other_tenants_are_left(
     rows: Tenant, make_driver: MakeDriver, tenant: str
 ) -> None:
     other = Tenant(make_driver(tenant + ".other"))
-    deleted = Cell(Version(WriteId(2, 5), None), ABSENT, 7).encode()
+    deleted = VersionedCell(Version(WriteId(2, 5), None), ABSENT, 7).encode()
     keys = [b"%d" % at for at in range(2_500)] + [b"k" * 4000]
     for each in (rows, other):
         each.ledger(7, 3, t2=5)

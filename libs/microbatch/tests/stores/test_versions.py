@@ -10,11 +10,11 @@ from microbatch.stores.versions import (
     HEAD_BYTES,
     NOTHING,
     UNOWNED,
-    Cell,
     Head,
     Ledger,
     Standing,
     Version,
+    VersionedCell,
     WriteId,
     replace,
     reset_error,
@@ -25,7 +25,7 @@ tokens = st.integers(0, (1 << 31) - 1)
 write_ids = st.builds(WriteId, tokens, st.integers(0, (1 << 32) - 1))
 values = st.none() | st.binary(max_size=50)
 cells = st.builds(
-    Cell,
+    VersionedCell,
     st.builds(Version, write_ids, values),
     st.builds(Version, write_ids, values),
     st.integers(0, (1 << 31) - 1),
@@ -33,7 +33,7 @@ cells = st.builds(
 LEDGER = Ledger(4, {1: 5, 3: 1, 4: 2})
 
 
-def row(cell: Cell) -> Row:
+def row(cell: VersionedCell) -> Row:
     return Row(cell.current.write_id.number, cell.encode())
 
 
@@ -45,18 +45,18 @@ def test_numbers_have_the_order_of_their_marks_and_fit_into_63_bits(one: WriteId
 
 
 @given(cells)
-def test_a_cell_comes_back_as_it_was(cell: Cell) -> None:
-    assert Cell.decode(row(cell)) == cell
+def test_a_cell_comes_back_as_it_was(cell: VersionedCell) -> None:
+    assert VersionedCell.decode(row(cell)) == cell
 
 
 @given(cells, st.data())
 def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
-    cell: Cell, data: st.DataObject
+    cell: VersionedCell, data: st.DataObject
 ) -> None:
     whole = cell.encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     try:
-        found = Cell.decode(Row(7, cut))
+        found = VersionedCell.decode(Row(7, cut))
     except StateLost:
         return
     # The only part without a length of its own; stores do not cut rows.
@@ -68,7 +68,7 @@ def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
 )
 def test_what_something_else_has_written_stops_the_process(data: bytes) -> None:
     with pytest.raises(StateLost, match="something else writes"):
-        Cell.decode(Row(1, data))
+        VersionedCell.decode(Row(1, data))
 
 
 @pytest.mark.parametrize(
@@ -95,29 +95,29 @@ def test_a_version_counts_up_to_the_last_committed_batch_of_its_token(
 def test_the_newest_version_that_counts_is_read() -> None:
     before = Version(WriteId(1, 5), b"old")
     assert LEDGER.read(None) == ABSENT
-    assert LEDGER.read(row(Cell(Version(WriteId(4, 1), b"new"), before, 0))).value == b"new"
-    assert LEDGER.read(row(Cell(Version(WriteId(1, 6), b"new"), before, 0))) == before
-    assert LEDGER.read(row(Cell(Version(WriteId(2, 1), b"new"), ABSENT, 0))) == ABSENT
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(4, 1), b"new"), before, 0))).value == b"new"
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(1, 6), b"new"), before, 0))) == before
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(2, 1), b"new"), ABSENT, 0))) == ABSENT
 
 
 def test_a_row_of_a_later_owner_ends_this_one() -> None:
     with pytest.raises(Migrated, match="token 5, ours is 4"):
-        LEDGER.read(row(Cell(Version(WriteId(5, 1), b""), ABSENT, 0)))
+        LEDGER.read(row(VersionedCell(Version(WriteId(5, 1), b""), ABSENT, 0)))
 
 
 def test_a_row_in_which_neither_version_counts_stops_the_process() -> None:
     with pytest.raises(StateLost, match="clear the tenant"):
-        LEDGER.read(row(Cell(Version(WriteId(4, 3), b""), Version(WriteId(2, 9), b""), 0)))
+        LEDGER.read(row(VersionedCell(Version(WriteId(4, 3), b""), Version(WriteId(2, 9), b""), 0)))
 
 
 def test_a_delete_of_what_is_not_there_writes_nothing() -> None:
     assert replace(ABSENT, WriteId(1, 1), None, 0) is None
     assert replace(Version(WriteId(1, 1), None), WriteId(1, 2), None, 0) is None
-    assert replace(ABSENT, WriteId(1, 1), b"x", 7) == Cell(Version(WriteId(1, 1), b"x"), ABSENT, 7)
+    assert replace(ABSENT, WriteId(1, 1), b"x", 7) == VersionedCell(Version(WriteId(1, 1), b"x"), ABSENT, 7)
 
 
 @given(cells)
-def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: Cell) -> None:
+def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: VersionedCell) -> None:
     data = cell.encode()
     assert Head.of(data[:HEAD_BYTES]) == Head.of(data) == (cell.partition, cell.current.value is None)
 

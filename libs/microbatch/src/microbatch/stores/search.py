@@ -12,7 +12,7 @@ from typing import NamedTuple
 from microbatch.stores.elasticsearch import ElasticsearchDriver, Query
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Cell, Ledger, Standing, ledger_key
+from microbatch.stores.versions import Ledger, Standing, VersionedCell, ledger_key
 from streamtable.errors import ConfigurationError, Unencodable
 
 LIMIT_MAX = 100
@@ -76,7 +76,7 @@ def search(
     known = ledgers()
     hits = []
     for key, row, score, versions in found:
-        cell = Cell.decode(row)
+        cell = VersionedCell.decode(row)
         version = known[cell.partition].counting(cell)
         which = "now" if version is cell.current else "before"
         if version.value is not None and which in versions:

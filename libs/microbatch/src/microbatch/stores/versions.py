@@ -90,7 +90,7 @@ class Head(NamedTuple):
         return Head(partition, not has & _CURRENT) if version == _FORMAT else None
 
 
-class Cell(NamedTuple):
+class VersionedCell(NamedTuple):
     """The two versions of a row, and the partition to which its key belongs."""
 
     current: Version
@@ -105,7 +105,7 @@ class Cell(NamedTuple):
         return head + (now or b"") + (before or b"")
 
     @staticmethod
-    def decode(row: Row) -> "Cell":
+    def decode(row: Row) -> "VersionedCell":
         """What `encode` has made.
 
         Raises:
@@ -118,7 +118,7 @@ class Cell(NamedTuple):
             if version == _FORMAT and has <= _CURRENT | _PREVIOUS and fits:
                 current = Version(WriteId.of(row.number), now if has & _CURRENT else None)
                 previous = Version(WriteId.of(number), before if has & _PREVIOUS else None)
-                return Cell(current, previous, partition)
+                return VersionedCell(current, previous, partition)
         raise StateLost(
             f"a row of the central store is not a cell of this library (it begins with {row.data[:16].hex()}): "
             "something else writes under this tenant; give the group one of its own"
@@ -245,14 +245,14 @@ class Ledger:
         """
         if row is None:
             return ABSENT
-        cell = Cell.decode(row)
+        cell = VersionedCell.decode(row)
         if cell.current.write_id.token > self.token:
             raise Migrated(
                 f"a row has been written under token {cell.current.write_id.token}, ours is {self.token}"
             )
         return self.counting(cell)
 
-    def counting(self, cell: Cell) -> Version:
+    def counting(self, cell: VersionedCell) -> Version:
         """The newest version of a cell that counts. Raises `StateLost` if neither does."""
         for version in (cell.current, cell.previous):
             if self.counts(version.write_id):
@@ -273,9 +273,9 @@ def reset_error(row: Row, committed: Standing) -> StateLost:
     )
 
 
-def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> Cell | None:
+def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> VersionedCell | None:
     """The cell to be written by a batch that has read `before`; None if there is nothing to write."""
     if value is None and before.value is None:
         return None
     assert write_id > before.write_id, (write_id, before.write_id)
-    return Cell(Version(write_id, value), before, partition)
+    return VersionedCell(Version(write_id, value), before, partition)
