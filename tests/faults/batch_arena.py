@@ -16,7 +16,7 @@ from tests.faults.arena import Process, wait_until
 
 from localkafka.fixtures import Topics
 from localstores.redis import RedisServer
-from microbatch.standing import standing_of
+from microbatch.committed_state import committed_state_of
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from streamtable import Json, Kafka, Long, Stream, String
@@ -138,7 +138,7 @@ class BatchArena:
             places = [TopicPartition(topic, partition) for topic in graph.input_topics]
             committed = {place.topic: each for place, each in self.committed(places).items()}
             row = driver.read([ledger_key(partition)], 10).rows.get(ledger_key(partition))
-            ledger = Ledger.open(standing_of(partition, committed), row)
+            ledger = Ledger.open(committed_state_of(partition, committed), row)
             keys = {batch_worker.LAST.key(key): key for key in KEYS}
             for raw, stored in driver.read(list(keys), 10).rows.items():
                 if VersionedCell.decode(stored).partition == partition:

@@ -488,12 +488,12 @@ def ledger_row_read_before_the_offsets(patch: pytest.MonkeyPatch) -> None:
     opened: dict[Any, Any] = {}
     get = BatchTasks._open
 
-    def stale(self: BatchTasks, partition: int, standing: Any) -> Any:
+    def stale(self: BatchTasks, partition: int, committed_state: Any) -> Any:
         row = opened.get((id(self), partition))
         opened[id(self), partition] = self._store.get(ledger_key(partition))
         store, self._store = self._store, _Remembered(row) if row else self._store  # type: ignore[assignment] # a double
         try:
-            return get(self, partition, standing)
+            return get(self, partition, committed_state)
         finally:
             self._store = store
 

@@ -14,11 +14,11 @@ from zlib import crc32
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import SuspectsOf
+from microbatch.committed_state import decode as decode_committed_state
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import StoredRows
 from microbatch.rows import Written as WrittenRows
-from microbatch.standing import decode as decode_standing
 from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Cut, Surroundings
 from streamtable.clock import Clock
@@ -210,7 +210,7 @@ class EmbeddedTasks:
             StateLost: the group's rows are in a central store.
         """
         for topic, each in committed.items():
-            if each is not None and decode_standing(each.metadata) is not None:
+            if each is not None and decode_committed_state(each.metadata) is not None:
                 raise StateLost(
                     "the group has committed over a central store, and its rows are there: the embedded store would "
                     "count from nothing. Run it with that store (STREAMTABLE_STORE), or give the group another name, "

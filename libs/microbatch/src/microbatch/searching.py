@@ -4,14 +4,14 @@ import threading
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from microbatch.committed_state import decode
 from microbatch.graph import MicroBatch
 from microbatch.rows import Rows
-from microbatch.standing import decode
 from microbatch.stores.elasticsearch import Query
 from microbatch.stores.port import Driver
 from microbatch.stores.search import ledgers_from, search
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import UNOWNED, Standing
+from microbatch.stores.versions import UNOWNED, CommittedState
 from streamtable.clock import Clock, SystemClock
 from streamtable.errors import RetryLater
 from streamtable.ports import Cluster
@@ -78,7 +78,7 @@ class Searcher(Generic[V]):
         try:
             store = RemoteStore(self._driver, deadline=timeout, attempt=timeout, clock=self._clock)
             until = self._clock.monotonic() + 2 * timeout
-            ledgers = ledgers_from(store, lambda: self._standings(until))
+            ledgers = ledgers_from(store, lambda: self._committed_states(until))
             found = search(self._driver, fields, ledgers, limit=limit, timeout=timeout)
         finally:
             self._one.release()
@@ -93,7 +93,7 @@ class Searcher(Generic[V]):
         self._driver.close()
         self._cluster.close()
 
-    def _standings(self, until: float) -> Mapping[int, Standing]:
+    def _committed_states(self, until: float) -> Mapping[int, CommittedState]:
         """Of each partition, as of now; a commit on its way is waited for."""
         while True:
             try:

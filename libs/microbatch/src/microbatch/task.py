@@ -17,10 +17,10 @@ import structlog
 
 from microbatch.batch import Batch, Record, Send
 from microbatch.buffer import Buffer, Chunk, Suspects
+from microbatch.committed_state import encode
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import StoredRows, Written, written
-from microbatch.standing import encode
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
@@ -404,10 +404,10 @@ class BatchTask(BaseTask):
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         del position
         ledger, seen = self._next_ledger(), self.seen(work.next_offsets)
-        standing = ledger.standing if ledger is not None else None
+        committed_state = ledger.committed_state if ledger is not None else None
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, encode(standing, work.next_offsets, seen.get(topic))
+                offset, encode(committed_state, work.next_offsets, seen.get(topic))
             )
             for topic, offset in work.next_offsets.items()
         }

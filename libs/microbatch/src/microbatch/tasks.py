@@ -4,12 +4,12 @@ from collections.abc import Mapping
 
 from microbatch.beginnings import Beginnings
 from microbatch.buffer import SuspectsOf
+from microbatch.committed_state import committed_state_of
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics, metered
-from microbatch.standing import standing_of
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Ledger, Standing, ledger_key, reset_error
+from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.clock import Clock
 from streamtable.engine.restore import Restore
@@ -54,7 +54,7 @@ class BatchTasks:
         self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
         self._plain = plain
         self._ledgers: dict[int, Ledger] = {}
-        self._refused: dict[int, Standing] = {}
+        self._refused: dict[int, CommittedState] = {}
         self._suspects = SuspectsOf()
         self._beginnings = Beginnings(group)
 
@@ -71,7 +71,7 @@ class BatchTasks:
         if self._plain:
             self._mark_plain(partition, committed)
         else:
-            self._ledgers[partition] = self._open(partition, standing_of(partition, committed))
+            self._ledgers[partition] = self._open(partition, committed_state_of(partition, committed))
         self._beginnings.note(partition, committed)
         return committed
 
@@ -115,17 +115,17 @@ class BatchTasks:
                 )
         self._store.put_many({key: b"plain"}, None)
 
-    def _open(self, partition: int, standing: Standing) -> Ledger:
+    def _open(self, partition: int, committed_state: CommittedState) -> Ledger:
         row = self._store.get(ledger_key(partition))
         self._around.failpoint("ledger-read")
         try:
-            ledger = Ledger.open(standing, row)
+            ledger = Ledger.open(committed_state, row)
         except Migrated as error:
             # An owner after us may have committed since the offsets were asked for. Asked again, they say so, unless
             # they have been reset.
-            if row is not None and self._refused.get(partition) == standing:
-                raise reset_error(row, standing) from error
-            self._refused[partition] = standing
+            if row is not None and self._refused.get(partition) == committed_state:
+                raise reset_error(row, committed_state) from error
+            self._refused[partition] = committed_state
             raise RetryLater(error.message) from error
         self._refused.pop(partition, None)
         return ledger

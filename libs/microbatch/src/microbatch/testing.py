@@ -5,11 +5,11 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from microbatch.committed_state import committed_state_of
 from microbatch.embedded import EmbeddedTasks
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
-from microbatch.standing import standing_of
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Driver, Row
 from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
@@ -96,5 +96,7 @@ class InMemoryStore:
         offsets = {place.topic: each for place, each in committed.items() if place.partition == partition}
         own = ledger_key(partition)
         return (
-            Ledger.open(standing_of(partition, offsets), driver.read([own], 0).rows.get(own)).read(row).value
+            Ledger.open(committed_state_of(partition, offsets), driver.read([own], 0).rows.get(own))
+            .read(row)
+            .value
         )

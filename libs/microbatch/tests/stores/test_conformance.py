@@ -209,7 +209,7 @@ def test_a_batch_that_was_never_committed_is_read_as_if_it_had_not_been(store: R
     assert crashed is not None
     store.put_many({b"a": crashed.encode()}, first.next_write_id.number)
 
-    second = Ledger.open(first.standing, store.get(ledger_key(0)))
+    second = Ledger.open(first.committed_state, store.get(ledger_key(0)))
     store.put_many({ledger_key(0): second.encode()}, second.opening)
     assert second.read(store.get(b"a")) == Version(WriteId(1, 1), b"one")
     again = VersionedCell(Version(second.next_write_id, b"2"), second.read(store.get(b"a")), 0)

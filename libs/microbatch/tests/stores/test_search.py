@@ -16,8 +16,8 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import (
     ABSENT,
     UNOWNED,
+    CommittedState,
     Ledger,
-    Standing,
     Version,
     VersionedCell,
     WriteId,
@@ -51,7 +51,7 @@ class Group:
         self.store.put_many({ledger_key(0): self.ledger.encode()}, self.ledger.opening)
 
     def crash(self) -> None:
-        self.ledger = Ledger.open(self.ledger.standing, self.store.get(ledger_key(0)))
+        self.ledger = Ledger.open(self.ledger.committed_state, self.store.get(ledger_key(0)))
         self.open()
 
     def write(self, rows: dict[bytes, bytes | None]) -> None:
@@ -74,7 +74,7 @@ class Group:
         return [hit.value for hit in self.search(limit, **fields)]
 
     def search(self, limit: int = 20, **fields: str | int) -> list[Hit]:
-        ledgers = ledgers_from(self.store, lambda: {0: self.ledger.standing})
+        ledgers = ledgers_from(self.store, lambda: {0: self.ledger.committed_state})
         return search(self.driver, fields, ledgers, limit=limit, timeout=30)
 
 
@@ -205,21 +205,21 @@ def test_only_elasticsearch_can_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "row", "counts"),
+    ("committed_state", "row", "counts"),
     [
         (UNOWNED, None, set()),
-        (Standing(1, WriteId(1, 2)), None, {(1, 1), (1, 2)}),
-        (Standing(1, WriteId(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
+        (CommittedState(1, WriteId(1, 2)), None, {(1, 1), (1, 2)}),
+        (CommittedState(1, WriteId(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
         (UNOWNED, Ledger(2, {1: 1}), {(1, 1)}),
-        (Standing(3, WriteId(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
+        (CommittedState(3, WriteId(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
     ],
 )
 def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
-    standing: Standing, row: Ledger | None, counts: set[tuple[int, int]]
+    committed_state: CommittedState, row: Ledger | None, counts: set[tuple[int, int]]
 ) -> None:
     store = RemoteStore(MemoryDriver(tenant="t"))
     if row is not None:
         store.put_many({ledger_key(5): row.encode()}, row.opening)
-    seen = ledgers_from(store, lambda: {5: standing})()[5]
+    seen = ledgers_from(store, lambda: {5: committed_state})()[5]
     assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(WriteId(t, b))} == counts
     assert seen.counting(VersionedCell(Version(WriteId(9, 9), b"x"), ABSENT, 5)) == ABSENT

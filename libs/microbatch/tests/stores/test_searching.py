@@ -13,12 +13,12 @@ from elasticsearch import Elasticsearch
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
+from microbatch.committed_state import encode
 from microbatch.searching import Match, Searcher
-from microbatch.standing import encode
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Fields
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import ABSENT, Ledger, Standing, WriteId, ledger_key, replace
+from microbatch.stores.versions import ABSENT, CommittedState, Ledger, WriteId, ledger_key, replace
 from streamtable import Emitter, Kafka, Long, Stream, String
 from streamtable.errors import RetryLater
 from streamtable.ports import TopicInfo
@@ -41,7 +41,7 @@ class Committing:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.standings: dict[int, Standing] = {}
+        self.committed_states: dict[int, CommittedState] = {}
         self.busy = 0
         self.closed = False
 
@@ -72,9 +72,9 @@ class Committing:
             self.busy -= 1
             raise RetryLater("a transaction is pending")
         found: dict[TopicPartition, Committed | None] = dict.fromkeys(places)
-        for partition, standing in self.standings.items():
+        for partition, committed_state in self.committed_states.items():
             place = TopicPartition(INPUT.name, partition)
-            found[place] = Committed(NextOffset(7), encode(standing, [INPUT.name]))
+            found[place] = Committed(NextOffset(7), encode(committed_state, [INPUT.name]))
         return found
 
     def close(self) -> None:
@@ -120,12 +120,12 @@ def test_rows_are_found_by_what_each_partition_has_committed(driver: Elasticsear
     write(driver, 0, WriteId(1, 1), "a", "red one")
     write(driver, 1, WriteId(1, 2), "b", "red two")
     write(driver, 2, WriteId(1, 1), "c", "red three")
-    cluster.standings = {0: Standing(1, WriteId(1, 1)), 1: Standing(1, WriteId(1, 1))}
+    cluster.committed_states = {0: CommittedState(1, WriteId(1, 1)), 1: CommittedState(1, WriteId(1, 1))}
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     (found,) = searcher.search({"text": "red"}, timeout=30)
     assert isinstance(found, Match)
     assert (found.key, found.value) == ("a", "red one")
-    cluster.standings[1] = Standing(1, WriteId(1, 2))
+    cluster.committed_states[1] = CommittedState(1, WriteId(1, 2))
     assert {each.key for each in searcher.search({"text": "red"}, timeout=30)} == {"a", "b"}
     searcher.close()
     assert cluster.closed
@@ -134,7 +134,7 @@ def test_rows_are_found_by_what_each_partition_has_committed(driver: Elasticsear
 def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=1)
     write(driver, 0, WriteId(1, 1), "a", "red one")
-    cluster.standings = {0: Standing(1, WriteId(1, 1))}
+    cluster.committed_states = {0: CommittedState(1, WriteId(1, 1))}
     cluster.busy = 3
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     assert [each.key for each in searcher.search({"text": "red"}, timeout=30)] == ["a"]

@@ -15,7 +15,15 @@ import pytest
 
 from microbatch.stores.port import Deletion, Row
 from microbatch.stores.sweep import may_go
-from microbatch.stores.versions import UNOWNED, Ledger, Standing, Version, VersionedCell, WriteId, replace
+from microbatch.stores.versions import (
+    UNOWNED,
+    CommittedState,
+    Ledger,
+    Version,
+    VersionedCell,
+    WriteId,
+    replace,
+)
 from streamtable.errors import Migrated
 
 LEDGER = "ledger"
@@ -53,7 +61,7 @@ class World:
     keys: str = KEYS
     owner: int = 0
     offset: int = 0
-    standing: Standing = UNOWNED
+    committed_state: CommittedState = UNOWNED
     committed: dict[str, bytes | None] = field(default_factory=dict)
     commits: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
@@ -72,10 +80,10 @@ class World:
     def chance(self, probability: float) -> bool:
         return not self.calm and self.random.random() < probability
 
-    def commit(self, owner: int, offset: int, standing: Standing) -> bool:
+    def commit(self, owner: int, offset: int, committed_state: CommittedState) -> bool:
         if owner != self.owner:
             return False
-        self.offset, self.standing = offset, standing
+        self.offset, self.committed_state = offset, committed_state
         return True
 
     def arrives(self, key: str, row: Row) -> bool:
@@ -105,15 +113,15 @@ class World:
 
 def claim(world: World, owner: int) -> Generator[None, None, tuple[int, Ledger]]:
     world.began[owner] = world.now
-    offset, standing = world.offset, world.standing
+    offset, committed_state = world.offset, world.committed_state
     yield
     row = world.rows.get(LEDGER)
     yield
-    ledger = Ledger.open(standing, row)
+    ledger = Ledger.open(committed_state, row)
     if not world.rules.proof_first:
         yield from world.write(LEDGER, Row(ledger.opening, ledger.encode()))
     yield
-    if world.rules.proof and not world.commit(owner, offset, ledger.standing):
+    if world.rules.proof and not world.commit(owner, offset, ledger.committed_state):
         raise Migrated("not ours")
     if world.chance(0.1):
         raise Aborted
@@ -148,7 +156,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
     if world.chance(0.1):
         raise Aborted  # the transaction was refused
     after = ledger.committed()
-    if not world.commit(owner, end, after.standing):
+    if not world.commit(owner, end, after.committed_state):
         raise Migrated("not ours")
     for key, version in read.items():
         assert version.value == world.committed.get(key), f"{key} at {offset}"
@@ -167,7 +175,7 @@ def process(world: World, owner: int) -> Steps:
             if ledger is None or world.rules.new_token:
                 offset, ledger = yield from claim(world, owner)
             else:
-                end = world.standing.end
+                end = world.committed_state.end
                 offset, ledger = world.offset, Ledger(ledger.token, {**ledger.ends, end.token: end.batch})
             while offset < world.length:
                 offset, ledger = yield from batch(world, owner, offset, ledger)
@@ -245,7 +253,7 @@ def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool =
 
 def check_rows(world: World) -> None:
     """A reader that comes after all finds what is committed."""
-    ledger = Ledger.open(world.standing, world.rows.get(LEDGER))
+    ledger = Ledger.open(world.committed_state, world.rows.get(LEDGER))
     for key in world.keys:
         assert ledger.read(world.rows.get(key)).value == world.committed.get(key), key
 
@@ -255,7 +263,7 @@ def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> N
     tokens = commits = 0
     for seed in range(block * 60, block * 60 + 60):
         world = run(seed)
-        tokens += world.standing.token
+        tokens += world.committed_state.token
         commits += world.commits
     # It was eventful: several owners or aborts in each run, and a commit for few records.
     assert tokens > 60 * 5

@@ -10,9 +10,9 @@ from microbatch.stores.versions import (
     HEAD_BYTES,
     NOTHING,
     UNOWNED,
+    CommittedState,
     Head,
     Ledger,
-    Standing,
     Version,
     VersionedCell,
     WriteId,
@@ -134,36 +134,36 @@ def opened(ledger: Ledger) -> Row:
 def test_the_first_owner_finds_nothing_and_opens_token_1() -> None:
     ledger = Ledger.open(UNOWNED, None)
     assert ledger == Ledger(1, {})
-    assert ledger.standing == Standing(1, NOTHING)
+    assert ledger.committed_state == CommittedState(1, NOTHING)
     assert ledger.next_write_id == WriteId(1, 1)
     assert ledger.committed().counts(WriteId(1, 1))
-    assert ledger.committed().standing == Standing(1, WriteId(1, 1))
+    assert ledger.committed().committed_state == CommittedState(1, WriteId(1, 1))
 
 
 def test_an_owner_adds_what_the_last_one_has_committed_and_takes_the_next_token() -> None:
     before = Ledger(3, {1: 5})
-    after = Ledger.open(before.committed().standing, opened(before))
+    after = Ledger.open(before.committed().committed_state, opened(before))
     assert after == Ledger(4, {1: 5, 3: 1})
-    assert after.standing == Standing(4, WriteId(3, 1))
+    assert after.committed_state == CommittedState(4, WriteId(3, 1))
 
 
 def test_a_token_without_a_commit_leaves_nothing_in_the_ledger() -> None:
     before = Ledger(2, {1: 5})
-    assert Ledger.open(before.standing, opened(before)) == Ledger(3, {1: 5})
+    assert Ledger.open(before.committed_state, opened(before)) == Ledger(3, {1: 5})
 
 
 def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
     before = Ledger(1, {})
-    first = Ledger.open(before.committed().standing, opened(before))
-    second = Ledger.open(first.standing, opened(before))  # the first one died after its proof
+    first = Ledger.open(before.committed().committed_state, opened(before))
+    second = Ledger.open(first.committed_state, opened(before))  # the first one died after its proof
     assert second == Ledger(3, {1: 1})
 
 
 def test_a_store_that_has_lost_its_rows_stops_the_process() -> None:
     with pytest.raises(StateLost, match="ledger is at token 0, batches are committed under 3"):
-        Ledger.open(Standing(3, WriteId(3, 1)), None)
+        Ledger.open(CommittedState(3, WriteId(3, 1)), None)
     with pytest.raises(StateLost, match="ledger is at token 2, batches are committed under 3"):
-        Ledger.open(Standing(7, WriteId(3, 1)), opened(Ledger(2, {})))
+        Ledger.open(CommittedState(7, WriteId(3, 1)), opened(Ledger(2, {})))
 
 
 def test_a_ledger_ahead_of_the_offsets_is_a_later_owner_or_reset_offsets() -> None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from microbatch.stores.elasticsearch import ElasticsearchDriver, Query
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Ledger, Standing, VersionedCell, ledger_key
+from microbatch.stores.versions import CommittedState, Ledger, VersionedCell, ledger_key
 from streamtable.errors import ConfigurationError, Unencodable
 
 LIMIT_MAX = 100
@@ -84,20 +84,20 @@ def search(
     return hits[:limit]
 
 
-def ledgers_from(store: RemoteStore, standings: Callable[[], Mapping[int, Standing]]) -> Ledgers:
+def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int, CommittedState]]) -> Ledgers:
     """Ledgers as somebody sees them who does not own the partitions.
 
     Args:
         store: where the ledgers' rows are.
-        standings: what the metadata of the group's stable committed offsets say now, by partition.
+        committed_states: what the metadata of the group's stable committed offsets say now, by partition.
     """
 
     def ledgers() -> dict[int, Ledger]:
-        committed = standings()  # before the rows: what is missing in the one is in the other
+        committed = committed_states()  # before the rows: what is missing in the one is in the other
         rows = store.get_many([ledger_key(partition) for partition in committed])
         return {
-            partition: Ledger.seen(standing, rows.get(ledger_key(partition)))
-            for partition, standing in committed.items()
+            partition: Ledger.seen(committed_state, rows.get(ledger_key(partition)))
+            for partition, committed_state in committed.items()
         }
 
     return ledgers

@@ -125,7 +125,7 @@ class VersionedCell(NamedTuple):
         )
 
 
-class Standing(NamedTuple):
+class CommittedState(NamedTuple):
     """What goes into the metadata of the committed offsets.
 
     Attributes:
@@ -137,7 +137,7 @@ class Standing(NamedTuple):
     end: WriteId
 
 
-UNOWNED = Standing(0, NOTHING)
+UNOWNED = CommittedState(0, NOTHING)
 """Before the first commit."""
 
 
@@ -154,11 +154,11 @@ class Ledger:
     ends: Mapping[int, int]
 
     @classmethod
-    def open(cls, committed: Standing, row: Row | None) -> Self:
+    def open(cls, committed: CommittedState, row: Row | None) -> Self:
         """The ledger of a new owner, or of the same one after an abort, under a token not used before.
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
-        moves no offset and has `standing` in its metadata. It shows that the partition is ours and that nothing can
+        moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
         be committed under an earlier token any more; whoever owns it later finds the token and takes the next.
         Then the ledger's own row is written, with `opening` as its number: until then, the metadata keep the one end
         that it lacks.
@@ -191,7 +191,7 @@ class Ledger:
         return cls(committed.token + 1, ends)
 
     @classmethod
-    def seen(cls, committed: Standing, row: Row | None) -> Self:
+    def seen(cls, committed: CommittedState, row: Row | None) -> Self:
         """For somebody who does not own the partition and writes nothing under it: a reader, a sweep.
 
         Args:
@@ -216,10 +216,10 @@ class Ledger:
         return b"".join(_NUMBER.pack(WriteId(*end).number) for end in self.ends.items())
 
     @property
-    def standing(self) -> Standing:
+    def committed_state(self) -> CommittedState:
         """For the metadata of a commit: the proof, or the next batch after `committed`."""
         token = next(reversed(self.ends), 0)
-        return Standing(self.token, WriteId(token, self.ends.get(token, 0)))
+        return CommittedState(self.token, WriteId(token, self.ends.get(token, 0)))
 
     @property
     def next_write_id(self) -> WriteId:
@@ -227,7 +227,7 @@ class Ledger:
         return WriteId(self.token, self.ends.get(self.token, 0) + 1)
 
     def committed(self) -> "Ledger":
-        """As it is once the batch with `next_write_id` is committed. Its `standing` goes into that commit."""
+        """As it is once the batch with `next_write_id` is committed. Its `committed_state` goes into that commit."""
         write_id = self.next_write_id
         assert write_id.batch <= _LARGEST_BATCH
         return Ledger(self.token, {**self.ends, write_id.token: write_id.batch})
@@ -259,12 +259,12 @@ class Ledger:
                 return version
         raise StateLost(
             f"neither version of a row counts: {cell.current.write_id} and {cell.previous.write_id}, committed is "
-            f"{self.standing.end}. Another group writes under this tenant, or the store was restored from an older "
+            f"{self.committed_state.end}. Another group writes under this tenant, or the store was restored from an older "
             "copy: clear the tenant and start the group from the beginning of its input"
         )
 
 
-def reset_error(row: Row, committed: Standing) -> StateLost:
+def reset_error(row: Row, committed: CommittedState) -> StateLost:
     """The ledger stays ahead of the committed offsets: these were reset, and the rows are those of before."""
     return StateLost(
         f"the central store's ledger is at token {WriteId.of(row.number).token}, the committed offsets are at "

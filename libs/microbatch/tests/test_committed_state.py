@@ -1,16 +1,16 @@
 import pytest
 
-from microbatch.standing import decode, encode, standing_of
-from microbatch.stores.versions import UNOWNED, Standing, WriteId
+from microbatch.committed_state import committed_state_of, decode, encode
+from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
 from streamtable.errors import InputLost, StateLost
 from streamtable.types import Committed, NextOffset
 
-STANDING = Standing(7, WriteId(5, 3))
-OURS = Committed(NextOffset(10), encode(STANDING, ["a", "b"]))
+COMMITTED_STATE = CommittedState(7, WriteId(5, 3))
+OURS = Committed(NextOffset(10), encode(COMMITTED_STATE, ["a", "b"]))
 
 
 def test_what_is_encoded_is_decoded() -> None:
-    assert decode(encode(STANDING, ["b", "a"])) == (STANDING, frozenset("ab"))
+    assert decode(encode(COMMITTED_STATE, ["b", "a"])) == (COMMITTED_STATE, frozenset("ab"))
 
 
 @pytest.mark.parametrize(
@@ -21,20 +21,20 @@ def test_metadata_of_others_are_told_from_ours(metadata: str) -> None:
 
 
 def test_without_anything_of_ours_nobody_owns_the_partition() -> None:
-    assert standing_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
+    assert committed_state_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
 
 
 def test_an_input_that_is_new_may_join_the_others() -> None:
-    assert standing_of(0, {"a": OURS, "b": OURS, "c": None}) == STANDING
+    assert committed_state_of(0, {"a": OURS, "b": OURS, "c": None}) == COMMITTED_STATE
 
 
 def test_an_input_that_was_read_before_and_has_no_offset_is_refused() -> None:
     with pytest.raises(InputLost, match="has read it before") as caught:
-        standing_of(3, {"a": OURS, "b": None})
+        committed_state_of(3, {"a": OURS, "b": None})
     assert (caught.value.topic, caught.value.partition) == ("b", 3)
 
 
 def test_an_offset_set_by_a_tool_beside_ours_is_refused() -> None:
     with pytest.raises(StateLost, match="was set by another tool") as caught:
-        standing_of(3, {"a": OURS, "b": Committed(NextOffset(0), "")})
+        committed_state_of(3, {"a": OURS, "b": Committed(NextOffset(0), "")})
     assert (caught.value.topic, caught.value.partition) == ("b", 3)
