@@ -38,7 +38,7 @@ def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
     try:
         match orjson.loads(metadata):
             case {"token": int(token), "end": [int(of), int(batch)], "inputs": [*inputs]}:
-                return CommittedState(token, WriteId(of, batch)), frozenset(map(str, inputs))
+                return CommittedState(epoch, WriteId(of, batch)), frozenset(map(str, inputs))
     except orjson.JSONDecodeError:
         return None
     return None
@@ -55,7 +55,7 @@ def committed_state_of(partition: int, committed: Mapping[str, Committed | None]
     ours = {topic: each for topic, each in found.items() if each is not None}
     if not ours:
         return UNOWNED
-    committed_state, inputs = max(ours.values(), key=lambda each: (each[0].token, each[0].end))
+    committed_state, inputs = max(ours.values(), key=lambda each: (each[0].epoch, each[0].end))
     for topic in inputs & committed.keys():
         if topic not in found:
             raise InputLost(

@@ -113,6 +113,6 @@ class Searcher(Generic[V]):
         for place, offset in committed.items():
             ours = decode(offset.metadata) if offset is not None else None
             if ours is not None:
-                newest = max(found[place.partition], ours[0], key=lambda each: (each.token, each.end))
+                newest = max(found[place.partition], ours[0], key=lambda each: (each.epoch, each.end))
                 found[place.partition] = newest
         return found

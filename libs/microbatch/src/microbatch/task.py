@@ -2,7 +2,7 @@
 
 The store is written before Kafka commits, under the number that the same commit makes count (docs/explanation/
 micro-batch.md). Between its write and its commit the task is ahead of Kafka: if the commit does not come, it must recover,
-which takes a new token.
+which takes a new epoch.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class BatchTask(BaseTask):
         topics: of the group, as the broker describes them.
         partition: its number.
         next_offsets: where each input goes on.
-        ledger: of the partition, under a token that nobody has used; None: rows are plain.
+        ledger: of the partition, under a epoch that nobody has used; None: rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
         suspects: of the partition.
         stores: what is open locally, by table.
@@ -439,7 +439,7 @@ class BatchTask(BaseTask):
         return self._ledger
 
     def _write_ledger(self, ledger: Ledger) -> None:
-        """Now that the commit has proved the token. Until then the metadata have the one end that the row lacks."""
+        """Now that the commit has proved the epoch. Until then the metadata have the one end that the row lacks."""
         try:
             self._server.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
         except (RetryLater, Migrated) as error:

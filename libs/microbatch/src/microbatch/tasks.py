@@ -1,4 +1,4 @@
-"""Makes the tasks of a process: opens each partition's ledger under a new token when its recovery asks for it."""
+"""Makes the tasks of a process: opens each partition's ledger under a new epoch when its recovery asks for it."""
 
 from collections.abc import Mapping
 

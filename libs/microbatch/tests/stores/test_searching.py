@@ -110,7 +110,7 @@ def write(driver: ElasticsearchDriver, partition: int, write_id: WriteId, key: s
     raw = PAGES.key(key)
     store.put_many({raw: cell.encode()}, write_id.number, {raw: Fields({"text": text}, None)})
     store.put_many(
-        {ledger_key(partition): Ledger(write_id.token, {}).encode()}, WriteId(write_id.token, 0).number
+        {ledger_key(partition): Ledger(write_id.epoch, {}).encode()}, WriteId(write_id.epoch, 0).number
     )
     store.flush()
 

@@ -176,7 +176,7 @@ def process(world: World, owner: int) -> Steps:
                 offset, ledger = yield from claim(world, owner)
             else:
                 end = world.committed_state.end
-                offset, ledger = world.offset, Ledger(ledger.token, {**ledger.ends, end.token: end.batch})
+                offset, ledger = world.offset, Ledger(ledger.epoch, {**ledger.ends, end.epoch: end.batch})
             while offset < world.length:
                 offset, ledger = yield from batch(world, owner, offset, ledger)
         except Aborted:
@@ -192,10 +192,10 @@ def sweeper(world: World) -> Steps:
     while True:
         yield
         row = world.rows.get(LEDGER)
-        ledger, token = Ledger.seen(UNOWNED, row), WriteId.of(row.number).token if row else 0
-        over = max(token for time, token in notes if time == 0 or world.now - time > STALL)
+        ledger, epoch = Ledger.seen(UNOWNED, row), WriteId.of(row.number).epoch if row else 0
+        over = max(epoch for time, epoch in notes if time == 0 or world.now - time > STALL)
         if not world.rules.swept_old:
-            over = token
+            over = epoch
         chosen = []
         for key in world.keys:
             yield
@@ -203,7 +203,7 @@ def sweeper(world: World) -> Steps:
             if row is None or VersionedCell.decode(row).current.value is not None:
                 continue
             write_id = WriteId.of(row.number)
-            judge = ledger if world.rules.swept_counting else Ledger(token, {write_id.token: write_id.batch})
+            judge = ledger if world.rules.swept_counting else Ledger(epoch, {write_id.epoch: write_id.batch})
             if may_go(Deletion(key.encode(), row.number, 0), judge, {0: over}):
                 chosen.append((key, row.number))
         for key, number in chosen:
@@ -212,7 +212,7 @@ def sweeper(world: World) -> Steps:
             if key in world.rows and (world.rows[key].number == number or not world.rules.swept_same):
                 del world.rows[key]
                 world.swept += 1
-        notes.append((world.now, token))
+        notes.append((world.now, epoch))
 
 
 def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool = False) -> World:
@@ -260,13 +260,13 @@ def check_rows(world: World) -> None:
 
 @pytest.mark.parametrize("block", range(10))
 def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> None:
-    tokens = commits = 0
+    epochs = commits = 0
     for seed in range(block * 60, block * 60 + 60):
         world = run(seed)
-        tokens += world.committed_state.token
+        epochs += world.committed_state.epoch
         commits += world.commits
     # It was eventful: several owners or aborts in each run, and a commit for few records.
-    assert tokens > 60 * 5
+    assert epochs > 60 * 5
     assert commits > 60 * 10
 
 
@@ -282,7 +282,7 @@ def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> N
     ids=[
         "no proof",
         "the ledger before the proof",
-        "the same token after an abort",
+        "the same epoch after an abort",
         "no fencing",
         "an uncommitted version is kept",
     ],

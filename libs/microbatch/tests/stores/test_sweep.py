@@ -25,8 +25,8 @@ class Tenant:
         self.driver = driver
         self.store = RemoteStore(driver, deadline=60, attempt=20)
 
-    def ledger(self, partition: int, token: int, **ends: int) -> None:
-        ledger = Ledger(token, {int(name[1:]): end for name, end in ends.items()})
+    def ledger(self, partition: int, epoch: int, **ends: int) -> None:
+        ledger = Ledger(epoch, {int(name[1:]): end for name, end in ends.items()})
         self.store.put_many({ledger_key(partition): ledger.encode()}, ledger.opening)
 
     def cell(self, key: bytes, write_id: WriteId, value: bytes | None, partition: int = 0) -> None:
@@ -159,7 +159,7 @@ def test_a_sweep_that_would_not_outwait_a_stalled_process_is_refused(memory: Ten
         (WriteId(2, 5), {1: 3}, False),
         (WriteId(1, 1), {0: 3}, False),
     ],
-    ids=["old and counts", "does not count", "its token was not over", "not noted", "nothing committed"],
+    ids=["old and counts", "does not count", "its epoch was not over", "not noted", "nothing committed"],
 )
 def test_a_row_may_go_when_its_deletion_counts_and_was_over_when_it_was_noted(
     deletion: WriteId, over: dict[int, int], *, goes: bool

@@ -21,8 +21,8 @@ from microbatch.stores.versions import (
 )
 from streamtable.errors import Migrated, StateLost
 
-tokens = st.integers(0, (1 << 31) - 1)
-write_ids = st.builds(WriteId, tokens, st.integers(0, (1 << 32) - 1))
+epochs = st.integers(0, (1 << 31) - 1)
+write_ids = st.builds(WriteId, epochs, st.integers(0, (1 << 32) - 1))
 values = st.none() | st.binary(max_size=50)
 cells = st.builds(
     VersionedCell,
@@ -101,7 +101,7 @@ def test_the_newest_version_that_counts_is_read() -> None:
 
 
 def test_a_row_of_a_later_owner_ends_this_one() -> None:
-    with pytest.raises(Migrated, match="token 5, ours is 4"):
+    with pytest.raises(Migrated, match="epoch 5, ours is 4"):
         LEDGER.read(row(VersionedCell(Version(WriteId(5, 1), b""), ABSENT, 0)))
 
 
@@ -160,9 +160,9 @@ def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
 
 
 def test_a_store_that_has_lost_its_rows_stops_the_process() -> None:
-    with pytest.raises(StateLost, match="ledger is at token 0, batches are committed under 3"):
+    with pytest.raises(StateLost, match="ledger is at epoch 0, batches are committed under 3"):
         Ledger.open(CommittedState(3, WriteId(3, 1)), None)
-    with pytest.raises(StateLost, match="ledger is at token 2, batches are committed under 3"):
+    with pytest.raises(StateLost, match="ledger is at epoch 2, batches are committed under 3"):
         Ledger.open(CommittedState(7, WriteId(3, 1)), opened(Ledger(2, {})))
 
 

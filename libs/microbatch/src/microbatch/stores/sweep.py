@@ -1,11 +1,11 @@
 """Removing deleted rows, which otherwise stay for ever: each keeps writes with lower numbers out.
 
-A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every token
-before its own. It is *old*: the deletion's token was over already when an earlier sweep looked, longer ago than any
+A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every epoch
+before its own. It is *old*: the deletion's epoch was over already when an earlier sweep looked, longer ago than any
 process can stall or any write be on its way. And its number is *still the same* at the moment it goes. What comes later
 finds no row, which reads as a deleted one does.
 
-So the first sweep removes nothing: it notes the time and at which token each ledger stands, in a row of the tenant.
+So the first sweep removes nothing: it notes the time and at which epoch each ledger stands, in a row of the tenant.
 """
 
 import json
@@ -28,11 +28,11 @@ class Note(NamedTuple):
 
     Attributes:
         time: seconds since 1970, after it had looked.
-        tokens: at which each partition's ledger stood, so every earlier token was over.
+        epochs: at which each partition's ledger stood, so every earlier epoch was over.
     """
 
     time: float
-    tokens: Mapping[int, int]
+    epochs: Mapping[int, int]
 
 
 class Swept(NamedTuple):
@@ -57,16 +57,16 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
     Args:
         deletion: what is there.
         ledger: of its partition.
-        over: by partition, below which token all had been over long enough ago.
+        over: by partition, below which epoch all had been over long enough ago.
     """
     write_id = WriteId.of(deletion.number)
-    return write_id.token < over.get(deletion.partition, 0) and ledger.counts(write_id)
+    return write_id.epoch < over.get(deletion.partition, 0) and ledger.counts(write_id)
 
 
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
     """Remove a tenant's deleted rows that nobody can need any more, and note what the next sweep may remove.
 
-    The group goes on meanwhile. A deletion made under the present token of its partition goes in a sweep after the
+    The group goes on meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
     next rebalance or restart.
 
     Args:
@@ -85,32 +85,32 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
             f"a sweep waits for {SHORTEST_WAIT} s at least, not {after:g}: a process may stall"
         )
     notes = [note for note in _read(store) if note.time <= now]
-    over = next((note.tokens for note in reversed(notes) if now - note.time >= after), {})
-    tokens: dict[int, int] = {}
+    over = next((note.epochs for note in reversed(notes) if now - note.time >= after), {})
+    epochs: dict[int, int] = {}
     ledgers: dict[int, Ledger] = {}
     seen = going = removed = 0
     for page in driver.deletions(_PAGE_S):
-        _look_up(store, (each.partition for each in page), ledgers, tokens)
+        _look_up(store, (each.partition for each in page), ledgers, epochs)
         chosen = [each for each in page if may_go(each, ledgers[each.partition], over)]
         seen += len(page)
         going += len(chosen)
         if not keep:
             removed += driver.forget(chosen, _PAGE_S)
-    if not keep and tokens:
-        _write(store, [*notes, Note(now, tokens)], after)
+    if not keep and epochs:
+        _write(store, [*notes, Note(now, epochs)], after)
     oldest = min((note.time for note in notes), default=now)
     return Swept(seen, going, removed, 0.0 if over else max(0.0, oldest + after - now))
 
 
 def _look_up(
-    store: RemoteStore, partitions: Iterable[int], ledgers: dict[int, Ledger], tokens: dict[int, int]
+    store: RemoteStore, partitions: Iterable[int], ledgers: dict[int, Ledger], epochs: dict[int, int]
 ) -> None:
     new = {partition: ledger_key(partition) for partition in partitions if partition not in ledgers}
     rows = store.get_many(new.values())
     for partition, key in new.items():
         row = rows.get(key)
         ledgers[partition] = Ledger.seen(UNOWNED, row)
-        tokens[partition] = WriteId.of(row.number).token if row else 0
+        epochs[partition] = WriteId.of(row.number).epoch if row else 0
 
 
 def _read(store: RemoteStore) -> list[Note]:
@@ -118,8 +118,8 @@ def _read(store: RemoteStore) -> list[Note]:
     if row is None:
         return []
     return [
-        Note(time, {int(place): token for place, token in tokens.items()})
-        for time, tokens in json.loads(row.data)
+        Note(time, {int(place): epoch for place, epoch in epochs.items()})
+        for time, epochs in json.loads(row.data)
     ]
 
 

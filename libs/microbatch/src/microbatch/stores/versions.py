@@ -3,11 +3,11 @@
 Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
 number makes the commit decide about the store as well, after the fact:
 
-- A *write_id* is (token, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
+- A *write_id* is (epoch, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
   is committed the write_id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
-  not known, the owner takes the next token; so what is committed under one token is everything up to some batch.
-- The *ledger* lists the last committed batch of each token. A version counts if it is not beyond the last committed
-  batch of its token.
+  not known, the owner takes the next epoch; so what is committed under one epoch is everything up to some batch.
+- The *ledger* lists the last committed batch of each epoch. A version counts if it is not beyond the last committed
+  batch of its epoch.
 - A *cell* is what the store holds for a key: the version that was written last, and the one that the writer had read,
   which counted. So one of the two counts, whatever has crashed since. The next writer replaces the other one. It names
   its partition too, so that who finds it without its key's record (a sweep, a search) knows which ledger decides.
@@ -24,7 +24,7 @@ from microbatch.stores.port import OWN, Row
 from streamtable.errors import Migrated, StateLost
 
 _BATCH_BITS = 32
-_LARGEST_TOKEN = (1 << 31) - 1
+_LARGEST_EPOCH = (1 << 31) - 1
 _LARGEST_BATCH = (1 << _BATCH_BITS) - 1
 _FORMAT = 2
 _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
@@ -41,15 +41,15 @@ def ledger_key(partition: int) -> bytes:
 
 
 class WriteId(NamedTuple):
-    """A batch that writes: the owner's token, and which of its batches, from 1. Marks are ordered in time."""
+    """A batch that writes: the owner's epoch, and which of its batches, from 1. Marks are ordered in time."""
 
-    token: int
+    epoch: int
     batch: int
 
     @property
     def number(self) -> int:
         """As one integer below 2**63, in the same order."""
-        return self.token << _BATCH_BITS | self.batch
+        return self.epoch << _BATCH_BITS | self.batch
 
     @staticmethod
     def of(number: int) -> "WriteId":
@@ -129,11 +129,11 @@ class CommittedState(NamedTuple):
     """What goes into the metadata of the committed offsets.
 
     Attributes:
-        token: the one that was taken last.
-        end: the last batch that was committed, under this token or an earlier one; `NOTHING` if there is none.
+        epoch: the one that was taken last.
+        end: the last batch that was committed, under this epoch or an earlier one; `NOTHING` if there is none.
     """
 
-    token: int
+    epoch: int
     end: WriteId
 
 
@@ -143,23 +143,23 @@ UNOWNED = CommittedState(0, NOTHING)
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What has been committed under which token, for one partition of a group, as its present owner knows it.
+    """What has been committed under which epoch, for one partition of a group, as its present owner knows it.
 
     Attributes:
-        token: the owner's.
-        ends: the last committed batch of each token under which there is one, in the order of tokens.
+        epoch: the owner's.
+        ends: the last committed batch of each epoch under which there is one, in the order of epochs.
     """
 
-    token: int
+    epoch: int
     ends: Mapping[int, int]
 
     @classmethod
     def open(cls, committed: CommittedState, row: Row | None) -> Self:
-        """The ledger of a new owner, or of the same one after an abort, under a token not used before.
+        """The ledger of a new owner, or of the same one after an abort, under a epoch not used before.
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
         moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
-        be committed under an earlier token any more; whoever owns it later finds the token and takes the next.
+        be committed under an earlier epoch any more; whoever owns it later finds the epoch and takes the next.
         Then the ledger's own row is written, with `opening` as its number: until then, the metadata keep the one end
         that it lacks.
 
@@ -173,22 +173,22 @@ class Ledger:
             StateLost: the row is missing or too old: the store has lost what it had acknowledged.
         """
         written = NOTHING if row is None else WriteId.of(row.number)
-        if written.token > committed.token:
+        if written.epoch > committed.epoch:
             raise Migrated(
-                f"the ledger is at token {written.token}, the committed offsets are at {committed.token}"
+                f"the ledger is at epoch {written.epoch}, the committed offsets are at {committed.epoch}"
             )
-        if written.token < committed.end.token:
+        if written.epoch < committed.end.epoch:
             raise StateLost(
-                f"the central store's ledger is at token {written.token}, batches are committed under "
-                f"{committed.end.token}: the store has lost rows (emptied, evicted, restored, or failed over without "
+                f"the central store's ledger is at epoch {written.epoch}, batches are committed under "
+                f"{committed.end.epoch}: the store has lost rows (emptied, evicted, restored, or failed over without "
                 "them). Clear the tenant and start the group from the beginning of its input"
             )
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
         ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
-            ends[committed.end.token] = committed.end.batch
-        assert committed.token < _LARGEST_TOKEN
-        return cls(committed.token + 1, ends)
+            ends[committed.end.epoch] = committed.end.batch
+        assert committed.epoch < _LARGEST_EPOCH
+        return cls(committed.epoch + 1, ends)
 
     @classmethod
     def seen(cls, committed: CommittedState, row: Row | None) -> Self:
@@ -196,45 +196,45 @@ class Ledger:
 
         Args:
             committed: what the metadata of the stable committed offsets say; `UNOWNED` if they are not asked for:
-                then what is committed under the owner's own token does not count yet.
+                then what is committed under the owner's own epoch does not count yet.
             row: the ledger's row, read *after* the offsets.
         """
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
         ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
-            token, batch = committed.end
-            ends[token] = max(batch, ends.get(token, 0))
-        return cls(max(committed.token, WriteId.of(row.number).token if row else 0), ends)
+            epoch, batch = committed.end
+            ends[epoch] = max(batch, ends.get(epoch, 0))
+        return cls(max(committed.epoch, WriteId.of(row.number).epoch if row else 0), ends)
 
     @property
     def opening(self) -> int:
         """The number of the ledger's own row."""
-        return WriteId(self.token, 0).number
+        return WriteId(self.epoch, 0).number
 
     def encode(self) -> bytes:
-        """The data of the ledger's own row: 8 bytes for each token under which something was committed."""
+        """The data of the ledger's own row: 8 bytes for each epoch under which something was committed."""
         return b"".join(_NUMBER.pack(WriteId(*end).number) for end in self.ends.items())
 
     @property
     def committed_state(self) -> CommittedState:
         """For the metadata of a commit: the proof, or the next batch after `committed`."""
-        token = next(reversed(self.ends), 0)
-        return CommittedState(self.token, WriteId(token, self.ends.get(token, 0)))
+        epoch = next(reversed(self.ends), 0)
+        return CommittedState(self.epoch, WriteId(epoch, self.ends.get(epoch, 0)))
 
     @property
     def next_write_id(self) -> WriteId:
-        """Of the next batch under this token."""
-        return WriteId(self.token, self.ends.get(self.token, 0) + 1)
+        """Of the next batch under this epoch."""
+        return WriteId(self.epoch, self.ends.get(self.epoch, 0) + 1)
 
     def committed(self) -> "Ledger":
         """As it is once the batch with `next_write_id` is committed. Its `committed_state` goes into that commit."""
         write_id = self.next_write_id
         assert write_id.batch <= _LARGEST_BATCH
-        return Ledger(self.token, {**self.ends, write_id.token: write_id.batch})
+        return Ledger(self.epoch, {**self.ends, write_id.epoch: write_id.batch})
 
     def counts(self, write_id: WriteId) -> bool:
         """Whether what this batch wrote is committed."""
-        return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.token, 0)
+        return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.epoch, 0)
 
     def read(self, row: Row | None) -> Version:
         """The newest version that counts; `ABSENT` if the key has no row.
@@ -246,9 +246,9 @@ class Ledger:
         if row is None:
             return ABSENT
         cell = VersionedCell.decode(row)
-        if cell.current.write_id.token > self.token:
+        if cell.current.write_id.epoch > self.epoch:
             raise Migrated(
-                f"a row has been written under token {cell.current.write_id.token}, ours is {self.token}"
+                f"a row has been written under epoch {cell.current.write_id.epoch}, ours is {self.epoch}"
             )
         return self.counting(cell)
 
@@ -267,8 +267,8 @@ class Ledger:
 def reset_error(row: Row, committed: CommittedState) -> StateLost:
     """The ledger stays ahead of the committed offsets: these were reset, and the rows are those of before."""
     return StateLost(
-        f"the central store's ledger is at token {WriteId.of(row.number).token}, the committed offsets are at "
-        f"{committed.token}: the offsets were reset or have expired, and the store still holds what came after them. "
+        f"the central store's ledger is at epoch {WriteId.of(row.number).epoch}, the committed offsets are at "
+        f"{committed.epoch}: the offsets were reset or have expired, and the store still holds what came after them. "
         "Clear the tenant too, or give the group another one"
     )
 
