@@ -124,7 +124,7 @@ def sizes(records: RecordBatch) -> list[int]:
 
 
 @dataclass
-class Suspects:
+class PoisonBisector:
     """Which record made `process` fail, of a partition: found by halving the batch until one is left.
 
     What is good before it is committed, and the batches behind it grow again, so that a few bad records cost a few calls
@@ -146,7 +146,7 @@ class Suspects:
         for topic, offset in next_offsets.items():
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
-    def condemn(self, topic: str, offset: int, error: HandlerFailed) -> None:
+    def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
         """This record it was."""
         self.found[topic, offset] = error
         self.records_max = 1
@@ -161,8 +161,8 @@ class Suspects:
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}
 
 
-class SuspectsOf(defaultdict[int, Suspects]):
-    """Suspects by partition: they outlive the tasks."""
+class PoisonBisectors(defaultdict[int, PoisonBisector]):
+    """PoisonBisector by partition: they outlive the tasks."""
 
     def __init__(self) -> None:
-        super().__init__(Suspects)
+        super().__init__(PoisonBisector)

@@ -13,7 +13,7 @@ from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import SuspectsOf
+from microbatch.buffer import PoisonBisectors
 from microbatch.committed_state import decode as decode_committed_state
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
@@ -85,12 +85,12 @@ class EmbeddedTask(BatchTask):
     Args:
         around: what all tasks of the process share.
         recovered: the partition, with its store open and complete.
-        suspects: of the partition.
+        bisector: of the partition.
         owners: of the process.
     """
 
     def __init__(
-        self, around: Surroundings, recovered: Restore, suspects: SuspectsOf, owners: KeyOwners
+        self, around: Surroundings, recovered: Restore, bisector: PoisonBisectors, owners: KeyOwners
     ) -> None:
         assert recovered.plan is not None, "asked for before it is ready"
         self._table = around.group.table.name if around.group.persist else ""
@@ -101,7 +101,7 @@ class EmbeddedTask(BatchTask):
             next_offsets=recovered.plan.next_offsets,
             ledger=None,
             uncommitted=recovered.plan.uncommitted,
-            suspects=suspects[recovered.partition],
+            bisector=bisector[recovered.partition],
             stores=recovered.stores,
             changelog_position=recovered.position(self._table),
         )
@@ -198,7 +198,7 @@ class EmbeddedTasks:
     ) -> None:
         self._around = Surroundings(group, None, clock, metrics, failpoint, tracer)
         self._owners = KeyOwners()
-        self._suspects = SuspectsOf()
+        self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
     def recover(
@@ -225,7 +225,7 @@ class EmbeddedTasks:
     def make(self, recovered: Restore) -> EmbeddedTask:
         assert recovered.plan is not None, "asked for before it is ready"
         self._beginnings.check(recovered.partition, recovered.plan.next_offsets)
-        return EmbeddedTask(self._around, recovered, self._suspects, self._owners)
+        return EmbeddedTask(self._around, recovered, self._bisectors, self._owners)
 
     def close(self) -> None:
         """The engine closes the stores."""

@@ -16,7 +16,7 @@ from typing import Any
 import structlog
 
 from microbatch.batch import Batch, Record, Send
-from microbatch.buffer import Buffer, Chunk, Suspects
+from microbatch.buffer import Buffer, Chunk, PoisonBisector
 from microbatch.committed_state import encode
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
@@ -98,7 +98,7 @@ class BatchTask(BaseTask):
         next_offsets: where each input goes on.
         ledger: of the partition, under a epoch that nobody has used; None: rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
-        suspects: of the partition.
+        bisector: of the partition.
         stores: what is open locally, by table.
         changelog_position: where the group's own table stands, if it has one.
     """
@@ -112,7 +112,7 @@ class BatchTask(BaseTask):
         next_offsets: Mapping[str, NextOffset],
         ledger: Ledger | None,
         uncommitted: bool,
-        suspects: Suspects,
+        bisector: PoisonBisector,
         stores: Mapping[str, Store] | None = None,
         changelog_position: int = 0,
     ) -> None:
@@ -129,7 +129,7 @@ class BatchTask(BaseTask):
         self._graph = around.group
         self._around = around
         self._ledger = ledger
-        self._suspects = suspects
+        self._bisector = bisector
         self._outgoing = OutputBuffer(around.group, topics, around.clock)
         self._buffer = Buffer(around.group.limits, next_offsets)
         self._done: Done | None = None
@@ -170,7 +170,7 @@ class BatchTask(BaseTask):
 
     @property
     def due_at(self) -> float:
-        if self.uncommitted or self._buffer.full or self._suspects.records_max is not None:
+        if self.uncommitted or self._buffer.full or self._bisector.records_max is not None:
             return AT_ONCE
         if not len(self._buffer):
             return self._moved_at + MOVED_SECONDS
@@ -253,7 +253,7 @@ class BatchTask(BaseTask):
         return self._around.store
 
     def _cut(self, records_max: int | None) -> Cut:
-        bounds = [each for each in (self._suspects.records_max, records_max) if each is not None]
+        bounds = [each for each in (self._bisector.records_max, records_max) if each is not None]
         chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
@@ -335,10 +335,10 @@ class BatchTask(BaseTask):
                     for index, data in enumerate(raw)
                     if data is None
                 )
-        condemned = self._suspects.found
-        if condemned:
+        poison = self._bisector.found
+        if poison:
             at = enumerate((records.topic, offset) for offset in records.offsets)
-            bad.update((index, condemned[place]) for index, place in at if place in condemned)
+            bad.update((index, poison[place]) for index, place in at if place in poison)
         for index, error in sorted(bad.items()):
             if isinstance(error, HandlerFailed) and self._graph.on_error is OnError.SKIP:
                 log.warning("record is skipped", group=self.group.name, error=str(error))
@@ -366,9 +366,9 @@ class BatchTask(BaseTask):
         if self._graph.on_error is OnError.STOP:
             return failed
         if len(records) == 1:
-            self._suspects.condemn(first.topic, first.offset, failed)
+            self._bisector.isolated(first.topic, first.offset, failed)
         else:
-            self._suspects.halve(sum(len(chunk.records) for chunk in chunks), cut.next_offsets)
+            self._bisector.halve(sum(len(chunk.records) for chunk in chunks), cut.next_offsets)
         log.warning("batch failed, a part of it is tried next", error=str(failed), exc_info=error)
         return RewindNeeded("process failed", topic=failed.topic, partition=self.partition)
 
@@ -422,7 +422,7 @@ class BatchTask(BaseTask):
         self.committed_offsets = dict(work.next_offsets)
         if self._done is not None:
             self._measure(self._done)
-            self._suspects.passed(self.committed_offsets)
+            self._bisector.passed(self.committed_offsets)
         self._done = None
         self._outgoing.forget()
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import SuspectsOf
+from microbatch.buffer import PoisonBisectors
 from microbatch.committed_state import committed_state_of
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics, metered
@@ -55,7 +55,7 @@ class BatchTasks:
         self._plain = plain
         self._ledgers: dict[int, Ledger] = {}
         self._refused: dict[int, CommittedState] = {}
-        self._suspects = SuspectsOf()
+        self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
     def recover(
@@ -87,7 +87,7 @@ class BatchTasks:
             next_offsets=recovered.plan.next_offsets,
             ledger=ledger,
             uncommitted=recovered.plan.uncommitted or ledger is not None,
-            suspects=self._suspects[partition],
+            bisector=self._bisectors[partition],
             stores=recovered.stores,
         )
 
