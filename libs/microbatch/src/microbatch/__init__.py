@@ -12,10 +12,10 @@ __all__ = [
     "BatchMetrics",
     "BatchProcessor",
     "BatchRows",
+    "InMemoryStore",
     "Limits",
     "MicroBatch",
     "Record",
-    "InMemoryStore",
     "Rows",
     "Send",
 ]

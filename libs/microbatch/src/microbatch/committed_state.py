@@ -24,7 +24,7 @@ def encode(
     document: dict[str, Any] = {}
     if committed_state is not None:
         document = {
-            "token": committed_state.token,
+            "token": committed_state.epoch,
             "end": list(committed_state.end),
             "inputs": sorted(inputs),
         }
@@ -37,7 +37,7 @@ def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
     """CommittedState and inputs; None for metadata that are not ours."""
     try:
         match orjson.loads(metadata):
-            case {"token": int(token), "end": [int(of), int(batch)], "inputs": [*inputs]}:
+            case {"token": int(epoch), "end": [int(of), int(batch)], "inputs": [*inputs]}:
                 return CommittedState(epoch, WriteId(of, batch)), frozenset(map(str, inputs))
     except orjson.JSONDecodeError:
         return None

@@ -85,12 +85,12 @@ class EmbeddedTask(BatchTask):
     Args:
         around: what all tasks of the process share.
         recovered: the partition, with its store open and complete.
-        bisector: of the partition.
+        bisectors: The bisectors by partition; each outlives the partition's task.
         owners: of the process.
     """
 
     def __init__(
-        self, around: Surroundings, recovered: Restore, bisector: PoisonBisectors, owners: KeyOwners
+        self, around: Surroundings, recovered: Restore, bisectors: PoisonBisectors, owners: KeyOwners
     ) -> None:
         assert recovered.plan is not None, "asked for before it is ready"
         self._table = around.group.table.name if around.group.persist else ""
@@ -101,7 +101,7 @@ class EmbeddedTask(BatchTask):
             next_offsets=recovered.plan.next_offsets,
             ledger=None,
             uncommitted=recovered.plan.uncommitted,
-            bisector=bisector[recovered.partition],
+            bisector=bisectors[recovered.partition],
             stores=recovered.stores,
             changelog_position=recovered.position(self._table),
         )

@@ -96,9 +96,9 @@ class BatchTask(BaseTask):
         topics: of the group, as the broker describes them.
         partition: its number.
         next_offsets: where each input goes on.
-        ledger: of the partition, under a epoch that nobody has used; None: rows are plain.
+        ledger: of the partition, under an epoch that nobody has used; None: rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
-        bisector: of the partition.
+        bisector: The bisector of the partition.
         stores: what is open locally, by table.
         changelog_position: where the group's own table stands, if it has one.
     """
@@ -351,7 +351,7 @@ class BatchTask(BaseTask):
         ]
 
     def _failed(self, error: BaseException, cut: Cut) -> StreamtableError:
-        """What to raise, after taking note of who is suspected."""
+        """What to raise, after noting which records the bisector tries next."""
         self._around.metrics.failures.labels(self.group.name, type(error).__name__).inc()
         chunks, records = cut.chunks, cut.records
         first = records[0]

@@ -155,7 +155,7 @@ class Ledger:
 
     @classmethod
     def open(cls, committed: CommittedState, row: Row | None) -> Self:
-        """The ledger of a new owner, or of the same one after an abort, under a epoch not used before.
+        """The ledger of a new owner, or of the same one after an abort, under an epoch not used before.
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
         moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
