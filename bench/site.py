@@ -94,10 +94,10 @@ class Site:
 
     def create(self, topics: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create topics and wait until the broker leads all their partitions."""
-        wanted = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
-        for created in self._admin.create_topics(wanted).values():
+        new_topics = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
+        for created in self._admin.create_topics(new_topics).values():
             created.result(_ANSWER_SECONDS)
-        names = {topic.topic for topic in wanted}
+        names = {topic.topic for topic in new_topics}
 
         def led() -> bool:
             known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics

@@ -184,10 +184,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--only", default="", help="modules whose path has this text in it")
     given = parser.parse_args(arguments)
-    told = tomllib.loads(TARGETS.read_text())
-    excused: dict[str, dict[str, str]] = told.get("survivors", {})
+    targets = tomllib.loads(TARGETS.read_text())
+    excused: dict[str, dict[str, str]] = targets.get("survivors", {})
     failed = False
-    for module, tests in told["modules"].items():
+    for module, tests in targets["modules"].items():
         if given.only not in module:
             continue
         tried, survivors = examine(Target(module, tuple(tests)), given.count, Random(given.seed))

@@ -105,8 +105,8 @@ class Shell:
 
     def _story(self, command: str, printed: str) -> str:
         logs = [self._told, *sorted(self._folder.glob("job-*.log"))]
-        told = [f"--- {log.name}:\n{log.read_text()[-4_000:]}" for log in logs]
-        return "\n".join([f"$ {command}", printed, *told])
+        tails = [f"--- {log.name}:\n{log.read_text()[-4_000:]}" for log in logs]
+        return "\n".join([f"$ {command}", printed, *tails])
 
 
 def _fits(printed: str, expected: str) -> bool:

@@ -67,10 +67,10 @@ def test_calls_are_finished_and_streams_told_to_connect_again(world: World) -> N
     assert world.process.wait(20) == 0
     assert time.monotonic() - begun < 10
 
-    told = "the server is stopping; connect again and ask again"
-    assert ends == {(grpc.StatusCode.UNAVAILABLE, told): STREAMS}
+    message = "the server is stopping; connect again and ask again"
+    assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
     # A call that had been begun was answered; one that came later found nobody, and may be asked of another server.
     assert {(asker.last.code(), asker.last.details()) for asker in askers} == {
-        (grpc.StatusCode.UNAVAILABLE, told)
+        (grpc.StatusCode.UNAVAILABLE, message)
     }
     assert not [line for line in world.lines if "Traceback" in line or '"level": "error"' in line]

@@ -113,15 +113,15 @@ def shown(bench: Bench, group: Group[str, int], keys: Sequence[str]) -> dict[str
 
 def reasons(letters: Sequence[Found]) -> dict[int, str]:
     """The reason by offset at the origin; each record may be there once."""
-    told = [
+    reported = [
         (
             int(letter.headers["streamtable-origin-offset"] or b""),
             letter.headers["streamtable-message"] or b"",
         )
         for letter in letters
     ]
-    assert len(dict(told)) == len(told), "a record went to the dead letters twice"
-    return {offset: reason.decode() for offset, reason in told}
+    assert len(dict(reported)) == len(reported), "a record went to the dead letters twice"
+    return {offset: reason.decode() for offset, reason in reported}
 
 
 class Case(NamedTuple):
@@ -215,9 +215,9 @@ def test_odd_records_are_handled_and_bad_ones_set_aside_with_the_reason(bench: B
         assert bench.rows(group) == bench.table(group) == rows
         assert shown(bench, group, list(rows)) == rows
         letters = bench.letters(group)
-        told = reasons(letters)
-        assert told.keys() == poison.keys()
-        assert {offset: reason for offset, reason in poison.items() if reason not in told[offset]} == {}
+        reported = reasons(letters)
+        assert reported.keys() == poison.keys()
+        assert {offset: reason for offset, reason in poison.items() if reason not in reported[offset]} == {}
         for letter, record in zip(letters, (case.record for case in CASES if case.poison), strict=True):
             assert (letter.key, letter.value) == (record.key, record.value)
             assert letter.headers["streamtable-origin-timestamp-ms"] == b"%d" % record.timestamp_ms

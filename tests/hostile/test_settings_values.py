@@ -60,10 +60,10 @@ LIMIT = 2_000  # of characters of a message: nothing a person would not read
 def refusal(**variables: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         Settings.from_environment({f"STREAMTABLE_{name}": value for name, value in variables.items()})
-    return told(caught.value)
+    return full_message(caught.value)
 
 
-def told(error: BaseException) -> str:
+def full_message(error: BaseException) -> str:
     """The message; nobody who prints the whole traceback learns a secret either."""
     assert SECRET not in "".join(traceback.format_exception(error))
     assert SECRET not in repr(error)
@@ -225,7 +225,7 @@ def test_options_that_the_client_refuses_are_told_without_the_secrets_beside_the
     assert SECRET not in repr(kafka)
     with pytest.raises(ConfigurationError) as caught:
         kafka.producer().close(0.1)
-    assert "refuses its settings" in told(caught.value)
+    assert "refuses its settings" in full_message(caught.value)
     assert SECRET not in "".join(capfd.readouterr())
 
 

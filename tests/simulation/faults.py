@@ -91,12 +91,12 @@ class Adversary(Faults):
 
     def removal_told_as_revocation(self, process: str) -> bool:
         del process
-        return self.active and self._world.rng.random() < self._rates["told-as-revoked"]
+        return self.active and self._world.rng.random() < self._rates["reported-as-revoked"]
 
     def delivers_again(self, life: "Life") -> bool:
         again = self.active and self._world.rng.random() < self._rates["deliver-again"]
         if again:
-            self._world.trace.add(life.name, "told again")
+            self._world.trace.add(life.name, "reported again")
         return again
 
     # ---- inside ----------------------------------------------------------------------------------------------------

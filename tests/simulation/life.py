@@ -282,11 +282,11 @@ class _Consumer(VirtualGroupConsumer):
         self._before = batches
         return [*again, *batches]
 
-    def _tell(self, told: Any, places: frozenset[TopicPartition]) -> None:
+    def _tell(self, callback: Any, places: frozenset[TopicPartition]) -> None:
         if places:
-            self.life.machine.world.trace.add(self.life.name, told, sorted({p.partition for p in places}))
-        self.life.telling_lost = told == "lost"
-        super()._tell(told, places)
+            self.life.machine.world.trace.add(self.life.name, callback, sorted({p.partition for p in places}))
+        self.life.telling_lost = callback == "lost"
+        super()._tell(callback, places)
         self.life.telling_lost = False
 
 

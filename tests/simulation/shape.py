@@ -107,7 +107,7 @@ _CALLS = {
     "burst": 1.0,
     "late": 0.3,
     "marker-late": 0.8,
-    "told-as-revoked": 1.0,
+    "reported-as-revoked": 1.0,
     "deliver-again": 0.2,
 }
 _TURNS = {
@@ -126,7 +126,7 @@ _TURNS = {
 }
 _WORK = {"step": 60.0, "load": 25.0, "emit": 10.0, "pass": 3.0}
 # A process that is taken for dead overlaps with its successor; at least once promises nothing then.
-_EXACTLY_ONCE_ONLY = ("replace", "jump", "told-as-revoked")
+_EXACTLY_ONCE_ONLY = ("replace", "jump", "reported-as-revoked")
 
 
 def draw(rng: Random) -> Shape:

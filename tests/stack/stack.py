@@ -128,8 +128,8 @@ class Stack:
     def memory(self) -> dict[str, float]:
         """Of each container that runs, the share of its limit that it takes, by its name."""
         running = self._listed("ps")
-        told = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
-        return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, told.splitlines())}
+        printed = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
+        return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, printed.splitlines())}
 
     def url(self, port: str) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"
@@ -208,5 +208,5 @@ def docker(*arguments: str) -> str:
 def logs_of(container: str) -> str:
     """All that it has written."""
     command = ["docker", "logs", container]
-    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
-    return told.stdout
+    printed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    return printed.stdout

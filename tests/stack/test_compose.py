@@ -58,9 +58,9 @@ def host_port(service: dict[str, Any]) -> str:
 )
 def test_the_query_of_tweet_reach_is_given_the_store_of_its_processor(store: str) -> None:
     services = rendered(TEXT, STACK_REACH_STORE=store)
-    told = [services[f"tweet-reach-{role}"]["environment"] for role in ("processor", "query")]
-    assert [each["STREAMTABLE_STORE"] for each in told] == [store or "embedded:"] * 2
-    assert told[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
+    environments = [services[f"tweet-reach-{role}"]["environment"] for role in ("processor", "query")]
+    assert [each["STREAMTABLE_STORE"] for each in environments] == [store or "embedded:"] * 2
+    assert environments[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
 
 
 @pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach"])

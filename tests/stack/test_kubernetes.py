@@ -68,10 +68,10 @@ def test_a_manifest_is_valid(path: Path) -> None:
     "path", sorted(FOLDER.rglob("kustomization.yaml")), ids=lambda path: path.parent.name
 )
 def test_a_kustomization_names_all_files_of_its_folder_and_no_other(path: Path) -> None:
-    (told,) = objects(path.read_text())
+    (settings_given,) = objects(path.read_text())
     named = [
-        *told.get("resources", []),
-        *(file for each in told.get("configMapGenerator", []) for file in each["files"]),
+        *settings_given.get("resources", []),
+        *(file for each in settings_given.get("configMapGenerator", []) for file in each["files"]),
     ]
     assert all((path.parent / each).exists() for each in named)
     there = {file.name for file in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
@@ -121,11 +121,11 @@ def test_nodes_are_drained_one_replica_at_a_time(role: str) -> None:
 
 def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     (settings,) = of_kind("ConfigMap")
-    told = dict(settings["data"])
+    settings_given = dict(settings["data"])
     for thing in WORKLOADS:
         (container,) = thing["spec"]["template"]["spec"]["containers"]
-        told |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
-    for name, value in told.items():
+        settings_given |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
+    for name, value in settings_given.items():
         monkeypatch.setenv(name, value)
     assert Settings.from_environment().instance_id == "pod-0"
 
@@ -133,13 +133,13 @@ def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch)
 def test_the_collector_of_traces_is_named_as_services_take_it_and_the_network_lets_them_reach_it() -> None:
     (component,) = objects((FOLDER / "components/tracing/kustomization.yaml").read_text())
     added = {each["target"]["kind"]: yaml.safe_load(each["patch"]) for each in component["patches"]}
-    told = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
-    traces = trace_settings(told, "click-count", "pod-0")
+    settings_given = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
+    traces = trace_settings(settings_given, "click-count", "pod-0")
     assert traces is not None
     assert (traces.sampler, traces.ratio) == ("parentbased_traceidratio", 0.01)
     things = {(each["kind"], name_of(each)): each for each in rendered("production")}
     if things:
-        assert told.items() <= things["ConfigMap", "streamtable-settings"]["data"].items()
+        assert settings_given.items() <= things["ConfigMap", "streamtable-settings"]["data"].items()
         egress = things["NetworkPolicy", "streamtable"]["spec"]["egress"]
         assert urlsplit(traces.endpoint).port in [each["port"] for rule in egress for each in rule["ports"]]
 
@@ -181,8 +181,8 @@ def labels_of(thing: dict[str, Any]) -> dict[str, str]:
 
 
 def chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    wanted = selector.get("matchLabels", {}).items() <= labels.items()
-    return wanted and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
+    selected = selector.get("matchLabels", {}).items() <= labels.items()
+    return selected and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

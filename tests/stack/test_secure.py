@@ -141,8 +141,8 @@ class SecureStack(Stack):
 def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
     folder = tmp_path_factory.mktemp("secure")
     make(folder)
-    told = {**free_ports(PORTS), "STACK_SECRETS": str(folder)}
-    made = SecureStack(f"streamtable-secure-{os.getpid()}", told)
+    shown_texts = {**free_ports(PORTS), "STACK_SECRETS": str(folder)}
+    made = SecureStack(f"streamtable-secure-{os.getpid()}", shown_texts)
     try:
         made.compose("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS))
         yield made
@@ -180,9 +180,9 @@ def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secr
     logs = [logs_of(each["Id"]) for each in containers]
     assert len(logs) == len([name for name in OVER if not name.startswith("spark-")])
     assert all(logs)
-    told = [*shown, *logs, *(json.dumps(each["Config"]) for each in containers)]
+    shown_texts = [*shown, *logs, *(json.dumps(each["Config"]) for each in containers)]
     for name, secret in secrets_in(secure.folder).items():
-        assert not [text for text in told if secret in text], name
+        assert not [text for text in shown_texts if secret in text], name
 
 
 @pytest.mark.stack
@@ -195,17 +195,20 @@ def test_callers_without_the_key_are_told_what_is_wrong(secure: SecureStack) -> 
         ("STACK_REACH_QUERY_PORT", "/reach?url=foo.com"),
         ("STACK_CONSOLE_PORT", "/api/fleet"),
     ):
-        for key, told in (("", "send a credential: Authorization: Bearer"), ("of-somebody-else", wrong)):
+        for key, shown_texts in (
+            ("", "send a credential: Authorization: Bearer"),
+            ("of-somebody-else", wrong),
+        ):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             answer = httpx.get(f"{secure.url(port)}{path}", headers=headers, timeout=20)
             assert answer.status_code == 401, path
-            assert answer.json()["detail"].startswith(told), path
+            assert answer.json()["detail"].startswith(shown_texts), path
 
 
 def refused(secure: SecureStack, service: str, *command: str, **settings: str) -> str:
     """What a service says before it gives up, with other settings than its own."""
-    told = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
-    done = secure.tried("run", "--rm", "--no-deps", *told, service, *command, seconds=120)
+    shown_texts = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
+    done = secure.tried("run", "--rm", "--no-deps", *shown_texts, service, *command, seconds=120)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout + done.stderr
 

@@ -146,14 +146,14 @@ class Bench:
         config: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Create what the group needs and is not there; `config` by the name's last part: in, table, retry, ..."""
-        wanted = []
+        descriptions = []
         for name in required_topics(group):
             given = next((dict(c) for end, c in (config or {}).items() if name.endswith(f"-{end}")), {})
             if name in group.tables:
                 given = {"cleanup.policy": "compact"} | given
-            wanted.append(TopicDescription(name, partitions, 1, given))
-        self.cluster.create_topics(wanted)
-        until(lambda: len(self.cluster.topics(required_topics(group))) == len(wanted), "topics exist")
+            descriptions.append(TopicDescription(name, partitions, 1, given))
+        self.cluster.create_topics(descriptions)
+        until(lambda: len(self.cluster.topics(required_topics(group))) == len(descriptions), "topics exist")
 
     def processor(
         self,

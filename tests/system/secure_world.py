@@ -100,10 +100,10 @@ class World:
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         with tempfile.TemporaryDirectory(prefix="streamtable-secure-") as state:
-            told = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
+            defaults = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
             done = subprocess.run(
                 [sys.executable, "-m", module, *arguments],
-                env={**clean, **told, **self.environment(user), **environment},
+                env={**clean, **defaults, **self.environment(user), **environment},
                 capture_output=True,
                 text=True,
                 timeout=90,

@@ -287,9 +287,9 @@ def test_a_row_of_another_program_stops_neither_lists_nor_watches(full: Full) ->
     until(lambda: view.position()[place].lag == 0, "the view has read the row")
     rows = view.range()
     assert ([key for key, _ in rows], rows.unreadable) == (["al", "alan", "alice", "carol", "zoe"], 1)
-    with pytest.raises(UnreadableRow, match="cannot be decoded") as told:
+    with pytest.raises(UnreadableRow, match="cannot be decoded") as caught:
         view.get("bob")
-    assert (told.value.topic, told.value.partition) == (written.table.name, place)
+    assert (caught.value.topic, caught.value.partition) == (written.table.name, place)
     assert (change := watch.next(10)) is not None
     assert change.key == "zoe"
 

@@ -15,16 +15,16 @@ OFFSETS = {TopicPartition("in", 0): Committed(NextOffset(1))}
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[int]]] = []
+        self.callbacks: list[tuple[str, list[int]]] = []
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("assigned", [place.partition for place in places]))
+        self.callbacks.append(("assigned", [place.partition for place in places]))
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("revoked", [place.partition for place in places]))
+        self.callbacks.append(("revoked", [place.partition for place in places]))
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("lost", [place.partition for place in places]))
+        self.callbacks.append(("lost", [place.partition for place in places]))
 
 
 class Member:
@@ -37,8 +37,8 @@ class Member:
         """What it was told meanwhile."""
         for _ in range(times):
             self.consumer.poll(100, 0.01)
-        told, self.listener.told = self.listener.told, []
-        return told
+        callbacks, self.listener.callbacks = self.listener.callbacks, []
+        return callbacks
 
 
 class Adversary(Faults):

@@ -136,13 +136,13 @@ class BatchRows(Generic[V]):
         Raises:
             RetryLater: the store has not answered in time. Let it pass: the batch is undone, and comes again.
         """
-        wanted = list(dict.fromkeys(keys))
-        unknown = [key for key in wanted if key not in self._values]
+        requested = list(dict.fromkeys(keys))
+        unknown = [key for key in requested if key not in self._values]
         if unknown:
             self._stored.read([self._key(key) for key in unknown])
             for key in unknown:
                 self._values[key] = self._decoded(self._stored.known(self._raw[key]).value)
-        values = ((key, self._values[key]) for key in wanted)
+        values = ((key, self._values[key]) for key in requested)
         return {key: value for key, value in values if value is not None}
 
     def put(self, key: str, value: V) -> None:

@@ -249,8 +249,8 @@ class StoreSettings:
                     tenant=tenant,
                     options={**login, **options},
                 )
-                wanted = {name: given[name] for name in ("shards", "replicas", "refresh", "fields")}
-                return driver, admin.ElasticsearchAdmin(driver, **wanted)
+                chosen = {name: given[name] for name in ("shards", "replicas", "refresh", "fields")}
+                return driver, admin.ElasticsearchAdmin(driver, **chosen)
             case "cassandra":
                 module, admin = self._module("cassandra"), import_module("microbatch.stores.cassandra_admin")
                 keyspace, _, table = self.path.partition("/")

@@ -31,8 +31,8 @@ class Index:
             self.driver, shards=shards, replicas=replicas, refresh=refresh, fields=fields
         )
 
-    def found(self, **wanted: Any) -> dict[str, Finding]:
-        return {each.subject: each for each in self.admin(**wanted).examine()}
+    def found(self, **options: Any) -> dict[str, Finding]:
+        return {each.subject: each for each in self.admin(**options).examine()}
 
     def set(self, **settings: Any) -> None:
         changed = {f"index.{name.replace('__', '.')}": value for name, value in settings.items()}

@@ -15,7 +15,7 @@ from microbatch.stores.redis import RedisDriver
 from microbatch.stores.store import RemoteStore
 from streamtable.errors import ConfigurationError, Migrated, RetryKeys, RetryLater, StateLost
 
-NOBODY = "redis://127.0.0.1:1/0"
+NO_SERVER = "redis://127.0.0.1:1/0"
 
 
 class Start(Protocol):
@@ -89,7 +89,7 @@ def test_a_write_goes_on_when_a_killed_server_is_back_without_its_script(start: 
 
 def test_nobody_there_is_an_error_that_says_where() -> None:
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
-        store_at(NOBODY, deadline=0.2).get(b"a")
+        store_at(NO_SERVER, deadline=0.2).get(b"a")
 
 
 def test_a_full_server_fails_the_rows_that_it_did_not_take_and_goes_on_when_there_is_room(

@@ -44,7 +44,7 @@ class _Clients:
     @property
     def tracer(self) -> Tracer:
         """That of all processes."""
-        return self.kafka.told
+        return self.kafka.shared_tracer
 
     def cluster(self) -> VirtualCluster:
         return VirtualCluster(self.kafka.topics, self.kafka.partition, self.kafka.group, self._wire())
@@ -97,10 +97,10 @@ class VirtualKafka(_Clients):
         session_timeout: float = 45.0,
         transaction_timeout: float = 10.0,
         late_seconds: float = 5.0,
-        told: Tracer = UNTRACED,
+        shared_tracer: Tracer = UNTRACED,
     ) -> None:
         self.kafka, self.name = self, ""
-        self.told = told
+        self.shared_tracer = shared_tracer
         self.clock = clock
         self.faults = faults or Faults()
         self.late = LateEffects(clock, late_seconds)

@@ -100,8 +100,8 @@ class CassandraAdmin:
         replication = dict(row[0])
         strategy = replication.pop("class", "").rpartition(".")[2]
         shown = f"{strategy}, {', '.join(f'{name}: {count}' for name, count in replication.items())}"
-        wanted = self._replicas or {}
-        less = [name for name, count in wanted.items() if int(replication.get(name, 0)) < count]
+        required = self._replicas or {}
+        less = [name for name, count in required.items() if int(replication.get(name, 0)) < count]
         if less:
             return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than wanted", "alter the keyspace")
         if strategy != "NetworkTopologyStrategy":

@@ -118,9 +118,9 @@ class ElasticsearchAdmin:
         ]
 
     def _mapping(self, index: Mapping[str, Any]) -> Iterator[Finding]:
-        wanted, there = mapping(self._fields)["properties"], _properties(index)
+        declared, there = mapping(self._fields)["properties"], _properties(index)
         differing = []
-        for name, expected in _leaves(wanted):
+        for name, expected in _leaves(declared):
             kind = dict(_leaves(there)).get(name)
             if kind != expected:
                 differing.append(f"{name} is {kind or 'missing'}, wanted is {expected}")

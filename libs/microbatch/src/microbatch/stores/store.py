@@ -43,8 +43,8 @@ class RemoteStore:
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """The rows of those keys that have one. One round trip, if all goes well."""
-        wanted = list(dict.fromkeys(keys))
-        self._check_keys(wanted)
+        distinct = list(dict.fromkeys(keys))
+        self._check_keys(distinct)
         found: dict[bytes, Row] = {}
 
         def attempt(left: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
@@ -52,7 +52,7 @@ class RemoteStore:
             found.update(answer.rows)
             return answer.failed
 
-        self._repeat("reading", wanted, attempt)
+        self._repeat("reading", distinct, attempt)
         return found
 
     def put_many(
