@@ -140,7 +140,9 @@ def test_a_thousand_scans_and_honest_calls_are_served_together(world: World) -> 
     assert rows == [1500] * CROWD
 
 
-def test_streams_beyond_the_limit_are_told_what_to_do_while_honest_calls_are_served(broker: Broker) -> None:
+def test_streams_beyond_the_limit_are_refused_with_advice_while_honest_calls_are_served(
+    broker: Broker,
+) -> None:
     with serving(broker, {"SERVICEKIT_GRPC_STREAMS": "100"}) as world:
         stubs = [ClickCountsStub(world.channel()) for _ in range(50)]
         with honest_calls(world, f"{CROWD} streams where 100 may be open") as honest:
@@ -166,7 +168,7 @@ def test_streams_beyond_the_limit_are_told_what_to_do_while_honest_calls_are_ser
         world.check_honest()
 
 
-def test_streams_that_nobody_reads_do_not_fill_the_memory(world: World) -> None:
+def test_streams_that_are_not_read_do_not_fill_the_memory(world: World) -> None:
     everything = framed(pb.WatchRequest().SerializeToString())
     with honest_calls(world, f"{CROWD} streams that are not read") as honest:
         for _ in range(20):

@@ -206,7 +206,7 @@ def test_streams_that_are_cancelled_in_the_middle_give_their_places_back(world: 
     wait_until(lambda: failure_of(lambda: list(stub.Scan(pb.ScanRequest(limit=10)))) is None)
 
 
-def test_callers_who_send_headers_and_no_message_keep_nobody_waiting(world: World) -> None:
+def test_callers_who_send_headers_and_no_message_do_not_delay_others(world: World) -> None:
     idle = [world.raw() for _ in range(4)]
     for connection in idle:
         for n in range(90):
@@ -372,7 +372,7 @@ def test_a_flood_of_pings_ends_the_connection(world: World) -> None:
     assert ended(connection)
 
 
-def test_streams_that_are_reset_as_quickly_as_they_are_opened_keep_nobody_waiting(world: World) -> None:
+def test_streams_that_are_reset_as_quickly_as_they_are_opened_do_not_delay_others(world: World) -> None:
     connection = world.raw()
     try:
         for _ in range(5_000):
@@ -388,7 +388,7 @@ def test_streams_that_are_reset_as_quickly_as_they_are_opened_keep_nobody_waitin
     assert stub.Get(pb.GetRequest(user_id="alice"), timeout=5).count == ROWS["alice"]
 
 
-def test_a_flood_of_settings_and_priorities_keeps_nobody_waiting(world: World) -> None:
+def test_a_flood_of_settings_and_priorities_does_not_delay_others(world: World) -> None:
     connection = world.raw()
     connection.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1000})
     send_many(connection, connection.http.data_to_send() * 100, 100)

@@ -51,7 +51,7 @@ class Asker:
         assert not self._thread.is_alive()
 
 
-def test_calls_are_finished_and_streams_told_to_connect_again(world: World) -> None:
+def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World) -> None:
     watching: Any = ClickCountsStub(world.channel())
     watches = [watching.Watch(pb.WatchRequest(user_id="alice")) for _ in range(STREAMS)]
     for watch in watches:

@@ -316,7 +316,9 @@ def test_a_key_in_the_wrong_partition_is_handled_where_it_stands(bench: Bench) -
             assert view.range() == [("alice", 1)] * 3
 
 
-def test_foreign_records_in_a_table_are_left_out_or_told_to_who_asks_for_them(bench: Bench) -> None:
+def test_foreign_records_in_a_table_are_left_out_or_reported_to_the_callers_that_ask_for_them(
+    bench: Bench,
+) -> None:
     group = groups(bench)[0]
     bench.send(bench.name("in"), ("good", GOOD), ("gone", GOOD))
     bench.work_off(group)

@@ -79,7 +79,7 @@ def test_a_view_or_query_can_be_scaled_to_two(scenario: str, role: str) -> None:
     assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
 
 
-def test_tweet_reach_needs_no_store_of_others_unless_it_is_told_so() -> None:
+def test_tweet_reach_needs_no_other_store_unless_one_is_configured() -> None:
     processor = SERVICES["tweet-reach-processor"]
     assert processor["volumes"] == ["tweet-reach-processor:/var/lib/streamtable"]
     assert processor["depends_on"]["redis"] == {"condition": "service_healthy", "required": False}

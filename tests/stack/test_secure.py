@@ -70,7 +70,7 @@ def test_a_view_shows_a_certificate_of_its_own() -> None:
             assert OVER[name]["environment"]["SERVICEKIT_GRPC_KEY_FILE"] == "/run/secrets/grpc.key"
 
 
-def test_nothing_of_kafka_is_left_in_plain_text_and_nobody_may_do_what_was_not_allowed() -> None:
+def test_no_listener_of_kafka_is_in_plain_text_and_what_no_acl_allows_is_denied() -> None:
     kafka = OVER["kafka"]["environment"]
     kinds = dict(each.split(":") for each in kafka["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
     assert {each.partition(":")[0] for each in kafka["KAFKA_LISTENERS"].split(",")} == kinds.keys()
@@ -159,7 +159,7 @@ def secrets_in(folder: Path) -> dict[str, str]:
 
 @pytest.mark.stack
 @pytest.mark.timeout(900)
-def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secret_is_told(
+def test_with_authentication_a_click_is_counted_for_callers_with_the_key_and_no_secret_is_shown(
     secure: SecureStack,
 ) -> None:
     key = (secure.folder / "api.key").read_text()
@@ -187,7 +187,7 @@ def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secr
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_callers_without_the_key_are_told_what_is_wrong(secure: SecureStack) -> None:
+def test_callers_without_the_key_get_an_answer_that_says_why(secure: SecureStack) -> None:
     wrong = "the credential is not valid or no longer so"
     for port, path in (
         ("STACK_CLICK_QUERY_PORT", "/clicks/alice"),
@@ -215,7 +215,7 @@ def refused(secure: SecureStack, service: str, *command: str, **settings: str) -
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_lacks(
+def test_a_service_without_acls_reports_which_one_the_broker_of_the_stack_requires(
     secure: SecureStack,
 ) -> None:
     said = refused(secure, "click-count-emitter", "view", CLICK_COUNT_GROUP="of-others")
@@ -225,7 +225,9 @@ def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_la
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_with_the_password_of_another_is_told_that_it_does_not_get_in(secure: SecureStack) -> None:
+def test_a_service_with_the_password_of_another_reports_that_authentication_failed(
+    secure: SecureStack,
+) -> None:
     user = {"STREAMTABLE_KAFKA_SASL_USERNAME": "click-count-query"}
     said = refused(secure, "click-count-view", "view", "--fail-fast", **user)
     assert "user 'click-count-query' does not get in" in said
@@ -253,7 +255,7 @@ def lend(secure: SecureStack, file: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_is_told_that_the_broker_s_certificate_has_expired(secure: SecureStack) -> None:
+def test_a_service_reports_that_the_broker_s_certificate_has_expired(secure: SecureStack) -> None:
     pair = Pair(*((secure.folder / f"authority.{part}").read_bytes() for part in ("crt", "key")))
     hosts = load("infra/secure/keys.py").CERTIFICATES["broker"]
     expired = Authority.of(pair).issue("broker", hosts, -timedelta(hours=1))

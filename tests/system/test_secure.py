@@ -144,7 +144,7 @@ def test_what_was_applied_is_as_declared_and_what_is_too_much_is_taken_away(worl
     admin.close()
 
 
-def test_a_new_password_counts_at_once_and_cuts_nobody_off(world: World) -> None:
+def test_a_new_password_is_valid_at_once_and_closes_no_connection(world: World) -> None:
     user = "user-status-view"
     old, new = world.kafka(user).admin(), "the-new-one"
     old.topic_partitions()
@@ -178,7 +178,7 @@ def refused(error: RightNeeded) -> tuple[str, str, str, str]:
     return error.user, error.operation, error.resource, error.name
 
 
-def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_write(
+def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_writing_requires_write(
     world: World, only: Callable[..., None]
 ) -> None:
     only(
@@ -213,7 +213,7 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     stranger.close()
 
 
-def test_who_may_only_describe_a_topic_is_told_that_reading_takes_the_right_to_read(
+def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_reading_requires_read(
     world: World, only: Callable[..., None]
 ) -> None:
     only(right("DESCRIBE", "topic", UPDATES.name), right("READ", "group", "mine"))
@@ -238,7 +238,7 @@ class NoListener:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_who_may_not_join_a_group_is_told_which(
+def test_a_client_that_may_not_join_a_group_gets_an_error_that_names_it(
     world: World, only: Callable[..., None], protocol: Any
 ) -> None:
     only(right("READ", "topic", UPDATES.name))
@@ -293,7 +293,7 @@ def test_a_service_with_a_wrong_password_says_whose_and_where_to_correct_it(worl
     assert "not-the-password" not in said
 
 
-def test_a_service_that_trusts_somebody_else_says_that_the_broker_is_a_stranger(
+def test_a_service_that_trusts_another_authority_reports_that_the_broker_is_not_trusted(
     world: World, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.crt"

@@ -66,7 +66,7 @@ def test_cutting_keeps_all_records_in_order_and_every_batch_within_its_limits(
     assert found == expected
 
 
-def test_what_is_told_again_is_taken_once() -> None:
+def test_records_that_are_delivered_again_are_taken_once() -> None:
     buffer = Buffer(Limits(), start("a"))
     buffer.add(records("a", 0, [1, 1, 1]), 5.0)
     buffer.add(records("a", 1, [1, 1, 1]), 6.0)

@@ -16,11 +16,11 @@ def test_what_is_encoded_is_decoded() -> None:
 @pytest.mark.parametrize(
     "metadata", ["", "{}", "null", '{"token": 1}', '{"changelog": 1, "exact": true}', "\0"]
 )
-def test_metadata_of_others_are_told_from_ours(metadata: str) -> None:
+def test_metadata_of_other_clients_are_distinguished_from_ours(metadata: str) -> None:
     assert decode(metadata) is None
 
 
-def test_without_anything_of_ours_nobody_owns_the_partition() -> None:
+def test_a_partition_without_our_metadata_is_unowned() -> None:
     assert committed_state_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
 
 

@@ -102,7 +102,7 @@ def test_a_poll_may_return_records_of_a_partition_that_its_callback_has_taken_aw
 
 
 @pytest.mark.parametrize("as_revocation", [False, True])
-def test_a_member_that_was_not_stepped_is_removed_refused_and_told_by_its_next_poll(
+def test_a_member_that_was_not_stepped_is_removed_and_refused_and_its_next_poll_reports_the_loss(
     as_revocation: bool,  # noqa: FBT001 - a parameter of the test
     kafka: VirtualKafka,
     clock: VirtualClock,
@@ -185,9 +185,7 @@ def test_a_late_heartbeat_gives_nothing_up_that_was_given_meanwhile(
     assert first.poll(2) == [("revoked", [2, 3])]
 
 
-def test_a_late_fetch_of_a_partition_that_has_left_harms_nobody(
-    kafka: VirtualKafka, faults: Adversary
-) -> None:
+def test_a_late_fetch_of_a_revoked_partition_is_harmless(kafka: VirtualKafka, faults: Adversary) -> None:
     first, second = Member(kafka, "first"), Member(kafka, "second")
     first.poll()
     place = TopicPartition("in", 3)

@@ -299,7 +299,7 @@ def test_without_one_of_its_rules_the_simulation_finds_an_error(rules: Rules) ->
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_a_sweep_is_noticed_by_nobody(block: int) -> None:
+def test_a_sweep_never_changes_what_a_reader_sees(block: int) -> None:
     swept = sum(run(seed, length=120, sweeping=True).swept for seed in range(block * 40, block * 40 + 40))
     assert swept > 20
 

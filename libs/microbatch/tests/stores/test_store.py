@@ -101,7 +101,7 @@ def test_what_cannot_be_mended_by_asking_again_is_not_asked_again() -> None:
     assert len(driver.asked) == 1
 
 
-def test_nothing_to_do_asks_nobody() -> None:
+def test_an_empty_request_does_not_call_the_server() -> None:
     driver = Scripted()
     store = store_of(driver)
     assert store.get_many([]) == {}
