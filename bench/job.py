@@ -1,4 +1,4 @@
-"""What a measured program is told. It travels in the environment, where programs in other languages find it too."""
+"""The settings of a measured program. They travel in the environment, where programs in other languages find them too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields

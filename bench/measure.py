@@ -160,7 +160,7 @@ class Program:
 
 
 def python(module: str, profile: Path | None = None) -> list[str]:
-    """The command for a module of ours, if wanted with the profiler, which writes to that file."""
+    """The command that runs a module of ours; with a file, under the profiler, which writes to it."""
     profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
     return [sys.executable, *profiler, "-m", module]
 

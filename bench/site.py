@@ -84,7 +84,7 @@ class Site:
         return clicks.topic
 
     def table(self, keys: int, name: str = "rows", row: bytes = ONE) -> str:
-        """A table's topic with the same row for each of so many users: a count of one unless told otherwise."""
+        """A table's topic with the same row for each of so many users: a count of one by default."""
         topic, partitions = f"{name}-{keys}", 4
         if topic not in self._filled:
             self.create([topic], partitions, {"cleanup.policy": "compact"})
@@ -129,7 +129,7 @@ class Site:
     # ---- programs ------------------------------------------------------------------------------------------------------
 
     def name(self, name: str) -> str:
-        """A name for a group that nobody has had."""
+        """A group name that was not used before."""
         self._groups += 1
         return f"g{self._groups}-{name.replace('_', '-')}"
 

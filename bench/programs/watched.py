@@ -23,7 +23,7 @@ from streamtable.types import RecordBatch, TopicPartition
 
 
 class _Listening:
-    """A listener whose first assignment is told."""
+    """A listener that reports its first assignment."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener

@@ -399,7 +399,7 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
             break
 
 
-# ---- mistakes that somebody might make -----------------------------------------------------------------------------
+# ---- plausible bugs, each of which must be found -----------------------------------------------------------------------------
 
 
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:

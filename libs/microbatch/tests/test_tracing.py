@@ -1,4 +1,4 @@
-"""What is told of a micro-batch's work, as far as it differs from that of other groups."""
+"""The spans of a micro-batch, where they differ from those of other groups."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ class Span:
 
 
 class Listener:
-    """Keeps what it is told, in the order of beginnings, indented by what is going on."""
+    """Records the spans in the order in which they start, indented by nesting."""
 
     def __init__(self) -> None:
         self.reported: list[str] = []

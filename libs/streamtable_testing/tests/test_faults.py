@@ -1,4 +1,4 @@
-"""What befalls requests, and what the engine is told of it."""
+"""The faults of requests, and the errors that the engine gets."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""Members that are not heard, and what they are told; the rest is in test_testing_contract.py."""
+"""Members that send no heartbeats, and the callbacks they get; the rest is in test_contract.py."""
 
 from collections.abc import Sequence
 
@@ -34,7 +34,7 @@ class Member:
         self.consumer.subscribe(["in"], self.listener)
 
     def poll(self, times: int = 1) -> list[tuple[str, list[int]]]:
-        """What it was told meanwhile."""
+        """Step the member, and return the callbacks it got meanwhile."""
         for _ in range(times):
             self.consumer.poll(100, 0.01)
         callbacks, self.listener.callbacks = self.listener.callbacks, []
@@ -168,7 +168,7 @@ def test_an_assignment_whose_answer_was_lost_comes_again(kafka: VirtualKafka, fa
     assert first.poll() == []
     faults.losing.clear()
     assert second.poll() == []
-    assert first.poll() == [("assigned", [2, 3])]  # it has joined anew, behind the other
+    assert first.poll() == [("assigned", [2, 3])]  # it has rejoined, behind the other
     assert second.poll() == [("assigned", [0, 1])]
 
 

@@ -235,7 +235,7 @@ class Blocks:
         self._items_max = ITEM_NODES_MAX // nodes
 
     def start(self, data: bytes, pos: int, items: int) -> tuple[int, int, int]:
-        """Items in the block that starts here, the position of the first, and of the block's end (-1: not told)."""
+        """Items in the block that starts here, the position of the first, and of the block's end (-1: not given)."""
         count, pos = read_long(data, pos)
         end = -1
         if count < 0:  # then the block's size follows, for readers that skip it

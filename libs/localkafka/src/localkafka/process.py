@@ -94,14 +94,14 @@ class Child:
 def reserve_port(port: int = 0) -> socket.socket:
     """Bind a port on 127.0.0.1 without listening, and so keep it for a program that sets SO_REUSEADDR.
 
-    As long as the socket is open, Linux gives the port to nobody who asks for any free one, nor to an outgoing
+    As long as the socket is open, Linux gives the port neither to a program that asks for any free one nor to an outgoing
     connection: a client that hammers at a stopped broker cannot take the broker's port by connecting to itself.
 
     Args:
-        port: 0: any free one.
+        port: The port to bind; 0 for any free one.
 
     Raises:
-        OSError: somebody listens there.
+        OSError: The port is in use.
     """
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

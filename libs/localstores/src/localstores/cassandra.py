@@ -58,7 +58,7 @@ class CassandraServer(Server):
             "cassandra.config": settings.as_uri(),
             "cassandra.storagedir": str(self.data_dir),
             "logback.configurationFile": str(logging),
-            # Alone, it has nobody to wait for.
+            # A single node has no other node to wait for.
             "cassandra.ring_delay_ms": "1",
             "cassandra.skip_wait_for_gossip_to_settle": "0",
             "cassandra-foreground": "yes",

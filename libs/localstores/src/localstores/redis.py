@@ -22,7 +22,7 @@ _WHEELS = {
 
 
 class RedisServer(Server):
-    """A Redis or a Valkey that writes nothing to disk unless told so.
+    """A Redis or a Valkey that writes nothing to disk unless it is configured to.
 
     Args:
         data_dir: see `Server`.

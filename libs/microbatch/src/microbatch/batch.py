@@ -159,7 +159,7 @@ class Batch:
     def has_caught_up(self) -> bool:
         """After this batch nothing is left in this partition of the inputs. It asks the broker.
 
-        The last offset of a topic may be a transaction's marker, which nobody reads: so a difference of one counts as
+        The last offset of a topic may be a transaction marker, which no consumer reads: so a difference of one counts as
         none, and there may be one record more.
 
         Raises:
@@ -187,7 +187,7 @@ class Batch:
             await asyncio.gather(*running, return_exceptions=True)
             for each in all_work:
                 if inspect.iscoroutine(each):
-                    each.close()  # or Python complains of those that nobody has awaited
+                    each.close()  # or Python warns of coroutines that were never awaited
 
     @property
     def used_rows(self) -> Iterable[BatchRows[Any]]:

@@ -125,15 +125,15 @@ def sizes(records: RecordBatch) -> list[int]:
 
 @dataclass
 class PoisonBisector:
-    """Which record made `process` fail, of a partition: found by halving the batch until one is left.
+    """Finds the record of a partition that makes `process` fail, by halving the batch until one record is left.
 
-    What is good before it is committed, and the batches behind it grow again, so that a few bad records cost a few calls
+    The good records before it are committed, and the batches after it grow again, so that a few bad records cost a few calls
     each. It outlives the task, which may have to recover in between.
 
     Attributes:
-        records_max: of the next batch; None: as many as allowed.
-        until: by topic, where the batch ended that has failed: beyond, nobody is suspected.
-        found: what the records that are to be left out have raised, by topic and offset.
+        records_max: The size limit of the next batch; None if there is no limit of its own.
+        until: The end offsets of the failed batch by topic; records beyond them are not suspected.
+        found: The errors of the records to leave out, by topic and offset.
     """
 
     records_max: int | None = None
@@ -141,18 +141,18 @@ class PoisonBisector:
     found: dict[tuple[str, int], HandlerFailed] = field(default_factory=dict)
 
     def halve(self, records: int, next_offsets: Mapping[str, int]) -> None:
-        """A batch of so many records, more than one, has failed; it ended here."""
+        """Halve the next batch, because a batch of this many records (more than one) failed."""
         self.records_max = max(1, records // 2)
         for topic, offset in next_offsets.items():
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
     def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
-        """This record it was."""
+        """Note the record that a failed batch of one has isolated: it is left out from now on."""
         self.found[topic, offset] = error
         self.records_max = 1
 
     def passed(self, next_offsets: Mapping[str, int]) -> None:
-        """All up to here is committed."""
+        """Let the batches grow again, because everything up to these offsets is committed."""
         if all(next_offsets[topic] >= offset for topic, offset in self.until.items()):
             self.records_max = None
             self.until.clear()
@@ -162,7 +162,7 @@ class PoisonBisector:
 
 
 class PoisonBisectors(defaultdict[int, PoisonBisector]):
-    """PoisonBisector by partition: they outlive the tasks."""
+    """The bisectors by partition: they outlive the tasks."""
 
     def __init__(self) -> None:
         super().__init__(PoisonBisector)

@@ -83,7 +83,7 @@ class MeteredDriver:
         driver: what it asks.
         metrics: where the numbers go.
         group: for their label.
-        tracer: told of each call.
+        tracer: The tracer that gets a span for each call.
     """
 
     def __init__(self, driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> None:

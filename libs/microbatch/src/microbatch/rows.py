@@ -72,7 +72,7 @@ class StoredRows:
         ledger: tells which versions count; None: rows are plain, without versions.
 
     Attributes:
-        failure: what the store has raised; whoever catches it in `process` does not get rid of it.
+        failure: The store's error; the batch fails with it even if `process` catches it.
     """
 
     def __init__(self, store: ReadRows, partition: int, ledger: Ledger | None) -> None:

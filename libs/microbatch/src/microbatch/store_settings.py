@@ -197,7 +197,7 @@ class StoreSettings:
         return f"{scheme}://{hosts}/{self.path}"
 
     def driver(self, tenant: str) -> Driver:
-        """Nobody is asked before its first call.
+        """Make the driver; it does not connect before its first call.
 
         Raises:
             ConfigurationError: the tenant's name is none, or the server's client is not installed; the message says
@@ -209,7 +209,7 @@ class StoreSettings:
         """Who makes it and looks after it; close it after use.
 
         Raises:
-            ConfigurationError: as `driver` does, and for a store in memory, which nobody can look after from outside.
+            ConfigurationError: as `driver` does, and for a store in memory, which cannot be administered from another process.
         """
         driver, admin = self._made(tenant)
         if admin is None:  # in memory

@@ -96,7 +96,7 @@ class BatchTask(BaseTask):
         topics: of the group, as the broker describes them.
         partition: its number.
         next_offsets: where each input goes on.
-        ledger: of the partition, under an epoch that nobody has used; None: rows are plain.
+        ledger: The partition's ledger, under an epoch that was never used; None if rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
         bisector: The bisector of the partition.
         stores: what is open locally, by table.
@@ -236,7 +236,7 @@ class BatchTask(BaseTask):
 
     def _end(self, cut: Cut, batch: Batch, stored: StoredRows, began: float) -> None:
         if stored.failure is not None:
-            raise stored.failure  # somebody has caught it; what was made without these rows must not count
+            raise stored.failure  # process has caught it; results made without these rows must not count
         self._done = Done(cut, self._written(batch, stored))
         self._around.metrics.seconds.labels(self.group.name).observe(time.perf_counter() - began)
 

@@ -32,7 +32,7 @@ class BatchTasks:
         plain: rows without versions, written without condition.
         deadline: seconds for a call of the store, all its attempts together.
         attempt: seconds for one of them.
-        tracer: told of batches, and of what they ask of the store.
+        tracer: The tracer that gets a span for each batch and each of its store calls.
     """
 
     def __init__(

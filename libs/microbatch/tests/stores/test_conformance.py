@@ -34,7 +34,7 @@ def store(make_driver: MakeDriver, tenant: str) -> Iterator[RemoteStore]:
 
 
 def put(store: RemoteStore, rows: dict[bytes, bytes | None], number: int | None) -> None:
-    """As a zombie does: it may be told, or silently ignored."""
+    """Write as a zombie does: the write may be refused or silently ignored."""
     with suppress(Migrated):
         store.put_many(rows, number)
 

@@ -34,7 +34,7 @@ def add(batch: Batch, send: Send) -> None:
     found = totals.get_many(record.key for record in batch.records)
     for record in batch.of(EVENTS):
         found[record.key] = found.get(record.key, 0) + record.value
-        totals.get(record.key)  # known: it asks nobody
+        totals.get(record.key)  # known: no request is sent
     totals.put_many(found)
 
 

@@ -39,7 +39,7 @@ def fields_of(value: bytes | None) -> dict[str, FieldValue] | None:
 
 
 class Group:
-    """One partition's owner, as far as the store sees it; and somebody who searches."""
+    """One partition's owner, as far as the store sees it, and a client that searches."""
 
     def __init__(self, driver: ElasticsearchDriver) -> None:
         self.driver = driver

@@ -49,20 +49,20 @@ class Committing:
         return {name: TopicInfo(name, self.partitions, "id", False, 0, 1_000_000) for name in names}
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        raise AssertionError("nobody needs it")
+        raise AssertionError("not called in these tests")
 
     @property
     def servers(self) -> str:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
@@ -176,7 +176,7 @@ def test_what_a_group_at_work_has_written_is_found_after_a_refresh_and_never_wha
             return {}  # the group has not committed anything yet, or commits right now
 
     def wait_until_found(word: str, expected: dict[str, str]) -> None:
-        """Nobody flushes: the index refreshes itself, each second."""
+        """No explicit refresh: the index refreshes itself each second."""
         end = time.monotonic() + 60
         while (now := found(word)) != expected:
             assert all(word in text for text in now.values()), now

@@ -34,7 +34,7 @@ Steps = Generator[None, None, None]
 
 
 class Aborted(Exception):
-    """The batch is dropped, or nobody knows: the owner begins again from what is committed."""
+    """The batch was aborted or its outcome is unknown: the owner starts again from the committed state."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
     world.committed.update(new)
     world.commits += 1
     if world.chance(0.1):
-        raise Aborted  # it has happened, and nobody said so
+        raise Aborted  # the commit has happened, but the response is lost
     return end, after
 
 

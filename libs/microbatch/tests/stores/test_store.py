@@ -11,7 +11,7 @@ from streamtable_testing.clock import VirtualClock
 
 
 class Scripted:
-    """A driver that answers what it is told to, one answer for each attempt, and remembers what it was asked."""
+    """A driver that returns the given answers, one for each attempt, and records the requests."""
 
     def __init__(self, *answers: Found | Written | Exception) -> None:
         self.answers: Iterator[Found | Written | Exception] = iter(answers)

@@ -26,12 +26,12 @@ CALLS = (
 
 
 class Fault(Enum):
-    """What befalls one request. The caller is told in the way of the real adapter: as `RetryLater` by questions, as
+    """The fault of one request. The caller gets the error of the real adapter: as `RetryLater` by questions, as
     `OutcomeUnknown` by a commit without an answer, as [] by polls.
     """
 
     REFUSED = "refused"
-    """Nothing happens, and the caller is told so: `RewindNeeded` within a transaction, else `RetryLater`."""
+    """The request has no effect, and the caller gets an error: `RewindNeeded` within a transaction, else `RetryLater`."""
     REQUEST_LOST = "request lost"
     """Nothing happens, and no answer comes."""
     ANSWER_LOST = "answer lost"
@@ -86,7 +86,7 @@ class LateEffects:
         now = self._clock.monotonic()
         while self._waiting and (not due_only or self._waiting[0][0] <= now):
             _, effect = self._waiting.pop(0)
-            with suppress(StreamtableError):  # nobody is there to be told
+            with suppress(StreamtableError):  # there is no caller to report it to
                 effect()
 
 

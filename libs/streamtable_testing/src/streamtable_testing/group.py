@@ -131,7 +131,7 @@ class GroupCoordinator:
         return Heard(member.epoch, assign=member.owned - owned)
 
     def check(self, membership: VirtualMembership, *, older: bool = False) -> None:
-        """Refuse whoever is not a member, or speaks of an earlier time. Raises `Migrated`.
+        """Refuse a client that is not a member, or whose member epoch is stale. Raises `Migrated`.
 
         Args:
             membership: who asks.

@@ -2,14 +2,14 @@
 
 It does what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
 transactions with fencing, time-outs, pending offsets and a last stable offset; groups that move partitions one after
-the other and refuse offsets of whoever has left. It has one thread, no randomness, and a clock that only moves when
-told to, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
+the other and refuse offsets of members that have left. It has one thread, no randomness, and a clock that only moves when
+the test moves it, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
 membership.
 
     clock = VirtualClock()
     kafka = VirtualKafka(clock, faults)
     kafka.create_topics_of(GROUP, partitions=4)
-    log = kafka.process("first")       # a Log for one process; the faults are told its name
+    log = kafka.process("first")       # a Log for one process; the faults get its name
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ class _Clients:
 
     @property
     def tracer(self) -> Tracer:
-        """That of all processes."""
+        """The tracer that all processes share."""
         return self.kafka.shared_tracer
 
     def cluster(self) -> VirtualCluster:
@@ -78,15 +78,15 @@ class _Clients:
 
 
 class VirtualKafka(_Clients):
-    """The broker, which is itself a `Log` for whoever needs no name.
+    """The broker, which is itself a `Log` for a process without a name.
 
     Args:
-        clock: of the broker and of all clients: a poll without records sleeps on it.
-        faults: what goes wrong; nothing unless given.
-        session_timeout: seconds without a poll after which a member is removed.
-        transaction_timeout: seconds after which an open transaction is aborted.
-        late_seconds: after which what is late arrives by itself.
-        told: the tracer that all processes bring; none unless given.
+        clock: The clock of the broker and of all clients: a poll without records sleeps on it.
+        faults: The faults to inject; none by default.
+        session_timeout: Seconds without a poll after which a member is removed.
+        transaction_timeout: Seconds after which an open transaction is aborted.
+        late_seconds: Seconds after which a delayed request arrives by itself.
+        shared_tracer: The tracer of all processes; none by default.
     """
 
     def __init__(

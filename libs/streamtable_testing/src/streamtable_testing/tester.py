@@ -119,7 +119,7 @@ class Tester:
         partitions: of topics, unless said otherwise.
         commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
             otherwise after every turn.
-        work_on_request: nobody works until `work` is called: for tests of what happens in between.
+        work_on_request: Whether processes work only when `work` is called, for tests of what happens in between.
 
     Attributes:
         clock: it stands still but for `advance`, and a moment for each turn.
@@ -338,7 +338,7 @@ class Tester:
         self._work_by_itself()
 
     def work(self) -> None:
-        """Let everybody work until nothing more happens. All other methods do so by themselves, unless told not to.
+        """Let all processes work until nothing more happens. All other methods do so too, except with `work_on_request`.
 
         Raises:
             AssertionError: it does not come to an end, as when a group reads what it emits.

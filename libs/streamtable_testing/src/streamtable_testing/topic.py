@@ -101,7 +101,7 @@ class Partition:
         if not self.low <= start <= self.high:
             raise InputLost(
                 f"the reading position is outside of what the partition holds, {self.low} to {self.high}; find out "
-                "what was lost, then set the offsets anew"
+                "what was lost, then reset the offsets"
             ).at(*self.place, start)
         found: list[Record] = []
         for record in self.records[self._index(start) : self._index(self.stable_end)]:

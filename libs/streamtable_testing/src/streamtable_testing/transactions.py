@@ -77,7 +77,7 @@ class Transactions:
         self._owners: dict[str, _Owner] = {}
 
     def open(self, transactional_id: str) -> int:
-        """Fence whoever had the id, end what it left, and return the new epoch."""
+        """Fence the previous producer with the id, abort its open transaction, and return the new epoch."""
         owner = self._owners.setdefault(transactional_id, _Owner())
         self._bump(transactional_id, owner)
         if owner.last is not None:

@@ -96,7 +96,7 @@ class CassandraDriver:
             ),
         )
         login = PlainTextAuthProvider(user, password) if user else None
-        # Made anew for each attempt to connect: one that has failed is good for nothing.
+        # A new one for each attempt to connect: one that has failed cannot be used again.
         self._make_cluster: Callable[[float], Any] = lambda timeout: Cluster(
             list(hosts),
             port=port,
@@ -255,6 +255,6 @@ def identifier(name: str) -> str:
     """The name, if CQL takes it without quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are wanted"
+            f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are required"
         )
     return name

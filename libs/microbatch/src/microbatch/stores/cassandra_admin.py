@@ -103,7 +103,7 @@ class CassandraAdmin:
         required = self._replicas or {}
         less = [name for name, count in required.items() if int(replication.get(name, 0)) < count]
         if less:
-            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than wanted", "alter the keyspace")
+            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than required", "alter the keyspace")
         if strategy != "NetworkTopologyStrategy":
             return Finding(Level.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
         if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
@@ -130,8 +130,10 @@ class CassandraAdmin:
             self.driver.place,
         )
         if {name: (kind, role) for name, kind, role in rows} == _COLUMNS:
-            return Finding(Level.OK, "table", "as wanted")
-        return Finding(Level.PROBLEM, "table", "its columns are others than wanted", "use another table")
+            return Finding(Level.OK, "table", "as required")
+        return Finding(
+            Level.PROBLEM, "table", "its columns differ from the required ones", "use another table"
+        )
 
     @staticmethod
     def _options(row: Any) -> Iterator[Finding]:

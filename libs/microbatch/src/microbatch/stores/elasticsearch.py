@@ -251,7 +251,7 @@ class ElasticsearchDriver:
             self.ask(lambda client: client.close_point_in_time(id=point["id"]), timeout)
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Read again, and deleted only if it is still what was read: between the two nobody can write unseen."""
+        """Read again, and deleted only if it is unchanged: a concurrent write is always noticed."""
         if not deletions:
             return 0
         numbers = {self._id(each.key): each.number for each in deletions}

@@ -53,7 +53,7 @@ class ElasticsearchAdmin:
             Step(
                 "fields",
                 found[0],
-                f"{details}; rows that are there are found by them once they are written anew",
+                f"{details}; existing rows are found by them after they are written again",
             )
         ]
 
@@ -123,11 +123,11 @@ class ElasticsearchAdmin:
         for name, expected in _leaves(declared):
             kind = dict(_leaves(there)).get(name)
             if kind != expected:
-                differing.append(f"{name} is {kind or 'missing'}, wanted is {expected}")
+                differing.append(f"{name} is {kind or 'missing'}, expected {expected}")
         if index["mappings"].get("dynamic") != "strict":
-            differing.append("fields that nobody declared are taken")
+            differing.append("undeclared fields are accepted")
         if not differing:
-            yield Finding(Level.OK, "mapping", "strict, as wanted")
+            yield Finding(Level.OK, "mapping", "strict, as required")
             return
         advice = "missing fields: streamtable store create; else: a new index under another alias"
         yield Finding(Level.PROBLEM, "mapping", "; ".join(differing), advice)
@@ -147,7 +147,7 @@ class ElasticsearchAdmin:
         replicas = int(found.get("number_of_replicas", 0))
         if replicas < self._replicas:
             advice = "set index.number_of_replicas, or lower the parameter replicas"
-            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, wanted are {self._replicas}", advice)
+            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, expected {self._replicas}", advice)
         elif replicas == 0:
             yield Finding(Level.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1")
         else:

@@ -19,8 +19,8 @@ class MemoryDriver:
     """A tenant's rows.
 
     Args:
-        server: where they are; None: nobody else sees them.
-        tenant: whose they are.
+        server: The server that holds the rows; None for one that no other driver shares.
+        tenant: The tenant that the rows belong to.
     """
 
     def __init__(self, server: MemoryServer | None = None, *, tenant: str) -> None:

@@ -38,7 +38,7 @@ class Row(NamedTuple):
 class Fields(NamedTuple):
     """What searches find a row by, beside its opaque data. None: a version without a value.
 
-    Both versions of a cell are given, as either may be the one that counts when somebody searches.
+    Both versions of a cell are given, as either may be the one that counts when a search finds it.
 
     Attributes:
         now: fields of the version that is written.
@@ -191,7 +191,7 @@ class Admin(Protocol):
 
 @runtime_checkable
 class SweepDriver(Driver, Protocol):
-    """A driver of a store in which deleted rows stay until somebody sweeps them."""
+    """A driver of a store in which deleted rows stay until a sweep removes them."""
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
         """All of the tenant's, in pages of about 1,000; some may come twice. `timeout` is for each page."""
@@ -209,6 +209,6 @@ def tenant_name(name: str) -> str:
     """
     if not _TENANT.fullmatch(name):
         raise ConfigurationError(
-            f"tenant {name[:200]!r}: 1 to 100 letters, digits, dots, hyphens and underscores are wanted"
+            f"tenant {name[:200]!r}: 1 to 100 letters, digits, dots, hyphens and underscores are required"
         )
     return name

@@ -62,7 +62,7 @@ _SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name tha
 _DIGITS = 19
 _ROW, _DELETED = b"+", b"-"
 _PAGE = 1000
-_CHUNK = 200  # rows a script writes at once: nobody else is served meanwhile, some 200 microseconds
+_CHUNK = 200  # rows a script writes at once: it blocks all other clients for some 200 microseconds
 # Errors that pass: a full memory, a replica that was a master or is going to be one, a disk that refuses, start-up.
 _PASSING = (OutOfMemoryError, ReadOnlyError, MasterDownError, TryAgainError, ClusterDownError)
 # Within a script Redis 6 puts the place in front of them: "@user_script: 12: -READONLY You can't write ...".
@@ -190,7 +190,7 @@ class RedisDriver:
             connection.disconnect()
             raise RetryLater(f"Redis: {error}") from error
         except BaseException:
-            connection.disconnect()  # answers that nobody has read are on their way
+            connection.disconnect()  # unread responses are still in flight
             raise
         finally:
             self._pool.release(connection)

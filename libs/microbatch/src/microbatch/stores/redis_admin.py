@@ -76,7 +76,7 @@ class RedisAdmin:
                 Level.WARNING,
                 "disk",
                 "a crash loses what was acknowledged since the last snapshot, if there is one",
-                "set appendonly yes and appendfsync always, or keep only what can be built anew",
+                "set appendonly yes and appendfsync always, or keep only what can be rebuilt",
             )
         if found.get("aof_last_write_status", "ok") != "ok":
             return Finding(Level.PROBLEM, "disk", "the last write of the log has failed", "look at the disk")

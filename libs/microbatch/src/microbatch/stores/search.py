@@ -17,7 +17,7 @@ from streamtable.errors import ConfigurationError, Unencodable
 
 LIMIT_MAX = 100
 _CHARACTERS_MAX = 1_000
-_SPARE = 2  # rows asked for, for each that is wanted: some are no hits
+_SPARE = 2  # rows requested for each hit to return: some rows are no hits
 Ledgers = Callable[[], Mapping[int, Ledger]]
 
 
@@ -85,7 +85,7 @@ def search(
 
 
 def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int, CommittedState]]) -> Ledgers:
-    """Ledgers as somebody sees them who does not own the partitions.
+    """The ledgers as seen by a reader that does not own the partitions.
 
     Args:
         store: where the ledgers' rows are.

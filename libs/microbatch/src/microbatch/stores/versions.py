@@ -36,19 +36,19 @@ HEAD_BYTES = _HEAD.size
 
 
 def ledger_key(partition: int) -> bytes:
-    """Of the ledger's own row."""
+    """The key of the ledger's own row."""
     return OWN + b"ledger/%d" % partition
 
 
 class WriteId(NamedTuple):
-    """A batch that writes: the owner's epoch, and which of its batches, from 1. Marks are ordered in time."""
+    """Identifies a batch that writes: the owner's epoch, and the number of the batch in it, from 1. Ordered in time."""
 
     epoch: int
     batch: int
 
     @property
     def number(self) -> int:
-        """As one integer below 2**63, in the same order."""
+        """The write id as one integer below 2**63, in the same order."""
         return self.epoch << _BATCH_BITS | self.batch
 
     @staticmethod
@@ -71,11 +71,11 @@ ABSENT = Version(NOTHING, None)
 
 
 class Head(NamedTuple):
-    """What the first bytes of a cell tell.
+    """What the first bytes of a cell contain.
 
     Attributes:
-        partition: whose ledger decides which version counts.
-        deleted: the version that was written last is a deletion.
+        partition: The partition whose ledger decides which version counts.
+        deleted: Whether the version that was written last is a deletion.
     """
 
     partition: int
@@ -83,7 +83,7 @@ class Head(NamedTuple):
 
     @staticmethod
     def of(data: bytes) -> "Head | None":
-        """None: it is no cell. `data` is all of a row's, or its first `HEAD_BYTES`."""
+        """Decode a row's data or its first `HEAD_BYTES`; None if it is not a cell."""
         if len(data) < _HEAD.size:
             return None
         version, has, partition, _, _ = _HEAD.unpack_from(data)
@@ -106,10 +106,10 @@ class VersionedCell(NamedTuple):
 
     @staticmethod
     def decode(row: Row) -> "VersionedCell":
-        """What `encode` has made.
+        """Decode what `encode` has made.
 
         Raises:
-            StateLost: something else has written it.
+            StateLost: The row was written by something else.
         """
         if len(row.data) >= _HEAD.size:
             version, has, partition, number, length = _HEAD.unpack_from(row.data)
@@ -126,11 +126,11 @@ class VersionedCell(NamedTuple):
 
 
 class CommittedState(NamedTuple):
-    """What goes into the metadata of the committed offsets.
+    """The state of a partition's central store in the metadata of the committed offsets.
 
     Attributes:
-        epoch: the one that was taken last.
-        end: the last batch that was committed, under this epoch or an earlier one; `NOTHING` if there is none.
+        epoch: The epoch that was taken last.
+        end: The last batch that was committed, under this epoch or an earlier one; `NOTHING` if there is none.
     """
 
     epoch: int
@@ -146,8 +146,8 @@ class Ledger:
     """What has been committed under which epoch, for one partition of a group, as its present owner knows it.
 
     Attributes:
-        epoch: the owner's.
-        ends: the last committed batch of each epoch under which there is one, in the order of epochs.
+        epoch: The owner's epoch.
+        ends: The last committed batch of each epoch under which there is one, in the order of epochs.
     """
 
     epoch: int
@@ -159,7 +159,7 @@ class Ledger:
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
         moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
-        be committed under an earlier epoch any more; whoever owns it later finds the epoch and takes the next.
+        be committed under an earlier epoch any more; a later owner finds the epoch and takes the next.
         Then the ledger's own row is written, with `opening` as its number: until then, the metadata keep the one end
         that it lacks.
 
@@ -192,7 +192,7 @@ class Ledger:
 
     @classmethod
     def seen(cls, committed: CommittedState, row: Row | None) -> Self:
-        """For somebody who does not own the partition and writes nothing under it: a reader, a sweep.
+        """The ledger for a reader or a sweep, which does not own the partition and writes nothing under it.
 
         Args:
             committed: what the metadata of the stable committed offsets say; `UNOWNED` if they are not asked for:
@@ -223,7 +223,7 @@ class Ledger:
 
     @property
     def next_write_id(self) -> WriteId:
-        """Of the next batch under this epoch."""
+        """The write id of the next batch under this epoch."""
         return WriteId(self.epoch, self.ends.get(self.epoch, 0) + 1)
 
     def committed(self) -> "Ledger":
