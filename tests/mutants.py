@@ -2,7 +2,7 @@
 
 A mutant is one mistake in one module: a comparison, a sign, a number or a condition that is another one, a call or an
 exception that is left out, a result that is None. It is written into a copy of the package, which the tests import
-instead. A mutant that no test notices says that nobody would notice this mistake.
+instead. A mutant that no test notices shows that this mistake would go unnoticed.
 """
 
 import argparse

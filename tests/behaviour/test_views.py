@@ -54,7 +54,7 @@ def test_a_watch_tells_changes_and_deletes_of_what_it_watches(world: World) -> N
     with view.watch(key="a") as one, view.watch() as every:
         for key, event, row in (("b", "x", 1), ("a", "x", 2), ("a", "delete", None)):
             world.emit(events, key, event)
-            # Of changes that come together only the last one of a key is told.
+            # Of changes that come together only the last one of a key is reported.
             world.until(lambda: view.get(key) == row)  # noqa: B023 - called at once
         changes = [next(every) for _ in range(3)]
         assert [(change.key, change.value) for change in changes] == [("b", 1), ("a", 2), ("a", None)]

@@ -379,7 +379,9 @@ class RealWorld:
             marks.update(self._bench.cluster.watermarks(places))
             return True
 
-        until(answered, f"the ends of {topic} are told")  # a new leader is not known everywhere at once
+        until(
+            answered, f"the end offsets of {topic} are known"
+        )  # a new leader is not known everywhere at once
         self._reader.assign({place: mark.low for place, mark in marks.items()})
         found: dict[TopicPartition, list[Message]] = {place: [] for place in marks}
 

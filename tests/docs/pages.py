@@ -64,7 +64,7 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The jobs are process groups of their own; one that was told to stop may end between the two commands.
+        # The jobs are process groups of their own; one that was asked to stop may end between the two commands.
         self._type("for job in $(jobs -p); do kill -9 -- -$job || true; done")
         assert self._bash.stdin is not None
         self._bash.communicate(timeout=60)

@@ -68,7 +68,7 @@ def wait_begun(kafka: str, log: Path) -> None:
 
 
 def paid_orders(kafka: str, log: Path, count: int) -> Counter[str]:
-    """The orders that were told to be paid, once there are so many of them, or after a minute."""
+    """Return the orders that are reported as paid, once there are `count` of them; fail after a minute."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,

@@ -63,7 +63,7 @@ class BatchArena:
         return self
 
     def _begin_store(self) -> str:
-        """What the processes are told of their store."""
+        """The store settings of the processes."""
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis"))
         return self.redis.url
 

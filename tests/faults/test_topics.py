@@ -95,7 +95,7 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     assert said.startswith("StateLost: ")
     assert f"records 0 to {cut}" in said
     assert f"[{partition}]" in said
-    # Whoever has everything on its own disk can go on.
+    # A process that has everything on its own disk can go on.
     arena.feed(arena.events[len(arena.events) // 2 :])
     process.start()
     arena.processes.pop(other.name)

@@ -79,7 +79,7 @@ TEXTS: Final = tuple(
         r"Stream removed.*",
     )
 )
-"""All that a caller may be told. Nothing else is, in particular no text of an exception."""
+"""All texts that a caller may get. There are no others, in particular no text of an exception."""
 
 
 FRAMING_TEXTS: Final = re.compile(
@@ -194,7 +194,7 @@ class World(Program):
         wait_until(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status == serving)
 
     def check_honest(self) -> None:
-        """A caller who does nothing wrong is answered, and nothing was logged that nobody foresaw."""
+        """Check that a valid caller is answered and that nothing unexpected was logged."""
         self.check_alive()
         with self.stack.pop_all():  # what the test left open
             pass
@@ -314,7 +314,7 @@ def check_answer(answer: Mapping[str, str]) -> None:
 
 
 class RawHttp2:
-    """An HTTP/2 connection that sends what it is told, allowed or not."""
+    """An HTTP/2 connection that sends the given frames, valid or not."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=10)

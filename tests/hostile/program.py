@@ -42,7 +42,7 @@ class Program:
         assert self.process.poll() is None, "".join(self.lines)
 
     def check_log(self) -> None:
-        """Nothing was logged that nobody foresaw."""
+        """Check that nothing unexpected was logged."""
         unforeseen = [line for line in self.lines if "Traceback" in line or '"level": "error"' in line]
         assert not unforeseen, unforeseen
 

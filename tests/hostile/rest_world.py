@@ -65,7 +65,7 @@ class Service(Program):
             return exchange(connection, request)
 
     def check_sound(self) -> None:
-        """It runs, and nothing was logged that nobody foresaw."""
+        """Check that the service runs and that nothing unexpected was logged."""
         self.check_alive()
         self.check_log()
 

@@ -1,4 +1,4 @@
-"""Avro bytes that somebody wrote in error or in malice, as the codec of a topic meets them.
+"""Invalid or malicious Avro bytes, as the codec of a topic decodes them.
 
 Each is poison that says what is wrong and where, costs next to no time and memory, and leaves its neighbours in the
 column alone. What exactavro refuses in schemas and in single types is tested there.

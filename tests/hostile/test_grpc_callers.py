@@ -1,4 +1,4 @@
-"""Keys and rate limits on gRPC: who floods the service is told to wait, and the others are served meanwhile."""
+"""Keys and rate limits on gRPC: a caller that floods the service is asked to wait, and the others are served meanwhile."""
 
 import re
 import threading

@@ -42,7 +42,7 @@ def world(service: World) -> Iterator[World]:
 
 @dataclass
 class Honest:
-    """Somebody who asks for one user, so many times a second."""
+    """A client that asks for one user at a fixed rate."""
 
     stub: Any
     seconds: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Honest:
 
 @contextmanager
 def honest_calls(world: World, title: str) -> Iterator[Honest]:
-    """Somebody asks all the time within the block, and is answered."""
+    """Run an honest client within the block, and check that it is answered."""
     honest = Honest(ClickCountsStub(world.channel()))
     thread = threading.Thread(target=honest.run)
     before = world.memory_mb()
@@ -92,7 +92,7 @@ def honest_calls(world: World, title: str) -> Iterator[Honest]:
 
 
 class Watcher:
-    """A stream that is opened and told of when it ends."""
+    """A stream that is opened, and whose end is reported."""
 
     def __init__(self, stub: Any) -> None:
         self.call = stub.Watch(pb.WatchRequest(user_id="alice"))

@@ -1,4 +1,4 @@
-"""What a caller can do wrong on gRPC, on purpose or not: each is told in a documented text, and the next is served.
+"""What a caller can do wrong on gRPC, on purpose or not: each gets a documented error, and the next is served.
 
 One view service in a process of its own takes it all, so that what a case leaves behind hurts the next ones.
 """
@@ -221,7 +221,7 @@ def test_callers_who_send_headers_and_no_message_do_not_delay_others(world: Worl
         taken.append((time.monotonic() - begun, failure))
     assert sum(failure is None for _, failure in taken) >= 45
     assert sorted(seconds for seconds, _ in taken)[45] < 1
-    # The oldest have been told why they are not waited for.
+    # The oldest have got an error that says why they were closed.
     assert idle[0].answer(1)["grpc-message"] == "the message did not come"
 
 

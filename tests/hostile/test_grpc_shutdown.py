@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of work: what was begun is finished, streams are told to connect again, the process ends."""
+"""SIGTERM in the middle of work: calls in progress are finished, streams are asked to connect again, the process ends."""
 
 import signal
 import threading
@@ -28,7 +28,7 @@ def world(broker: Broker) -> Iterator[World]:
 
 
 class Asker:
-    """Asks for a thousand users, again and again, until it is told that nobody is there any more."""
+    """Asks for a thousand users, again and again, until the server is unavailable."""
 
     def __init__(self, stub: Any) -> None:
         self.answered = 0
@@ -69,7 +69,7 @@ def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World)
 
     message = "the server is stopping; connect again and ask again"
     assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
-    # A call that had been begun was answered; one that came later found nobody, and may be asked of another server.
+    # A call that had been begun was answered; one that came later found no server, and may be retried on another one.
     assert {(asker.last.code(), asker.last.details()) for asker in askers} == {
         (grpc.StatusCode.UNAVAILABLE, message)
     }

@@ -1,4 +1,4 @@
-"""Records that somebody wrote in error or in malice, on a real broker, between good ones.
+"""Invalid or malicious records between good ones, on a real broker.
 
 Each is handled or goes to the dead letters, once, with the reason; the ones around it are handled; offsets move on;
 a view on the table shows all of it. Bad bytes of values are in `test_avro_bytes`.

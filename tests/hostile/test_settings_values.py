@@ -1,4 +1,4 @@
-"""Settings as people mistype them, and start-ups that cannot work: refused with the setting's name, and no secret told.
+"""Settings as people mistype them, and start-ups that cannot work: refused with the setting's name, and no secret is shown.
 
 What each setting accepts is in its own package's tests.
 """
@@ -64,7 +64,7 @@ def refusal(**variables: str) -> str:
 
 
 def full_message(error: BaseException) -> str:
-    """The message; nobody who prints the whole traceback learns a secret either."""
+    """The message, after checking that the whole traceback contains no secret."""
     assert SECRET not in "".join(traceback.format_exception(error))
     assert SECRET not in repr(error)
     return str(error)

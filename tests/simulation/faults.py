@@ -31,7 +31,7 @@ class Adversary(Faults):
 
     Attributes:
         active: if not, nothing goes wrong any more.
-        cut_until: until then nobody reaches the broker.
+        cut_until: The time until which no process reaches the broker.
     """
 
     def __init__(self, world: "World", rates: Mapping[str, float]) -> None:
@@ -52,7 +52,7 @@ class Adversary(Faults):
             raise Crash
         world.trace.add(process, CALL, call)
         if life.telling_lost and call in _WRITES:
-            raise world.broken(f"I7: {process} writes ({call}) while it is told that its partitions are lost")
+            raise world.broken(f"I7: {process} writes ({call}) in the callback that its partitions are lost")
         if call in _WRITES:
             world.check()  # a turn may commit more than once
         if not self.active:

@@ -79,7 +79,7 @@ class Job:
         return event % 100 < self.shape.failing if self.shape.failing else event % 13 == 5
 
     def swells(self, event: int) -> bool:
-        """Its handler makes a row of the event that does not fit, which nobody notices before the commit."""
+        """Its handler makes a row of the event that does not fit, which is noticed only at the commit."""
         return not self.shape.deletes and self.bad(event) and event % 2 == 0
 
     def choke(self, event: int) -> int:

@@ -66,7 +66,7 @@ class Life:
         running: its threads that are in the middle of a turn, further down on the stack.
         frozen: it stands still there.
         doubled: there has been another process with the same name.
-        telling_lost: it is being told that it has lost partitions.
+        telling_lost: Whether its `lost` callback is running.
         failure: what has ended it, though it could not be closed yet.
         at: the last request or failpoint that it came by.
         cut_until: until then it does not reach the broker.

@@ -143,7 +143,7 @@ class Expected:
 
 
 class Replayed:
-    """A changelog partition, replayed: the table as whoever reads it in order has it.
+    """A changelog partition, replayed: the table of a reader that reads it in order.
 
     Attributes:
         rows: at `position`, encoded.

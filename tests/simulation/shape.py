@@ -216,7 +216,7 @@ def _with_more(shape: Shape) -> Shape:
 
 def _more(job: JobShape, rng: Random, *, visits: bool) -> JobShape:
     joins, changes, loops, visited = (rng.random() < 0.6 for _ in range(4))
-    if job.kind is Kind.AGGREGATE or job.deletes:  # then nobody knows what came first
+    if job.kind is Kind.AGGREGATE or job.deletes:  # then the order is unknown
         return replace(job, joins=joins)
     loops = loops and job.kind is Kind.RECORD
     return replace(job, joins=joins, changes=joins and changes, loops=loops, visits=visits and visited)

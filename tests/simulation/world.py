@@ -189,7 +189,7 @@ class World:
                 coordinator.leave(member_id)
 
     def crash(self, life: Life | ViewLife) -> None:
-        """kill -9. Whoever is on the stack of it raises `Crash` as soon as it comes by the adversary."""
+        """Kill the process as `kill -9` does. Its frames raise `Crash` at their next call to the adversary."""
         fate = self.rng.choices(("kept", "bulk lost", "lost"), (2, 6, 1))[0]
         self.crashes += 1
         self.trace.add(life.name, "CRASH", f"disk {fate}", *life.at)

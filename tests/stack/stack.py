@@ -53,7 +53,7 @@ def free_ports(names: Sequence[str]) -> dict[str, str]:
 
 
 def wait_until(what: str, done: Callable[[], bool], seconds: float = CALM_SECONDS) -> None:
-    """Ask until it is so; an answer that fails because somebody is just being restarted is asked for again."""
+    """Poll until the condition holds; a request that fails during a restart is retried."""
     deadline = time.monotonic() + seconds
     last: object = "it never was so"
     while time.monotonic() < deadline:
@@ -113,7 +113,7 @@ class Stack:
         return json.loads(docker("inspect", container))[0]
 
     def left(self) -> list[str]:
-        """Containers, volumes and networks of the project; not the volumes without a name, which nobody labels."""
+        """Containers, volumes and networks of the project; not the anonymous volumes, which have no label."""
         lists = (["ps", "--all"], ["volume", "ls"], ["network", "ls"])
         return [each for listing in lists for each in self._listed(*listing)]
 

@@ -22,7 +22,7 @@ OVERLAYS = ("small", "production")
 OF_OTHERS = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}  # definitions not Kubernetes's own
 MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topics.yaml")
 ROLES = ("emitter", "processor", "view", "query")
-# What an overlay runs, by image: the names of its workloads, and what their containers are told.
+# What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
 RUN = {
     "click-count": {f"click-count-{role}": [role] for role in ROLES},
     "user-status": {f"user-status-{role}": [role] for role in ROLES},
@@ -254,6 +254,6 @@ def test_in_production_the_network_lets_through_what_is_needed_and_no_more() -> 
         assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
     for spec in policies.values():
         for rule in spec.get("ingress", []):
-            assert rule["from"], "nobody in particular is everybody"
+            assert rule["from"], "a rule without from allows every pod"
     (monitor,) = [each["spec"] for each in things if each["kind"] == "PodMonitor"] or [None]
     assert monitor is None or all(chosen(monitor["selector"], labels_of(each)) for each in workloads)

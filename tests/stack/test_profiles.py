@@ -36,7 +36,7 @@ def stack(images: None) -> Iterator[Stack]:
 
 
 def brought_up(stack: Stack, profile: str, service: str) -> None:
-    """Healthy; the test is passed over, and says why, where nobody gives the image."""
+    """Wait until the service is healthy; skip the test, with the reason, where its image is not available."""
     configured = json.loads(stack.compose("--profile", profile, "config", "--format", "json"))
     if why := engine.no_image(configured["services"][service]["image"]):
         pytest.skip(why)

@@ -58,7 +58,7 @@ def test_a_service_comes_as_its_own_user_with_its_own_password_and_asks_its_call
         f"{name}.password",
         f"{name}.key",
     }
-    if not name.startswith("spark-"):  # whom nobody calls
+    if not name.startswith("spark-"):  # which serve no calls
         assert service["env_file"][0].endswith("edge.env")
     assert service["depends_on"]["users"] == {"condition": "service_completed_successfully"}
 

@@ -90,7 +90,7 @@ class Interfering:
 
         def interfered(timeout: float) -> None:
             self.commits += 1
-            outbox.commit = commit  # type: ignore[method-assign] # the real one, for whoever calls it in between
+            outbox.commit = commit  # type: ignore[method-assign] # the real one, for other callers in between
             try:
                 self._commit(outbox, self.commits, timeout)
             finally:
@@ -183,7 +183,7 @@ def test_counts_are_exact_when_the_outcome_of_a_commit_is_unknown(bench: Bench, 
         if happened or number % 2:
             outbox.commit(timeout)
         if number % 2 == 0:
-            raise OutcomeUnknown("somebody has cut the wire")
+            raise OutcomeUnknown("the connection was cut")
 
     log: Any = Interfering(bench, commit)
     group = bench.counting()

@@ -24,7 +24,7 @@ from streamtable.visiting import VisitProgress
 SHORT = {"retention.ms": "4000", "segment.ms": "1000"}
 QUIET, BUSY = 0, 1
 KEYS = {partition_for(key.encode(), 2): key for key in ("a", "b", "c", "d")}
-MENDED_SECONDS = 6.0  # the client is told its position again where nothing has come for 5 s
+MENDED_SECONDS = 6.0  # the client's position is set again when no record has come for 5 s
 
 
 @pytest.fixture

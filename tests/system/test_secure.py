@@ -1,4 +1,4 @@
-"""A Kafka that asks who comes, over TLS, with least rights: what works, who is refused and told why, what stays secret."""
+"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, what is refused with which error, what stays secret."""
 
 import json
 import ssl
@@ -35,7 +35,7 @@ from user_status.topics import UPDATES
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(300),
-]  # whoever comes first waits for the broker and six services
+]  # the first test waits for the broker and six services
 CLICK = {"user_id": "alice", "url": "https://example.org/"}
 UPDATE: Any = {"id": "0190f6a2-5a7c-7c3e-8f3e-000000000001", "user_id": "alice", "status": "at work", "at": 1}
 

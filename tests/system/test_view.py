@@ -329,7 +329,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_again(bench: Bench, 
     assert len(rows_in) == PARTITIONS
     for file in rows_in:
         data = bytearray(file.read_bytes())
-        # In the footer; or in a block of rows, which nobody looks at before it is asked for.
+        # In the footer; or in a block of rows, which is not read before it is requested.
         data[-20 if noticed == "when it is opened" else len(data) // 2] ^= 1
         file.write_bytes(data)
     with App(bench.kafka, bench.folder).view(table) as view:

@@ -65,7 +65,7 @@ def test_a_view_finds_each_row_of_a_table_of_goka(both: Both, shared: Shared) ->
 
 
 def test_a_view_of_goka_finds_each_row_of_our_table(both: Both) -> None:
-    until(lambda: both.run.printed().count("view ") >= len(KEYS), "Goka's view has told its rows")
+    until(lambda: both.run.printed().count("view ") >= len(KEYS), "Goka's view has printed its rows")
     lines = [line.split() for line in both.run.printed().splitlines() if line.startswith("view ")]
     assert {key: int(number) for _, key, number in lines} == COUNTS
 
