@@ -32,7 +32,7 @@ class Clicks:
         records: number of clicks.
         keys: number of users.
         skew: exponent of Zipf's law; 0: all users alike.
-        partitions: of the topic.
+        partitions: The number of partitions of the topic.
         once: each user clicks once, in order; `records` equals `keys`.
         ids: each click has an id of its own, for who looks for repeated ones.
     """

@@ -37,7 +37,7 @@ class Program:
     line is. It is looked at every 5 ms.
 
     Args:
-        command: what is run.
+        command: The command to run.
         environment: added to ours.
         log: file for its output.
         limit_seconds: it is an error if something waited for has not happened by then.
@@ -105,7 +105,7 @@ class Program:
 
         Args:
             done: whether it has.
-            lacking: what it has not done if not.
+            lacking: What to report if the condition is not met.
 
         Raises:
             RowFailed: it has ended with an error, or without that having happened, or it takes too long.

@@ -22,8 +22,8 @@ class Step:
     """What is measured at a time.
 
     Attributes:
-        rows: what comes out.
-        measure: how.
+        rows: The rows that the step measures.
+        measure: The function that measures them.
         quick: also in the quick form.
     """
 

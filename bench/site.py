@@ -23,11 +23,11 @@ class Sizes:
     Attributes:
         stream: records that a program works off.
         handler: the same, where a function is called for each.
-        keys: of the table that is restored.
+        keys: The number of keys of the table that is restored.
         gets: questions to a view.
-        seconds: of callers.
-        live_seconds: of a steady load.
-        tries: of what is over in a moment.
+        seconds: How long callers run.
+        live_seconds: How long a steady load runs.
+        tries: The number of repetitions of short measurements.
         batch: records that a job on Spark is about.
     """
 
@@ -50,10 +50,10 @@ class Site:
 
     Args:
         broker: its address.
-        folder: for state and logs; it exists.
-        sizes: how much is measured.
+        folder: An existing folder for state and logs.
+        sizes: The sizes of the measurements.
         profiles: folder for what the profiler finds in each program; None: nothing is profiled.
-        broker_pid: of the broker's process; None: it is not here.
+        broker_pid: The broker's process id; None if it runs elsewhere.
     """
 
     def __init__(
@@ -192,10 +192,10 @@ class Site:
         """How many records of these topics the group has not committed.
 
         Args:
-            group: of consumers.
-            topics: that it reads.
+            group: The consumer group.
+            topics: The topics that it reads.
             markers: 1 if they are written in transactions: the last one of each partition ends with a marker.
-            partitions: of each topic.
+            partitions: The number of partitions of each topic.
         """
         places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
         client = self._consumer(group, {"isolation.level": "read_uncommitted"})

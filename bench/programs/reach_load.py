@@ -27,7 +27,7 @@ def events(records: int, keys: int) -> Iterator[Tweet | Follow]:
     """Each a millisecond after the one before. A few authors have many followers, a few URLs are tweeted often.
 
     Args:
-        records: how many.
+        records: The number of records.
         keys: who follows is one of so many.
     """
     random = Random(1)

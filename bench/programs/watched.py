@@ -69,7 +69,7 @@ class Watched(Log):
     Args:
         kafka: the cluster.
         topics: the inputs; what comes of joined tables does not count.
-        records: of the inputs.
+        records: The number of input records.
         done: called when the last one is handed over.
     """
 

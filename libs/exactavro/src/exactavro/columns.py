@@ -39,7 +39,7 @@ class ColumnReader:
 
     Args:
         prefix: bytes in front of each record.
-        fields: by name.
+        fields: The fields by name.
     """
 
     def __init__(self, prefix: bytes, fields: Mapping[str, Field]) -> None:

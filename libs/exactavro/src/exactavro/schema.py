@@ -60,7 +60,7 @@ class Schema:
 
     Attributes:
         text: the JSON it was made from.
-        tree: with names replaced by their definitions; do not change it.
+        tree: The schema with names replaced by their definitions; do not change it.
         canonical: the parsing canonical form.
         fingerprint: CRC-64-AVRO of the canonical form, 8 bytes little-endian as on the wire.
     """

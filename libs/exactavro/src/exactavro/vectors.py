@@ -36,8 +36,8 @@ class Batch:
 
     Attributes:
         data: the buffer, with some bytes behind the last message.
-        ends: where each message ends.
-        bad: which messages are in doubt.
+        ends: The position at which each message ends.
+        bad: The messages that may be invalid.
     """
 
     def __init__(self, messages: Sequence[bytes], sizes: Ints) -> None:
@@ -150,7 +150,7 @@ class Field(NamedTuple):
 
     Attributes:
         read: gives its columns.
-        columns: how many.
+        columns: The number of columns.
         value: Python's expression for the value, with {0}, {1}, ... for the columns' entries, `text` for the buffer
             as a text of as many characters, and `data` for the buffer.
         width: the smallest number of bytes.

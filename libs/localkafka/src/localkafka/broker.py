@@ -97,13 +97,13 @@ class Broker:
     Args:
         data_dir: all that it writes is in here; a broker that was here before goes on where it ended.
         port: 0: a free one, chosen at the first start. It is kept, also while the broker is down, until `close`.
-        heap: of the Java machine.
+        heap: The heap size of the JVM.
         overrides: settings of the broker, over those of `broker.properties`.
         brief: it lives for minutes, as in tests: only Java's first compiler works, which saves a third of the CPU time
             of the first minute, and costs some of the speed of later ones.
         node_id: differs between the brokers of a cluster.
         detached: it outlives this process. Otherwise it is killed with it.
-        security: who may come in; None: everybody, and nothing is encrypted. Passwords are in its folder.
+        security: TLS, users and ACLs; None for plain text without authentication. Passwords are in its folder.
         java_options: more options of the Java machine.
         listeners: more listeners, for clients that come through a proxy; see `localkafka.wire`.
     """
@@ -324,13 +324,13 @@ class BrokerCluster:
 
     Args:
         data_dir: each broker has a folder in it, named after its number.
-        count: of brokers; an odd number.
-        port: of the first; the others take the ports after it. 0: free ones.
-        heap: of each.
+        count: The number of brokers, which must be odd.
+        port: The port of the first broker; the others take the ports after it. 0: free ones.
+        heap: The heap size of each broker.
         overrides: settings of all.
         brief: they live for minutes, as in tests; see `Broker`.
         detached: they outlive this process.
-        security: who may come in; see `Broker`.
+        security: TLS, users and ACLs; see `Broker`.
     """
 
     def __init__(

@@ -42,10 +42,10 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
     """A folder of the cache that holds the pinned jars, and nothing else.
 
     Args:
-        name: of the folder, with the version.
+        name: The name of the folder, with the version.
         roots: group, artifact and version of what Maven is asked for; the rest are their dependencies. Or the file of
             a project (pom.xml) whose dependencies they are.
-        pinned: what `sha256sum` prints of all of them, with their paths in a Maven repository.
+        pinned: The output of `sha256sum` for all of them, with their paths in a Maven repository.
 
     Raises:
         ConfigurationError: they cannot be fetched, or are not what was pinned.

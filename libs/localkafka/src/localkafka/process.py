@@ -24,7 +24,7 @@ class Child:
 
     Args:
         command: the program and its arguments.
-        log_file: what it prints is appended here.
+        log_file: The file to which its output is appended.
         env: its environment; None: ours.
         detached: it outlives us. Otherwise it is killed when our process ends, even by kill -9 (on Linux).
     """

@@ -23,7 +23,7 @@ class Security:
         users: the password of each by name. The administrator can add others later.
         administrator: the one of them who may do all.
         authority: signs the brokers' certificates, which are for 127.0.0.1; it is what clients have to trust.
-        own_password: of the brokers' own user; the same for all of a cluster.
+        own_password: The password of the brokers' own user; the same for all brokers of a cluster.
     """
 
     users: Mapping[str, str] = field(repr=False)

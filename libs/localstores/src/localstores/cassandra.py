@@ -36,8 +36,8 @@ class CassandraServer(Server):
 
     Args:
         data_dir: see `Server`.
-        heap: of the Java machine.
-        port: of CQL; see `Server`.
+        heap: The heap size of the JVM.
+        port: The CQL port; see `Server`.
         detached: see `Server`.
     """
 

@@ -45,8 +45,8 @@ class ElasticsearchServer(Server):
 
     Args:
         data_dir: see `Server`.
-        heap: of the Java machine.
-        port: of HTTP; see `Server`.
+        heap: The heap size of the JVM.
+        port: The HTTP port; see `Server`.
         detached: see `Server`.
     """
 

@@ -26,8 +26,8 @@ class RedisServer(Server):
 
     Args:
         data_dir: see `Server`.
-        flavour: which of the two.
-        options: as on its command line: `("--appendonly", "yes")`.
+        flavour: Whether it is a Redis or a Valkey.
+        options: Command-line options, such as `("--appendonly", "yes")`.
         port: see `Server`.
         detached: see `Server`.
     """

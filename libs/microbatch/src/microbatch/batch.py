@@ -25,7 +25,7 @@ class Record(Generic[K, E]):
     """A decoded record of a batch.
 
     Attributes:
-        key: as the stream's codec reads it.
+        key: The key, as the stream's codec decodes it.
         value: the same.
         stream: name of the input; of a dead letter that was sent again, that of its origin.
         raw: the records that it came with.
@@ -111,7 +111,7 @@ class Batch:
 
     Attributes:
         partition: its number.
-        records: of all inputs, in the order in which they came; of one input that is the order of offsets.
+        records: The records of all inputs in the order of arrival; those of one input are in the order of offsets.
     """
 
     def __init__(

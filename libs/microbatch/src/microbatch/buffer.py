@@ -24,11 +24,11 @@ class Buffer:
     """Chunks in the order in which they came, to be cut into batches.
 
     Args:
-        limits: of a batch.
-        next_offsets: where each topic goes on; records below are known already.
+        limits: The limits of a batch.
+        next_offsets: The next offset of each topic; records below it are skipped as known.
 
     Attributes:
-        next_offsets: after what is buffered.
+        next_offsets: The next offset of each topic after the buffered records.
     """
 
     def __init__(self, limits: Limits, next_offsets: Mapping[str, NextOffset]) -> None:

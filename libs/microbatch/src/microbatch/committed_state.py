@@ -1,4 +1,4 @@
-"""A partition's committed_state in the metadata of its committed offsets, and whether these offsets belong together."""
+"""A partition's committed state in the metadata of its committed offsets, and whether these offsets belong together."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -14,12 +14,12 @@ from streamtable.types import Committed
 def encode(
     committed_state: CommittedState | None, inputs: Iterable[str], seen: SeenInputs | None = None
 ) -> str:
-    """The metadata of a committed offset.
+    """Encode the metadata of a committed offset.
 
     Args:
-        committed_state: The partition's; None if rows are plain.
+        committed_state: The partition's committed state; None if rows are plain.
         inputs: All topics that are committed with it.
-        seen: Which topics the inputs are.
+        seen: The identities of the input topics.
     """
     document: dict[str, Any] = {}
     if committed_state is not None:
@@ -34,7 +34,10 @@ def encode(
 
 
 def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
-    """CommittedState and inputs; None for metadata that are not ours."""
+    """Decode the committed state and the inputs; None for metadata of other tools.
+
+    The stored key of the epoch is `token`.
+    """
     try:
         match orjson.loads(metadata):
             case {"token": int(epoch), "end": [int(of), int(batch)], "inputs": [*inputs]}:
@@ -45,11 +48,11 @@ def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
 
 
 def committed_state_of(partition: int, committed: Mapping[str, Committed | None]) -> CommittedState:
-    """What the committed offsets of a partition's inputs say; `UNOWNED` if nothing is committed, or by others only.
+    """Return the state in the committed offsets of a partition's inputs; `UNOWNED` if there is none of this library.
 
     Raises:
-        StateLost: an offset was set by another tool, and the others were not.
-        InputLost: an offset that was committed is gone, and the others are not.
+        StateLost: An offset was set by another tool, and the others were not.
+        InputLost: An offset that was committed is gone, and the others are not.
     """
     found = {topic: decode(each.metadata) for topic, each in committed.items() if each is not None}
     ours = {topic: each for topic, each in found.items() if each is not None}

@@ -83,10 +83,10 @@ class EmbeddedTask(BatchTask):
     """One partition of a `MicroBatch` whose rows are in its changelog and a local store.
 
     Args:
-        around: what all tasks of the process share.
+        around: The parts that all tasks of the process share.
         recovered: the partition, with its store open and complete.
         bisectors: The bisectors by partition; each outlives the partition's task.
-        owners: of the process.
+        owners: The key owners of the process.
     """
 
     def __init__(
@@ -182,7 +182,7 @@ class EmbeddedTasks:
     Args:
         group: the graph, with its table.
         clock: wall and monotonic time.
-        metrics: where the numbers go.
+        metrics: The metrics to update.
         failpoint: called between any two steps.
         tracer: Traces batches.
     """

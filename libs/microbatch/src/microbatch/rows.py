@@ -21,9 +21,9 @@ class Rows(Generic[V]):
     record (`author`, `author/3`), or two partitions will meet in a row, which is refused.
 
     Args:
-        name: of the kind; it is part of the keys in the store.
+        name: The name of the kind, which is part of the keys in the store.
         value: codec of the rows.
-        fields: what searches find a row by, beside its opaque data, where the store can search.
+        fields: The fields that searches find a row by, beside its opaque data, if the store can search.
     """
 
     name: str

@@ -37,10 +37,10 @@ class Searcher(Generic[V]):
     """Searches the committed rows of one kind. Any thread; they wait for each other.
 
     Args:
-        group: whose rows.
+        group: The group that owns the rows.
         rows: the kind, with `fields`. Another kind of the group should not have fields of the same names.
-        cluster: of the group's Kafka; closed with this.
-        driver: of the group's store and tenant, an Elasticsearch; closed with this.
+        cluster: The cluster client of the group's Kafka; closed with this.
+        driver: The Elasticsearch driver of the group's store and tenant; closed with this.
         clock: monotonic time, and pauses.
     """
 
@@ -64,8 +64,8 @@ class Searcher(Generic[V]):
         """Rows whose committed version has all of these fields, the best first.
 
         Args:
-            fields: by name. Texts are searched for all of their words, all else must be equal.
-            limit: of rows, 1 to 100.
+            fields: The fields by name. Texts are searched for all of their words, all else must be equal.
+            limit: The maximal number of rows, 1 to 100.
             timeout: seconds for each of three questions: to the index, to Kafka, for the ledgers.
 
         Raises:

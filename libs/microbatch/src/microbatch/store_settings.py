@@ -59,8 +59,8 @@ class Parameter(NamedTuple):
     """What may stand behind the question mark.
 
     Attributes:
-        parse: of its text; raises ValueError with what was expected.
-        default: as parsed.
+        parse: The parser of its text; raises ValueError with what was expected.
+        default: The parsed default.
         secret: not to be shown.
     """
 
@@ -137,12 +137,12 @@ class StoreSettings:
     """Where a group's rows are, and how they are kept there. Its text has no secret in it.
 
     Attributes:
-        kind: of server.
+        kind: The kind of server.
         tls: whether it is spoken to over TLS.
         hosts: addresses, `(host, port)`.
-        path: what the URL has behind the hosts, without the first slash.
-        user: to log in as; None: without.
-        password: of the user.
+        path: The path of the URL, without the first slash.
+        user: The user name; None for no authentication.
+        password: The password of the user.
         parameters: those of `PARAMETERS`, each with a value.
     """
 
@@ -209,7 +209,8 @@ class StoreSettings:
         """Who makes it and looks after it; close it after use.
 
         Raises:
-            ConfigurationError: as `driver` does, and for a store in memory, which cannot be administered from another process.
+            ConfigurationError: as `driver` does, and for a store in memory, which another process cannot
+                administer.
         """
         driver, admin = self._made(tenant)
         if admin is None:  # in memory
@@ -298,7 +299,7 @@ def service_driver(url: str | None, tenant: str) -> Driver | None:
 
     Args:
         url: `STREAMTABLE_STORE`; None: `embedded:`.
-        tenant: whose rows; by custom the group's name.
+        tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
         ConfigurationError: as `store_from`, and for `memory:`, which is gone with its process while the group's
@@ -325,7 +326,7 @@ def store_from(url: str, tenant: str) -> Driver:
 
     Args:
         url: `STREAMTABLE_STORE`. `memory:`: rows of this driver alone, gone with it.
-        tenant: whose rows; by custom the group's name.
+        tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
         ConfigurationError: the URL or the tenant is malformed, or the server's client is not installed.

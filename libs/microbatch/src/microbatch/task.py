@@ -92,15 +92,15 @@ class BatchTask(BaseTask):
     """One partition of a `MicroBatch`.
 
     Args:
-        around: what all tasks of the process share.
-        topics: of the group, as the broker describes them.
+        around: The parts that all tasks of the process share.
+        topics: The topics of the group, as the broker describes them.
         partition: its number.
-        next_offsets: where each input goes on.
+        next_offsets: The next offset of each input.
         ledger: The partition's ledger, under an epoch that was never used; None if rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
         bisector: The bisector of the partition.
-        stores: what is open locally, by table.
-        changelog_position: where the group's own table stands, if it has one.
+        stores: The open local stores, by table.
+        changelog_position: The changelog position of the group's own table, if it has one.
     """
 
     def __init__(

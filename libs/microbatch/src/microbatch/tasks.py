@@ -25,9 +25,9 @@ class BatchTasks:
 
     Args:
         group: the graph.
-        driver: of the store; closed with this.
+        driver: The driver of the store; closed with this.
         clock: monotonic time, and pauses between attempts.
-        metrics: where the numbers go.
+        metrics: The metrics to update.
         failpoint: called between any two steps.
         plain: rows without versions, written without condition.
         deadline: seconds for a call of the store, all its attempts together.

@@ -32,7 +32,7 @@ def embedded_tasks(group: MicroBatch) -> Callable[[Clock, Failpoint], EmbeddedTa
 
 
 class InMemoryStore:
-    """Makes the tasks of a micro-batch over a central store, in memory; it outlives the processes of the group.
+    """A central store in memory for tests; it makes the tasks of a micro-batch and outlives the group's processes.
 
         store = InMemoryStore(AUTHORS)
         tester.run(AUTHORS, tasks=store)
@@ -40,9 +40,9 @@ class InMemoryStore:
         assert store.rows(PIECES, tester.kafka.committed(AUTHORS.name)) == {...}
 
     Args:
-        group: the graph.
-        plain: as `BatchProcessor`'s `plain_writes`.
-        driver: makes the driver of each process; over `server` unless given.
+        group: The graph.
+        plain: Whether rows are plain, as with `BatchProcessor`'s `plain_writes`.
+        driver: Makes the driver of each process; over `server` by default.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class InMemoryStore:
         self._driver = driver or (lambda: MemoryDriver(self.server, tenant=group.name))
 
     def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
-        """The tasks of a process that begins."""
+        """Make the tasks of a process that starts."""
         metrics = BatchMetrics.register(CollectorRegistry())
         return BatchTasks(
             self._group,
@@ -70,11 +70,11 @@ class InMemoryStore:
         )
 
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
-        """The rows of a kind that count, by key.
+        """Return the rows of a kind that count, by key.
 
         Args:
-            rows: the kind.
-            committed: offsets of the group.
+            rows: The kind of rows.
+            committed: The committed offsets of the group.
         """
         driver, prefix = MemoryDriver(self.server, tenant=self._group.name), rows.key("")
         keys = [key for _, key in self.server.rows if key.startswith(prefix)]

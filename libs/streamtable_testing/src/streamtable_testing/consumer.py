@@ -29,7 +29,7 @@ class VirtualGroupConsumer:
         member_id: unlike all others'.
         group: its coordinator.
         partition: finds a partition; None if there is none.
-        wire: to the broker.
+        wire: The connection to the broker.
         clock: a poll without records lets its time-out pass.
     """
 

@@ -118,7 +118,7 @@ class Wire:
 
         Args:
             call: one of `CALLS`.
-            effect: what the broker does; its errors are the broker's refusals.
+            effect: The broker's action; its errors are the broker's refusals.
             silent: raised if no answer comes.
             refused: raised for `Fault.REFUSED`, if not the same.
         """

@@ -77,10 +77,10 @@ class GroupCoordinator:
     """One group.
 
     Args:
-        name: of the group.
-        clock: for heartbeats.
+        name: The name of the group.
+        clock: The clock for heartbeats.
         session_timeout: seconds without a heartbeat after which a member is removed.
-        partitions: of a topic by its name; 0 if there is none.
+        partitions: Returns the number of partitions of a topic; 0 if it does not exist.
     """
 
     def __init__(
@@ -134,7 +134,7 @@ class GroupCoordinator:
         """Refuse a client that is not a member, or whose member epoch is stale. Raises `Migrated`.
 
         Args:
-            membership: who asks.
+            membership: The membership of the client.
             older: an earlier epoch is accepted: the answer to a heartbeat may have been lost.
         """
         member = self._members.get(membership.member_id)

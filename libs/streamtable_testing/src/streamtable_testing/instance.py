@@ -46,8 +46,8 @@ class Instance:
     Args:
         group: the graph.
         kafka: the broker.
-        graves: where it goes when it is killed.
-        settings: how it works.
+        graves: The registry of killed processes.
+        settings: The settings of the process.
         make_tasks: makes the tasks of each life; None: tasks over local tables.
     """
 

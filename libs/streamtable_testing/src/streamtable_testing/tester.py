@@ -76,7 +76,7 @@ class DeadLetter:
     Attributes:
         key: raw.
         value: raw.
-        origin: where it stood first.
+        origin: The position of the original record.
         error: name of the error.
         reason: its message.
         headers: all of them: its own, then those that `streamtable.deadletter` names.
@@ -116,7 +116,7 @@ class Tester:
     """Groups, topics and time for one test. A context manager; pytest gives one to each test that asks for `tester`.
 
     Args:
-        partitions: of topics, unless said otherwise.
+        partitions: The default number of partitions of topics.
         commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
             otherwise after every turn.
         work_on_request: Whether processes work only when `work` is called, for tests of what happens in between.
@@ -183,9 +183,9 @@ class Tester:
         Args:
             groups: joined by topics, if one reads what another emits.
             members: processes of each group.
-            partitions: of topics that are created; as many as the group's input has, if that is there.
-            guarantee: as a processor's.
-            standby: as a processor's: with more than one member, each keeps copies of what the others work on.
+            partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
+            guarantee: The processor's guarantee.
+            standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does.
             tasks: makes the tasks of each process, for a group of another kind than over local tables; its own unless
                 given.
 
@@ -227,7 +227,7 @@ class Tester:
         """Members that were stopped, have crashed, or were ended by an error, start again.
 
         Args:
-            group: whose.
+            group: The group.
             disk: whether they find the tables that they have left.
         """
         for instance in self._of(group):
@@ -244,10 +244,10 @@ class Tester:
         ordered but has not happened is an error when the Tester ends.
 
         Args:
-            group: whose.
+            group: The group.
             at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
-            member: which, in the order of joining.
+            member: The number of the member in the order of joining.
             times: when it comes by there for the n-th time.
 
         Raises:
@@ -277,7 +277,7 @@ class Tester:
         """Emit an event as an `Emitter` does, and let everybody work.
 
         Args:
-            stream: where to.
+            stream: The stream to emit to.
             key: decides the partition.
             value: None: a tombstone.
             headers: names and bytes.

@@ -22,7 +22,7 @@ class Record:
     """As the Kafka client hands it over; see `types.Message`.
 
     Attributes:
-        transaction: that it was written in.
+        transaction: The transaction that it was written in.
         cleaned_at: seconds: when compaction first passed it, if it is a tombstone.
     """
 

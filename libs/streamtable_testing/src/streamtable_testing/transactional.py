@@ -56,8 +56,8 @@ class VirtualTransactionalProducer:
         transactions: the coordinator.
         topic: finds a topic; None if there is none.
         group: finds a group.
-        wire: to the broker.
-        clock: for timestamps and the age of transactions.
+        wire: The connection to the broker.
+        clock: The clock for timestamps and the age of transactions.
     """
 
     def __init__(

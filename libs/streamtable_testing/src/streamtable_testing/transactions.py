@@ -25,8 +25,8 @@ class Transaction:
 
     Attributes:
         committed: None while it has not ended.
-        partitions: with records of it and no marker yet.
-        offsets: of groups, pending in it.
+        partitions: The partitions with records of it and no marker yet.
+        offsets: The pending offsets of groups.
     """
 
     def __init__(self, began_at: float) -> None:
@@ -63,7 +63,7 @@ class Transactions:
     """The coordinator.
 
     Args:
-        clock: for the age of transactions.
+        clock: The clock for the age of transactions.
         timeout: seconds after which a transaction is aborted and its producer fenced.
         faults: asked whether markers are late.
         late: takes the markers that are.

@@ -62,9 +62,9 @@ class CassandraDriver:
     Args:
         hosts: some of the cluster's addresses.
         keyspace: and
-        table: as `create` has made them.
-        tenant: whose rows.
-        port: of CQL.
+        table: The table, as `create` has made it.
+        tenant: The tenant of the rows.
+        port: The CQL port.
         datacenter: the local one; None: the cluster has only one.
         user: and
         password: if it wants them.
@@ -116,7 +116,7 @@ class CassandraDriver:
         """Make keyspace and table, if they are missing. What is there is left as it is.
 
         Args:
-            replicas: how many in which datacenter.
+            replicas: The number of replicas by datacenter.
             forgets_after: seconds for which a deleted row keeps lower numbers out.
         """
         keyspace, _, _ = self._table.partition(".")

@@ -20,8 +20,8 @@ class CassandraAdmin:
     """Makes and examines one table.
 
     Args:
-        driver: of it; closed by its owner.
-        replicas: how many in which datacenter; needed to make a keyspace.
+        driver: The driver of the store; closed by its owner.
+        replicas: The number of replicas by datacenter; required to create a keyspace.
         forgets_after: seconds for which a deleted row keeps lower numbers out, when the table is made.
     """
 

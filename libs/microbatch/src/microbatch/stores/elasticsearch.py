@@ -33,7 +33,7 @@ class FoundRow(NamedTuple):
 
     Attributes:
         score: the higher, the better it fits.
-        versions: which of the row's have the fields: `now`, `before`.
+        versions: The versions of the row that have the fields: `now`, `before`.
     """
 
     key: bytes
@@ -62,10 +62,10 @@ class ElasticsearchDriver:
     """A tenant's rows in one index.
 
     Args:
-        urls: of a node or several, `https://host:9200`.
-        alias: of the index, as `create` has made it.
-        tenant: whose rows.
-        options: of the client, for logging in: `api_key`, `basic_auth`, `ca_certs`.
+        urls: The URLs of one or more nodes, `https://host:9200`.
+        alias: The alias of the index, as `create` has made it.
+        tenant: The tenant of the rows.
+        options: The client's options for authentication: `api_key`, `basic_auth`, `ca_certs`.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ElasticsearchDriver:
         """Make the index `<alias>-1` and its alias, if the alias is missing. What is there is left as it is.
 
         Args:
-            shards: of the index.
-            replicas: of each shard.
+            shards: The number of shards of the index.
+            replicas: The number of replicas of each shard.
             refresh_seconds: until searches see a write.
             fields: name and type of what rows are found by.
         """
@@ -174,9 +174,9 @@ class ElasticsearchDriver:
         """Rows one of whose versions has these fields, the best first. It knows nothing of what counts.
 
         Args:
-            fields: by name; texts are searched for all of their words, all else must be equal.
-            limit: of rows, 1 to 10,000.
-            timeout: in seconds; half an answer is none.
+            fields: The fields by name; texts are searched for all of their words, all else must be equal.
+            limit: The maximal number of rows, 1 to 10,000.
+            timeout: The timeout in seconds; a partial answer counts as none.
         """
 
         def clause(version: str) -> dict[str, Any]:

@@ -13,9 +13,9 @@ class ElasticsearchAdmin:
     """Makes and examines one index behind its alias.
 
     Args:
-        driver: of it; closed by its owner.
-        shards: of the index when it is made.
-        replicas: of each shard.
+        driver: The driver of the store; closed by its owner.
+        shards: The number of shards of a new index.
+        replicas: The number of replicas of each shard.
         refresh: seconds until a search sees a write.
         fields: name and type of what searches find rows by.
     """

@@ -27,7 +27,7 @@ class Row(NamedTuple):
     """What a store holds for a key.
 
     Attributes:
-        number: of the write that made it; 0 where rows are written without numbers.
+        number: The number of the write that made it; 0 where rows are written without numbers.
         data: opaque to the store.
     """
 
@@ -95,7 +95,7 @@ class Driver(Protocol):
         Args:
             rows: data by key.
             number: 1 to 2**63 - 1; None: without condition, the last one to arrive wins.
-            timeout: in seconds, for the attempt.
+            timeout: The timeout of the attempt in seconds.
         """
         ...
 
@@ -133,9 +133,9 @@ class Finding(NamedTuple):
     """What an examination of a store has found.
 
     Attributes:
-        subject: what was looked at.
-        fact: what was found.
-        advice: what to do; empty if nothing.
+        subject: The examined part of the store.
+        fact: The result of the examination.
+        advice: What to do; empty if nothing.
     """
 
     level: Level
@@ -150,7 +150,7 @@ class Step(NamedTuple):
     Attributes:
         what: an index, a keyspace, a table.
         name: and
-        settings: with which it is made.
+        settings: The settings with which it is created.
     """
 
     what: str
@@ -162,8 +162,8 @@ class Deletion(NamedTuple):
     """A row whose last written version is a deletion.
 
     Attributes:
-        number: of the write.
-        partition: of its key.
+        number: The number of the write.
+        partition: The partition of its key.
     """
 
     key: bytes

@@ -76,9 +76,9 @@ class RedisDriver:
 
     Args:
         url: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///path`.
-        tenant: whose rows; the keys in Redis are `<tenant>:<key>`.
+        tenant: The tenant of the rows; the keys in Redis are `<tenant>:<key>`.
         ttl: seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
-        replicas: how many replicas must have a write before it is answered. 0: a failover can lose it.
+        replicas: The number of replicas that must have a write before it is acknowledged. 0: a failover can lose it.
     """
 
     def __init__(self, url: str, *, tenant: str, ttl: float | None = None, replicas: int = 0) -> None:

@@ -14,8 +14,8 @@ class RedisAdmin:
     """Looks after one server.
 
     Args:
-        driver: of it; closed by its owner.
-        replicas: how many are to have a write before it is answered.
+        driver: The driver of the store; closed by its owner.
+        replicas: The number of replicas that must have a write before it is acknowledged.
     """
 
     def __init__(self, driver: RedisDriver, *, replicas: int) -> None:

@@ -25,8 +25,8 @@ class Hit(NamedTuple):
     """A row whose committed version has the fields.
 
     Attributes:
-        key: of the row.
-        value: of the version that counts.
+        key: The key of the row.
+        value: The value of the version that counts.
         score: the higher, the better it fits.
     """
 
@@ -44,11 +44,12 @@ def search(
     more.
 
     Args:
-        driver: of an Elasticsearch; not shared with another thread.
-        fields: by name. Texts are searched for all of their words, all else must be equal. A field that the index does
+        driver: The Elasticsearch driver; not shared with another thread.
+        fields: The fields by name. Texts are searched for all of their words, all else must be equal. A field
+            that the index does
             not have finds nothing.
-        ledgers: by partition, as of now; it is asked after the rows were found. `ledgers_from` makes one.
-        limit: of hits, 1 to 100.
+        ledgers: Returns the current ledgers by partition; it is called after the rows were found. `ledgers_from` makes one.
+        limit: The maximal number of hits, 1 to 100.
         timeout: seconds for the search; an answer that is not whole by then is an error.
 
     Raises:
@@ -88,8 +89,8 @@ def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int,
     """The ledgers as seen by a reader that does not own the partitions.
 
     Args:
-        store: where the ledgers' rows are.
-        committed_states: what the metadata of the group's stable committed offsets say now, by partition.
+        store: The store that holds the ledgers' rows.
+        committed_states: Returns the committed states in the group's stable committed offsets, by partition.
     """
 
     def ledgers() -> dict[int, Ledger]:

@@ -24,7 +24,7 @@ class RemoteStore:
         ConfigurationError: asking again cannot help: no index or table, no right to write, a row of another kind.
 
     Args:
-        driver: of the server; closed with this.
+        driver: The driver of the server; closed with this.
         deadline: seconds for a call, all its attempts together.
         attempt: seconds for one of them.
         clock: monotonic time, and pauses between attempts.
@@ -68,8 +68,8 @@ class RemoteStore:
 
         Args:
             rows: data by key.
-            number: of this write, 1 to 2**63 - 1. None: plain writes, without any condition.
-            fields: what searches find these rows by, for those that are to be found. Stores that cannot search
+            number: The number of this write, 1 to 2**63 - 1. None for plain writes, without any condition.
+            fields: The fields that searches find these rows by, for those that are to be found. Stores that cannot search
                 (all but Elasticsearch) do without.
 
         Raises:

@@ -28,7 +28,7 @@ class Note(NamedTuple):
 
     Attributes:
         time: seconds since 1970, after it had looked.
-        epochs: at which each partition's ledger stood, so every earlier epoch was over.
+        epochs: The epoch of each partition's ledger; every earlier epoch was over.
     """
 
     time: float
@@ -55,9 +55,9 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
     """Whether a row may be removed, if its number is still the same.
 
     Args:
-        deletion: what is there.
-        ledger: of its partition.
-        over: by partition, below which epoch all had been over long enough ago.
+        deletion: The deletion in the store.
+        ledger: The ledger of its partition.
+        over: The epoch by partition below which all have been over for long enough.
     """
     write_id = WriteId.of(deletion.number)
     return write_id.epoch < over.get(deletion.partition, 0) and ledger.counts(write_id)
@@ -70,7 +70,7 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
     next rebalance or restart.
 
     Args:
-        driver: of the store.
+        driver: The driver of the store.
         store: the same one.
         after: seconds, longer than any process can stall and any write be on its way; an hour at least, better a day.
         now: seconds since 1970.

@@ -3,8 +3,8 @@
 Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
 number makes the commit decide about the store as well, after the fact:
 
-- A *write_id* is (epoch, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
-  is committed the write_id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
+- A *write id* is (epoch, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
+  is committed the write id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
   not known, the owner takes the next epoch; so what is committed under one epoch is everything up to some batch.
 - The *ledger* lists the last committed batch of each epoch. A version counts if it is not beyond the last committed
   batch of its epoch.
@@ -164,8 +164,8 @@ class Ledger:
         that it lacks.
 
         Args:
-            committed: what the metadata of the stable committed offsets say; `UNOWNED` if there are none.
-            row: the ledger's row, read *after* the offsets.
+            committed: The state in the metadata of the stable committed offsets; `UNOWNED` if there are none.
+            row: The ledger's row, read *after* the offsets.
 
         Raises:
             Migrated: the row is newer than the offsets: another owner has been there meanwhile. If the offsets, asked
@@ -195,9 +195,9 @@ class Ledger:
         """The ledger for a reader or a sweep, which does not own the partition and writes nothing under it.
 
         Args:
-            committed: what the metadata of the stable committed offsets say; `UNOWNED` if they are not asked for:
+            committed: The state in the metadata of the stable committed offsets; `UNOWNED` if they were not read:
                 then what is committed under the owner's own epoch does not count yet.
-            row: the ledger's row, read *after* the offsets.
+            row: The ledger's row, read *after* the offsets.
         """
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
         ends = dict(WriteId.of(number) for (number,) in numbers)
