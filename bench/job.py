@@ -21,9 +21,8 @@ class Job:
         guarantee: `exactly_once` or `at_least_once`.
         commit_ms: time between commits.
         handler: The handler of a processor: `count` (the built-in aggregate), or a function that is called
-            for each: `record`,
-            `join` (with a row of `table`, and an output), `lookup` (with a row of `table`), `failing_1` (1 % of the
-            records fail and become dead letters), `amplify` (each makes an output of 4 KB).
+            for each: `record`, `join` (with a row of `table`, and an output), `lookup` (with a row of `table`),
+            `failing_1` (1 % of the records fail and become dead letters), `amplify` (each makes an output of 4 KB).
         second: another topic that is worked off with it, by the same keys.
         table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.
         store: URL of a central store.
@@ -31,7 +30,7 @@ class Job:
             tells of the first record of each partition, and does not stop. For that and for `shared` it
             tells when each of `clients` processes has its share of the partitions.
         instance: names a processor among its group's.
-        standby: 1: a processor keeps warm copies of what is at work elsewhere.
+        standby: 1: a processor keeps standby replicas of the partitions of other processes.
         rate: records a second.
         warm_up: The number of records before the measured ones.
         keys: number of different keys.

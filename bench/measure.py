@@ -31,7 +31,7 @@ class Mark(NamedTuple):
 
 
 class Program:
-    """A program at work. A context manager that ends it, and kills it if it has to.
+    """A running program. A context manager that stops it, and kills it if necessary.
 
     Marks are lines of its output, `<name> <time> [<cpu>]`; where the CPU seconds are missing they are read when the
     line is. It is looked at every 5 ms.

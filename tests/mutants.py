@@ -37,7 +37,7 @@ class Target:
 
     Attributes:
         module: its source.
-        tests: what pytest is given.
+        tests: The arguments of pytest.
     """
 
     module: str

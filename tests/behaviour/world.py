@@ -49,7 +49,7 @@ class World(Protocol):
     ) -> None:
         """Let the group `counting(name, tag)` run until it is killed at a failpoint; `start` waits for that.
 
-        It comes by a second time then: the first commit is that of a new partition's offsets.
+        The second time it is reached: the first commit is that of a new partition's offsets.
         """
         ...
 

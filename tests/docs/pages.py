@@ -43,8 +43,8 @@ class Shell:
     """A bash with job control in a folder, as a reader has it in a terminal.
 
     Args:
-        folder: where it begins.
-        environment: of everything that it starts.
+        folder: The initial working directory.
+        environment: The environment of all processes that it starts.
         patience: commands that may be typed again until they print what is expected: they only look.
     """
 

@@ -32,8 +32,8 @@ class BatchArena:
     """A context manager that leaves nothing behind.
 
     Args:
-        bootstrap_servers: of the broker.
-        folder: for logs, and for Redis.
+        bootstrap_servers: The broker's bootstrap servers.
+        folder: The folder for logs and Redis.
         seed: not used: the schedule is that of the processes.
         workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
     """

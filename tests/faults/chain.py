@@ -72,8 +72,8 @@ class Chain:
     """Both groups.
 
     Args:
-        prefix: of all names.
-        next_key: where the events of a key are looped to.
+        prefix: The prefix of all names.
+        next_key: Returns the key that the events of a key are looped to.
     """
 
     prefix: str

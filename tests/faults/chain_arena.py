@@ -31,7 +31,7 @@ class ChainArena(Arena):
         early: all events but the last one of each key.
         late: these.
         armed: the failpoint of each process that runs with one.
-        deaths: how often processes were found dead of a failpoint, by its name, or had given up when they woke.
+        deaths: How often processes were found dead of a failpoint, by its name, or had given up when they woke.
     """
 
     def __init__(self, bootstrap_servers: str, folder: Path, **settings: Any) -> None:
@@ -112,7 +112,7 @@ class ChainArena(Arena):
             self.revive()
             return all(self._settled(first_letter) for first_letter in GROUPS)
 
-        wait_until(settled, "each partition of both groups at work", timeout)
+        wait_until(settled, "each partition of both groups has a running task", timeout)
 
     def _settled(self, first_letter: str) -> bool:
         shares = [p.at_work() for name, p in self.processes.items() if name.startswith(first_letter)]

@@ -50,9 +50,9 @@ def make_keys(seed: int, partitions: int, per_partition: int, total: int) -> lis
 
     Args:
         seed: equal seeds make equal keys.
-        partitions: of the topic.
+        partitions: The number of partitions of the topic.
         per_partition: keys whose murmur2 partition is the same.
-        total: of the events; each key gets between half and one and a half times its share.
+        total: The number of events; each key gets between half and one and a half times its share.
     """
     rng = random.Random(seed)
     share = max(2, total // (partitions * per_partition))

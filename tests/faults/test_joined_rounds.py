@@ -37,7 +37,7 @@ class Attack:
     """What is done to the processes, at random moments.
 
     Args:
-        arena: with both groups at work.
+        arena: The arena, with both groups running.
         broker: theirs alone.
         rng: chooses.
     """

@@ -93,10 +93,10 @@ class Scenario:
     """What a view service serves.
 
     Attributes:
-        module: that is run.
+        module: The module to run.
         group_setting: the variable that names the group.
-        table: of the group of that name.
-        rows: of it.
+        table: Returns the table of the group with the given name.
+        rows: The rows of the table.
         ask: a call that must succeed.
     """
 
@@ -216,11 +216,11 @@ def serving(
     """A world on the broker.
 
     Args:
-        broker: of the session.
-        settings: of the service, beyond its usual ones.
-        scenario: which service.
-        root_certificate: that callers trust, if the service speaks TLS.
-        certificate: of the callers, if it wants one.
+        broker: The broker of the session.
+        settings: Settings of the service beyond its usual ones.
+        scenario: The service to run.
+        root_certificate: The root certificate that callers trust, if the service uses TLS.
+        certificate: The client certificate, if the service requires one.
         before_start: called when the table has been written; the service is not waited for to be ready then.
     """
     topics = Topics(broker.bootstrap_servers)

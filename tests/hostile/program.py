@@ -58,11 +58,11 @@ def program(
     """Start a service, and say where it listens, without the scheme.
 
     Args:
-        broker: that it uses.
-        command: of the service; "" for one that has no commands.
+        broker: The broker that it uses.
+        command: The command of the service; "" for one that has no commands.
         scheme: the beginning of that of the address that is asked for.
         environment: its settings, beyond its usual ones; none comes from this process.
-        module: of the service.
+        module: The module of the service.
     """
     with ExitStack() as stack:
         own = {

@@ -42,8 +42,8 @@ class Service(Program):
     """One running service.
 
     Attributes:
-        url: where it is.
-        headers: that its callers send.
+        url: The URL of the service.
+        headers: The headers that its callers send.
         known: names of what there is, by the parameter of a path: for callers who make up all else.
     """
 

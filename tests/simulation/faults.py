@@ -26,7 +26,7 @@ class Adversary(Faults):
     """Draws what happens from the world's chance.
 
     Args:
-        world: in which it happens.
+        world: The world in which the faults happen.
         rates: probabilities, by hazard.
 
     Attributes:

@@ -33,9 +33,9 @@ class Books:
     """Keeps account of one group.
 
     Attributes:
-        commits: how often its committed offsets were seen to change.
+        commits: How often its committed offsets were seen to change.
         named: the changelogs of its named tables, replayed.
-        tables: what the changelog made of each partition, when it was last quiet.
+        tables: The table of each partition replayed from the changelog, when it was last quiet.
     """
 
     def __init__(self, job: Job, kafka: VirtualKafka, trace: Trace) -> None:
@@ -293,9 +293,9 @@ def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int
     """A recovery is about to start (I6).
 
     Args:
-        local: what the store says.
+        local: The position in the store.
         known: the position that this disk is known to hold.
-        read_from: where the recovery starts.
+        read_from: The offset at which the recovery starts.
         low: the beginning of the changelog.
         discarded: the local copy was thrown away.
     """

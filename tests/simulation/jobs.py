@@ -119,7 +119,7 @@ class Handlers:
     """What a job's handlers do.
 
     Attributes:
-        job: whose; it is made after them.
+        job: The job of the handlers; it is made after them.
     """
 
     job: Job
@@ -211,8 +211,8 @@ def make_job(
     """A group that reads these topics.
 
     Args:
-        name: of the group.
-        shape: what it is like.
+        name: The name of the group.
+        shape: The shape of the job.
         reads: topics.
         exact: exactly once.
         flaky: whether a handler is to fail now, though nothing is wrong with its event.

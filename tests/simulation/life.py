@@ -31,7 +31,7 @@ class Machine:
     """Where lives of one process of a group take place, one after the other.
 
     Attributes:
-        known: by partition, a disk and the changelog position that was seen on it.
+        known: A disk and the changelog position that was seen on it, by partition.
     """
 
     def __init__(self, world: "World", job: Job, name: str) -> None:
@@ -67,7 +67,7 @@ class Life:
         frozen: it stands still there.
         doubled: there has been another process with the same name.
         telling_lost: Whether its `lost` callback is running.
-        failure: what has ended it, though it could not be closed yet.
+        failure: The error that has ended it, though it could not be closed yet.
         at: the last request or failpoint that it came by.
         cut_until: until then it does not reach the broker.
         unlucky: so many faults are still to come.
@@ -137,7 +137,7 @@ class Life:
             self.machine.world.forget(self)
 
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
-        """Partition, position and rows of each table at work, and of each copy that has caught up."""
+        """Return partition, position and rows of each working table, and of each replica that has caught up."""
         if self.processor.member is not None:
             for place, copy in self.processor.member.restorer.standby._replicas.items():
                 own = place.topic == self.job.group.table.name
@@ -163,7 +163,7 @@ class Life:
                     yield partition, task.committed_offsets[name], store
 
     def named(self) -> Iterator[tuple[str, int, int, DiskStore]]:
-        """Name, partition, position and rows of the named tables at work."""
+        """Return name, partition, position and rows of the working named tables."""
         if self.processor.member is not None:
             for partition, task in self.processor.member.assignment.tasks.items():
                 for name, position in task.named_positions.items():

@@ -1,4 +1,4 @@
-"""Decides whose turn it is, and what befalls whom between turns, from the seed alone."""
+"""Decides from the seed alone which process runs next, and which faults happen between turns."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -130,7 +130,7 @@ class Scheduler:
         self.world.trace.add("", "time passes", f"{seconds:.0f} s")
         self.world.clock.advance(seconds)
 
-    # ---- what befalls --------------------------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------------------
 
     def _kill(self) -> None:
         lives: list[Life | ViewLife] = [*self.world.living]

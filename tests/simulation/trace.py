@@ -47,7 +47,7 @@ class Trace:
 
         Args:
             last: only so many of them; None: all.
-            detail: with each request to the broker and each line of the engine's log.
+            detail: Whether to include each request to the broker and each line of the engine's log.
         """
         chosen = [event for event in self.events if detail or event.what not in _DETAIL]
         yield from map(str, chosen if last is None else chosen[-last:])

@@ -31,9 +31,9 @@ class World:
     """Everything that a schedule acts on.
 
     Args:
-        shape: what is there.
-        rng: the one source of chance.
-        metrics: any; never looked at.
+        shape: The shape of the job, the topics and the faults.
+        rng: The only source of randomness.
+        metrics: Metrics that are never read.
     """
 
     def __init__(self, shape: Shape, rng: Random, metrics: Metrics) -> None:
@@ -164,7 +164,7 @@ class World:
                 except Wrong as wrong:
                     raise self.broken(f"{life.name}: {wrong}") from wrong
 
-    # ---- what befalls processes ------------------------------------------------------------------------------------
+    # ---- faults of processes -----------------------------------------------------------------------------------------
 
     def start(self, machine: Machine) -> None:
         """A new life. If there is one, it goes on as a zombie, with the disk; the new one gets another."""

@@ -71,7 +71,7 @@ class Stack:
     """A project of compose.
 
     Attributes:
-        name: of the project; its containers, volumes and network are found by it.
+        name: The name of the project, by which its containers, volumes and network are found.
         ports: published on 127.0.0.1, by the variables of the compose file.
         settings: its other variables, where they are to differ.
         sent: the clicks of each user that Kafka has acknowledged.

@@ -1,4 +1,4 @@
-"""The profiles of others' programs: each is at work beside our services, where its image can be had; else it is said."""
+"""The profiles of third-party programs: each runs beside our services where its image is available, else the test is skipped with the reason."""
 
 import json
 import os

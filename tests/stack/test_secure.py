@@ -1,4 +1,4 @@
-"""What is laid over the stack so that Kafka asks who comes: read, and, where there is a Docker engine, brought up."""
+"""The overlay that gives the stack's Kafka TLS, SASL/SCRAM and ACLs: checked as text, and run where there is a Docker engine."""
 
 import json
 import os

@@ -112,9 +112,9 @@ class Bench:
     """One test's group of topics.
 
     Args:
-        bootstrap_servers: of the broker.
-        topics: for names of this test's own.
-        folder: for state.
+        bootstrap_servers: The broker's bootstrap servers.
+        topics: Makes topic names of this test's own.
+        folder: The folder for state.
         admin_timeout: seconds that each answer about topics may take; long, as a busy machine is no failure.
     """
 
@@ -237,7 +237,7 @@ class Bench:
     # ---- looking -------------------------------------------------------------------------------------------------------
 
     def wait_handled(self, group: Group[Any, Any], running: Running | None = None) -> None:
-        """Wait until it is at work and the group's committed offsets are at the ends of its inputs."""
+        """Wait until it is ready and the group's committed offsets are at the ends of its inputs."""
 
         def handled() -> bool:
             if running is not None:

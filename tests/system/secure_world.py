@@ -1,4 +1,4 @@
-"""A Kafka that asks who comes, the topics and users that `infra/topics.yaml` declares, and our services as such users."""
+"""A Kafka with TLS, SASL/SCRAM and ACLs, the topics and users that `infra/topics.yaml` declares, and our services as such users."""
 
 import os
 import secrets
@@ -33,8 +33,8 @@ class World:
 
     Attributes:
         folder: passwords, the declared topics and users.
-        key: that all services take at their edge; `reader` is one that may only read.
-        written: by commands and processes that have ended.
+        key: The API key of all services; `reader` is one that may only read.
+        written: The output of commands and processes that have ended.
         running: processes by user.
     """
 

@@ -69,7 +69,7 @@ class Interfering:
     """Kafka, but something happens to the outbox's commits.
 
     Args:
-        bench: whose Kafka it is.
+        bench: The bench that provides Kafka.
         commit: called instead of the outbox's `commit`, with the outbox, its number, and the timeout.
     """
 

@@ -2,7 +2,7 @@
 disks, in memory.
 
 It is the code that runs in production, from the consumer to the store's driver; only the schedule is drawn from a seed.
-Wherever a process asks Kafka or the store for something, or comes by a failpoint, the other ones may go on first, time may
+Wherever a process asks Kafka or the store for something, or reaches a failpoint, the other ones may run first, time may
 pass until it counts as dead, or it may die. The handler draws lots. At the end each input record has been handled
 once, each batch has read what the last committed one has left, and the rows that count are those that were left last.
 """
@@ -249,7 +249,7 @@ class World(Faults):
         self._do(life, GroupProcessor.start)
 
     def disk_of(self, instance: str) -> MemoryStores:
-        """That of the process before, unless it may be at work still, or its disk is lost."""
+        """The disk of the previous process, unless that may still be running, or the disk is lost."""
         disk, lives = self.disks.get(instance, (MemoryStores(self.clock.now), []))
         if not all(life.dead for life in lives) or self.chance(0.2):
             disk, lives = MemoryStores(self.clock.now), []

@@ -1,4 +1,4 @@
-"""What a partition at work does, seen through the Tester, which runs the same engine."""
+"""The task of a micro-batch's partition, run by the Tester with the same engine."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.skipif(bool(GOKA.unfit), reason=GO
 
 @dataclass(frozen=True)
 class Both:
-    """A Goka program at work, with a table of ours, complete, and a stream of ours."""
+    """A running Goka program with a complete table of ours and a stream of ours."""
 
     run: Run
     partitioner: Partitioner

@@ -46,7 +46,7 @@ class Wire:
     connections are accepted also while it is dark, because the operating system does that, but nothing is answered.
 
     Attributes:
-        plan: Asked about each request, in the proxy's thread; None: all goes well.
+        plan: Called for each request in the proxy's thread; None to forward all requests.
         bytes_per_second: The rate of each direction, of all connections together; None: not bounded.
         struck: How often each kind of fault was planned, by the number of the request and the fault's class.
     """

@@ -49,7 +49,7 @@ class BatchProcessor(GroupProcessor):
         guarantee: The guarantee of offsets and output. Rows with versions need exactly once.
         plain_writes: rows in the central store without versions: for state that comes out the same when a batch is
             applied twice. It is also what allows at least once.
-        standby: keep a warm copy of every partition of embedded rows, also of those at work elsewhere.
+        standby: Whether to keep a standby replica of every partition of embedded rows that another process owns.
         state_retention: seconds that embedded rows of partitions that left are kept.
         memory_bytes: The size of RocksDB's caches.
         store_deadline: seconds for a call of the central store, with all its attempts; then the batch is undone, and

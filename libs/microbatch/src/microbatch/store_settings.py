@@ -206,7 +206,7 @@ class StoreSettings:
         return self._made(tenant)[0]
 
     def admin(self, tenant: str) -> Admin:
-        """Who makes it and looks after it; close it after use.
+        """Return the driver's admin, which creates and examines the store; close it after use.
 
         Raises:
             ConfigurationError: as `driver` does, and for a store in memory, which another process cannot

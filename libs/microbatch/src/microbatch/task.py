@@ -1,4 +1,4 @@
-"""A partition of a micro-batch at work: records are buffered, and when a batch is due, `process` runs on it.
+"""The task of a micro-batch's partition: records are buffered, and when a batch is due, `process` runs on it.
 
 The store is written before Kafka commits, under the number that the same commit makes count (docs/explanation/
 micro-batch.md). Between its write and its commit the task is ahead of Kafka: if the commit does not come, it must recover,

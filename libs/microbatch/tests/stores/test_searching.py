@@ -143,7 +143,7 @@ def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: Elasticsearc
         searcher.search({"text": "red"}, timeout=1)
 
 
-# ---- of a group at work --------------------------------------------------------------------------------------------
+# ---- of a running group --------------------------------------------------------------------------------------------
 
 
 def keep(batch: Batch, send: Send) -> None:

@@ -1,6 +1,6 @@
 """Where an adversary stands: between the clients of each process and the virtual broker.
 
-Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` what is to befall it. The
+Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` for its fault. The
 default is that nothing does; a simulation overrides `before`, and decides from its seed.
 """
 

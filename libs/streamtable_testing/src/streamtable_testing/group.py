@@ -149,7 +149,7 @@ class GroupCoordinator:
     def _aim(self) -> None:
         """Contiguous ranges of each topic in the order of joining, so that equal topics are dealt alike."""
         topics = sorted({topic for member in self._members.values() for topic in member.topics})
-        # Each heartbeat comes by here, and hardly any of them finds a change.
+        # Each heartbeat calls this, and hardly any of them finds a change.
         dealt = (
             [(member_id, member.topics) for member_id, member in self._members.items()],
             [self._partitions(topic) for topic in topics],

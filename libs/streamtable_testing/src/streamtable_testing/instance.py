@@ -41,7 +41,7 @@ class Graves(Faults):
 class Instance:
     """A process: the engine's own code, turn by turn, on the virtual Kafka and a disk in memory.
 
-    It is killed where it comes by the failpoint `kill_at` for the n-th of `times`.
+    It is killed when it reaches the failpoint `kill_at` for the n-th of `times`.
 
     Args:
         group: the graph.

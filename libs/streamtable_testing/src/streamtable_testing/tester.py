@@ -37,7 +37,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _TURNS_MAX = 20_000
-_QUIET_TURNS = 3  # a rebalance takes a turn of everybody for each of its steps
+_QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its steps
 _TICK_SECONDS = 2e-6  # what an idle turn takes of the clock's time
 _RETRY_SECONDS = 0.1
 _SLICE_SECONDS = 10.0  # members are heard at least that often while time passes
@@ -224,11 +224,11 @@ class Tester:
         self._work_by_itself()
 
     def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
-        """Members that were stopped, have crashed, or were ended by an error, start again.
+        """Start the members again that were stopped, have crashed, or were ended by an error.
 
         Args:
             group: The group.
-            disk: whether they find the tables that they have left.
+            disk: Whether they find their local state on disk.
         """
         for instance in self._of(group):
             if instance.processor is None:
@@ -248,7 +248,7 @@ class Tester:
             at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
             member: The number of the member in the order of joining.
-            times: when it comes by there for the n-th time.
+            times: The number of times it reaches the failpoint before it is killed.
 
         Raises:
             ValueError: no failpoint has that name.
@@ -274,7 +274,7 @@ class Tester:
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> Ack:
-        """Emit an event as an `Emitter` does, and let everybody work.
+        """Emit an event as an `Emitter` does, and let all processes work.
 
         Args:
             stream: The stream to emit to.
@@ -293,7 +293,7 @@ class Tester:
         return ack
 
     def emit_many(self, stream: Stream[K, V], events: Iterable[tuple[K, V | None]]) -> None:
-        """Emit events first and let everybody work afterwards, so that they come in one batch."""
+        """Emit events first and let all processes work afterwards, so that the events come in one batch."""
         self._exists(stream.name)
         with Emitter(stream, self.kafka) as emitter:
             for key, value in events:
@@ -324,7 +324,7 @@ class Tester:
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, with everybody at work meanwhile."""
+        """Advance the clock, with all processes working meanwhile."""
         while seconds > 0:
             part = min(seconds, _SLICE_SECONDS)
             self.clock.advance(part)

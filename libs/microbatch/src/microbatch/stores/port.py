@@ -172,7 +172,7 @@ class Deletion(NamedTuple):
 
 
 class Admin(Protocol):
-    """Makes what rows are kept in, and looks after it. Methods raise what those of `Driver` do."""
+    """Creates and examines the table or index of the rows. Its methods raise the errors of `Driver`."""
 
     driver: Driver
 

@@ -148,7 +148,7 @@ class RedisDriver:
         return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, ttl_ms, *data)
 
     def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
-        """The answers, and how many replicas have all of it (as far as anybody wants to know)."""
+        """The answers, and the number of replicas that have all of it (counted only as far as required)."""
         if not self._replicas:
             return self.ask(commands, timeout), 0
         # Half of the time, so that the answer "one of two" arrives before we stop waiting for it.

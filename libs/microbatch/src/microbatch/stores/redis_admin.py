@@ -11,7 +11,7 @@ _SECONDS = 5.0
 
 
 class RedisAdmin:
-    """Looks after one server.
+    """Examines one server.
 
     Args:
         driver: The driver of the store; closed by its owner.

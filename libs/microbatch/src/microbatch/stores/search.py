@@ -46,8 +46,7 @@ def search(
     Args:
         driver: The Elasticsearch driver; not shared with another thread.
         fields: The fields by name. Texts are searched for all of their words, all else must be equal. A field
-            that the index does
-            not have finds nothing.
+            that the index does not have finds nothing.
         ledgers: Returns the current ledgers by partition; it is called after the rows were found. `ledgers_from` makes one.
         limit: The maximal number of hits, 1 to 100.
         timeout: seconds for the search; an answer that is not whole by then is an error.

@@ -42,7 +42,7 @@ class RemoteStore:
         return self.get_many([key]).get(key)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
-        """The rows of those keys that have one. One round trip, if all goes well."""
+        """Return the rows of those keys that have one, in one round trip unless it has to retry."""
         distinct = list(dict.fromkeys(keys))
         self._check_keys(distinct)
         found: dict[bytes, Row] = {}
@@ -61,7 +61,7 @@ class RemoteStore:
         number: int | None,
         fields: Mapping[bytes, Fields] | None = None,
     ) -> None:
-        """Write rows; None deletes. One round trip, if all goes well. When it returns, the store has all of them.
+        """Write rows, in one round trip unless it has to retry; None deletes. When it returns, the store has all of them.
 
         A row that has a higher number stays. The same number is the same write once more: repeating a call after
         any error is safe, with the same rows.
