@@ -60,7 +60,7 @@ PROMOTIONS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """One record as its files have it.
+    """A record, as defined by its files.
 
     Attributes:
         stem: name of its file: "user_click".
@@ -170,7 +170,7 @@ def _logical_change(writer: Any, reader: Any, place: str) -> list[str]:
 
 
 def problems_of(contract: Contract) -> list[str]:
-    """What keeps a contract from being used: unreadable history, or a change that is not released."""
+    """Return why a contract cannot be used: unreadable history, or an unreleased change."""
     present = resolve(contract.schema)
     problems = [
         f"{contract.stem}.avsc cannot read version {number}: {text}"

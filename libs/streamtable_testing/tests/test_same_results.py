@@ -187,7 +187,7 @@ BATCHES = st.builds(
 
 
 class Result(NamedTuple):
-    """What is left of a group's work when all is done."""
+    """The final state of a group."""
 
     table: dict[str, Any]
     dead_letters: list[tuple[Any, ...]]

@@ -1,4 +1,4 @@
-"""Which reader turns what one schema describes into what another does, by the specification's rules of resolution."""
+"""Schema resolution: the reader that decodes what one schema wrote into what another describes."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -26,7 +26,7 @@ _FLOAT = Struct("<f")
 
 
 def _narrow(number: int) -> float:
-    """As a float of 32 bits has it."""
+    """Round to a 32-bit float."""
     (rounded,) = _FLOAT.unpack(_FLOAT.pack(number))
     return float(rounded)
 

@@ -123,7 +123,7 @@ def simple_name(node: dict[str, Any]) -> str:
 
 
 def title(node: Node) -> str:
-    """For messages: the kind, and the name if it has one."""
+    """Return the kind, and the name if it has one, for error messages."""
     return f"{kind(node)} {node['name']}" if isinstance(node, dict) and "name" in node else kind(node)
 
 

@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 Column = NDArray[Any]
 Rows = Ints | None
-"""Which messages of a batch; None: all."""
+"""A selection of the messages of a batch; None for all."""
 Read = Callable[["Batch", Rows, Ints], tuple[list[Column], Ints]]
 """Reads one field of these messages at these positions; gives its columns, and the positions behind it."""
 
@@ -165,7 +165,7 @@ class Field(NamedTuple):
 
 
 def field_of(node: Node) -> Field | None:
-    """None if a field of this type cannot be read this way."""
+    """Return the column of a field; None if a field of this type cannot be read this way."""
     if isinstance(node, str):
         return _PRIMITIVES.get(node)
     if isinstance(node, list):

@@ -92,7 +92,7 @@ def server_properties(
 
 
 class Broker:
-    """One broker. As a context manager it is started, and at the end stopped; its data stays until `wipe`.
+    """A broker. As a context manager it is started, and stopped at the end; its data stays until `wipe`.
 
     Args:
         data_dir: all that it writes is in here; a broker that was here before goes on where it ended.
@@ -149,7 +149,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given to find it."""
+        """The bootstrap servers for clients."""
         return f"127.0.0.1:{self.node.port}"
 
     def client(self, user: str | None = None) -> dict[str, str]:
@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Of the Java process. Raises `Fatal` when it was not started."""
+        """The id of the Java process. Raises `Fatal` when it was not started."""
         return self._running().pid
 
     @property
@@ -238,7 +238,7 @@ class Broker:
             self._gone()
 
     def kill(self) -> None:
-        """As kill -9, or a power cut to the process, does."""
+        """Kill the process with SIGKILL."""
         if self._child:
             self._child.kill()
             self._gone()

@@ -89,7 +89,7 @@ class Authority:
 
     @property
     def pair(self) -> Pair:
-        """What it takes to sign again later: see `of`."""
+        """The certificate and the key, to sign again later: see `of`."""
         return Pair(self.certificate, _pem(self._key))
 
     def issue(self, name: str, hosts: Sequence[str] = HERE, valid: timedelta = HOUR) -> Pair:

@@ -54,7 +54,7 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
 
 
 def class_archive(java: Path) -> Path:
-    """Where the classes of the broker are kept for this Java; `localkafka.classes` makes the file."""
+    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes the file."""
     program = java.resolve()
     of_java = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
     return cache_folder() / f"kafka-{KAFKA_VERSION}-classes-{of_java}" / "kafka.jsa"

@@ -51,7 +51,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; minus the signal's number if one ended it."""
+        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
         return self._process.poll()
 
     def signal_stop(self) -> None:
@@ -69,7 +69,7 @@ class Child:
         return self._reap()
 
     def kill(self) -> int:
-        """As kill -9 does: it cannot tidy up. Returns its return code."""
+        """Kill the process with SIGKILL, and return its exit code."""
         self._process.kill()
         return self._reap()
 

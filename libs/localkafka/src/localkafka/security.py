@@ -15,7 +15,7 @@ BROKER = "broker"
 
 @dataclass(frozen=True)
 class Security:
-    """Who may come in, and how a broker shows who it is: SASL/SCRAM over TLS, for clients and among brokers.
+    """The security of a broker: SASL/SCRAM over TLS with ACLs, for clients and among brokers.
 
     At first only the administrator is authorized; it then grants the other users their ACLs.
 
@@ -53,7 +53,7 @@ class Security:
         authority_file(folder).write_bytes(self.authority.certificate)
 
     def properties(self, folder: Path) -> dict[str, str]:
-        """What a broker with these files is set to."""
+        """Return the properties of a broker with these files."""
         jaas = (
             "org.apache.kafka.common.security.scram.ScramLoginModule required "
             f'username="{BROKER}" password="{self.own_password}";'

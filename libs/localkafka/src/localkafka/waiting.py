@@ -22,7 +22,7 @@ def stalled_seconds() -> float:
 
 
 def slowdown() -> float:
-    """How many times slower than on an idle machine a program runs now, by the load of the last minute; at least 1."""
+    """Return how many times slower than on an idle machine a program runs now, by the load average; at least 1."""
     try:
         load = os.getloadavg()[0]
     except OSError:  # not known here

@@ -65,12 +65,12 @@ class Wire:
 
     @property
     def listener(self) -> Listener:
-        """What the broker behind it is given."""
+        """The extra listener for the broker behind the proxy."""
         return Listener("WIRE", self._held.getsockname()[1], self.port)
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given to find the broker through this proxy."""
+        """The bootstrap servers for clients that reach the broker through this proxy."""
         return f"127.0.0.1:{self.port}"
 
     def darken(self) -> None:

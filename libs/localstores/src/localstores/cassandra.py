@@ -32,7 +32,7 @@ _OPENS = (
 
 
 class CassandraServer(Server):
-    """One node, one replica, no password.
+    """A Cassandra of one node, with one replica and without authentication.
 
     Args:
         data_dir: see `Server`.

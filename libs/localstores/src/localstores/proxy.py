@@ -1,4 +1,4 @@
-"""What lies between a client and its server and goes wrong: a TCP proxy that delays, cuts, drops, or answers by itself."""
+"""A TCP proxy between a client and its server that delays, cuts, drops, or answers requests."""
 
 import select
 import socket
@@ -162,7 +162,7 @@ def _passed(source: socket.socket, target: socket.socket) -> bool:
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
-    """So many bytes, or fewer if no more come for a second."""
+    """Receive up to this many bytes, or fewer if no more come for a second."""
     source.settimeout(1)
     data = b""
     try:

@@ -47,7 +47,7 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """What a client is given to find it."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def command(self) -> Sequence[str]:

@@ -15,7 +15,7 @@ from localkafka.waiting import Deadline
 
 
 class Server(ABC):
-    """One server on 127.0.0.1. As a context manager it is started, and at the end stopped; its data stays.
+    """A server on 127.0.0.1. As a context manager it is started, and stopped at the end; its data stays.
 
     Args:
         data_dir: all that it writes is in here.
@@ -42,7 +42,7 @@ class Server(ABC):
 
     @property
     def port(self) -> int:
-        """For clients; reserved when first asked for."""
+        """The port for clients, which is reserved at the first access."""
         return self.ports(1)[0]
 
     @property
@@ -91,7 +91,7 @@ class Server(ABC):
             self._child = None
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the process with SIGKILL."""
         if self._child:
             self._child.kill()
             self._child = None

@@ -170,7 +170,7 @@ class Batch:
         return all(marks[place].high - self._next_offsets[place.topic] <= 1 for place in places)
 
     async def gather(self, work: Iterable[Awaitable[R]], *, at_once: int = _AT_ONCE_MAX) -> list[R]:
-        """What each has come to, in their order; at most so many are awaited at a time. The first error ends it."""
+        """Return the results in order, awaiting at most so many at a time. The first error ends it."""
         room = asyncio.Semaphore(at_once)
         all_work = list(work)
 

@@ -62,7 +62,7 @@ class Buffer:
 
     @property
     def first_arrival(self) -> float:
-        """Of what is buffered; there must be something."""
+        """The arrival time of the oldest buffered record; there must be one."""
         return self._chunks[0].arrived
 
     def cut(self, records_max: int | None = None) -> list[Chunk]:
@@ -101,7 +101,7 @@ class Buffer:
 
     @staticmethod
     def _part(chunk: Chunk, records_left: int, bytes_left: int, *, at_least: int) -> Chunk | None:
-        """As much of a chunk as there is room for; None if nothing of it."""
+        """Return as much of a chunk as there is room for; None if there is no room."""
         if len(chunk.records) <= records_left and chunk.bytes <= bytes_left:
             return chunk
         count = 0

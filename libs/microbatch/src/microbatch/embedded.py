@@ -80,7 +80,7 @@ class KeyOwners:
 
 
 class EmbeddedTask(BatchTask):
-    """One partition of a `MicroBatch` whose rows are in its changelog and a local store.
+    """The task of one partition of a `MicroBatch` whose rows are in its changelog and a local store.
 
     Args:
         around: The parts that all tasks of the process share.

@@ -1,4 +1,4 @@
-"""What micro-batches tell of themselves, beside what every processor does: batches, and what they ask of the store."""
+"""The metrics of micro-batches beside those of every processor: batches, and store calls."""
 
 import threading
 import time

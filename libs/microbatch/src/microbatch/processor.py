@@ -194,7 +194,7 @@ def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) 
 
 
 class NoStores:
-    """Where the local tables of a group without any live; a `ports.Stores`."""
+    """The `ports.Stores` of a group without local tables."""
 
     def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
         del spare

@@ -43,7 +43,7 @@ class Rows(Generic[V]):
         }
 
     def key(self, key: str) -> bytes:
-        """As the store has it. Raises `Unencodable`: too long, or no text."""
+        """Return the key in the store. Raises `Unencodable`: too long, or no text."""
         try:
             found = f"{self.name}/{key}".encode()
         except UnicodeEncodeError as error:
@@ -56,7 +56,7 @@ class Rows(Generic[V]):
 
 
 class ReadRows(Protocol):
-    """Where rows are read from: a central store, or the partition's local one."""
+    """The source of rows: a central store, or the partition's local one."""
 
     def get_many(self, keys: Iterable[bytes]) -> Mapping[bytes, Row]:
         """The rows of those keys that have one."""
@@ -64,7 +64,7 @@ class ReadRows(Protocol):
 
 
 class StoredRows:
-    """What one batch knows of the store.
+    """The rows that one batch has read or changed.
 
     Args:
         store: the tenant's, or the partition's.
@@ -125,7 +125,7 @@ class BatchRows(Generic[V]):
         self._raw: dict[str, bytes] = {}  # keys as the store has them
 
     def get(self, key: str) -> V | None:
-        """One row; None if there is none. A round trip, unless it is known: ask for many with `get_many` before."""
+        """Return a row; None if there is none. It takes a round trip unless the row is known: read many with `get_many` first."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, V]:
@@ -166,7 +166,7 @@ class BatchRows(Generic[V]):
         self._changed.update(dict.fromkeys(gone))
 
     def changes(self) -> dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]]:
-        """What was changed, encoded, by the store's keys, with what it is found by. Raises `Unencodable`."""
+        """Return the encoded changes by store key, with their search fields. Raises `Unencodable`."""
         found: dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]] = {}
         for key in self._changed:
             value, fields = self._values[key], self._rows.fields
@@ -205,7 +205,7 @@ class BatchRows(Generic[V]):
 
 @dataclass(frozen=True)
 class Written:
-    """What a batch leaves in the store. `number` None: plain rows."""
+    """The rows that a batch writes to the store. `number` is None for plain rows."""
 
     rows: Mapping[bytes, bytes | None]
     number: int | None
@@ -213,7 +213,7 @@ class Written:
 
 
 def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> Written:
-    """What is to be written for these changes. Rows that were put without being read are read first, in one round trip.
+    """Return the rows to write for these changes. Rows that were put without being read are read first, in one round trip.
 
     Raises:
         Unencodable: a value does not fit its schema.

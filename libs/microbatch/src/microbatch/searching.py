@@ -94,7 +94,7 @@ class Searcher(Generic[V]):
         self._cluster.close()
 
     def _committed_states(self, until: float) -> Mapping[int, CommittedState]:
-        """Of each partition, as of now; a commit on its way is waited for."""
+        """Return the committed state of each partition, after waiting for pending commits."""
         while True:
             try:
                 topics = self._cluster.topics(self._group.input_topics)

@@ -56,7 +56,7 @@ _DAY = 86_400
 
 
 class Parameter(NamedTuple):
-    """What may stand behind the question mark.
+    """A parameter of a store's URL.
 
     Attributes:
         parse: The parser of its text; raises ValueError with what was expected.
@@ -134,7 +134,7 @@ PARAMETERS: Mapping[Kind, Mapping[str, Parameter]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where a group's rows are, and how they are kept there. Its text has no secret in it.
+    """The address and the options of a group's store. Its text contains no secret.
 
     Attributes:
         kind: The kind of server.

@@ -78,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all tasks of a process share."""
+    """The parts that all tasks of a process share."""
 
     group: MicroBatch
     store: RemoteStore | None  # None: the rows are embedded
@@ -89,7 +89,7 @@ class Surroundings:
 
 
 class BatchTask(BaseTask):
-    """One partition of a `MicroBatch`.
+    """The task of one partition of a `MicroBatch`.
 
     Args:
         around: The parts that all tasks of the process share.
@@ -142,7 +142,7 @@ class BatchTask(BaseTask):
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
-        """Where each input goes on, after the last batch; what waits for the next one is not handled yet."""
+        """The next offset of each input after the last batch; records buffered for the next one are not handled yet."""
         return self.committed_offsets
 
     def process(
@@ -244,7 +244,7 @@ class BatchTask(BaseTask):
         return StoredRows(self._server, self.partition, self._ledger)
 
     def _written(self, batch: Batch, stored: StoredRows) -> Written:
-        """What the batch leaves in the store. Raises what `written` does."""
+        """Return the rows that the batch writes to the store. Raises what `written` does."""
         return written(batch.used_rows, stored, self._ledger)
 
     @property
@@ -351,7 +351,7 @@ class BatchTask(BaseTask):
         ]
 
     def _failed(self, error: BaseException, cut: Cut) -> StreamtableError:
-        """What to raise, after noting which records the bisector tries next."""
+        """Return the error to raise, after noting which records the bisector tries next."""
         self._around.metrics.failures.labels(self.group.name, type(error).__name__).inc()
         chunks, records = cut.chunks, cut.records
         first = records[0]
@@ -439,7 +439,10 @@ class BatchTask(BaseTask):
         return self._ledger
 
     def _write_ledger(self, ledger: Ledger) -> None:
-        """Now that the commit has proved the epoch. Until then the metadata have the one end that the row lacks."""
+        """Write the ledger's row after the commit that proved the epoch.
+
+        Until then the metadata have the one end that the row lacks.
+        """
         try:
             self._server.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
         except (RetryLater, Migrated) as error:

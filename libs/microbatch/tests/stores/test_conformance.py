@@ -1,4 +1,4 @@
-"""What `port.Driver` promises, of every kind of server, through the `RemoteStore` above it."""
+"""The promises of `port.Driver` for every kind of server, through the `RemoteStore` above it."""
 
 import uuid
 from collections.abc import Callable, Iterator

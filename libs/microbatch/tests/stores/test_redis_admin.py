@@ -1,4 +1,4 @@
-"""What an examination says of Redis and Valkey in each state that matters."""
+"""The findings about Redis and Valkey in each relevant state."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""How often a batch asks its store: counted by the servers, and on the way to a server that is frozen and cannot answer."""
+"""The number of a batch's round trips: counted by the servers, and on the way to a frozen server."""
 
 import struct
 import time

@@ -1,4 +1,4 @@
-"""How calls are repeated: of a batch, what failed; for as long as there is time."""
+"""The retries of calls: only the failed part of a batch, until the deadline."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

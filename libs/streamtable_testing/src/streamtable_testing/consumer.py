@@ -23,7 +23,7 @@ _Callback = Literal["assigned", "revoked", "lost"]
 
 
 class VirtualGroupConsumer:
-    """One member.
+    """A consumer: one member of a group.
 
     Args:
         member_id: unlike all others'.

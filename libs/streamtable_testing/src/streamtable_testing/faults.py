@@ -1,4 +1,4 @@
-"""Where an adversary stands: between the clients of each process and the virtual broker.
+"""Fault injection between the clients of each process and the virtual broker.
 
 Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` for its fault. The
 default is that nothing does; a simulation overrides `before`, and decides from its seed.
@@ -35,13 +35,13 @@ class Fault(Enum):
     REQUEST_LOST = "request lost"
     """Nothing happens, and no answer comes."""
     ANSWER_LOST = "answer lost"
-    """It happens, but no answer comes."""
+    """The request takes effect, but no response comes."""
     LATE = "late"
     """No answer comes. It happens later (see `VirtualKafka.deliver_late`), if the broker still accepts it then."""
 
 
 class Faults:
-    """What goes wrong: nothing, unless overridden."""
+    """The faults to inject: none, unless overridden."""
 
     def before(self, process: str, call: str) -> Fault | None:
         """Asked before each request.
@@ -69,7 +69,7 @@ class Faults:
 
 
 class LateEffects:
-    """What is on its way to the broker: in order, each with the time by which it arrives at the latest."""
+    """The delayed requests to the broker in order, each with the time by which it arrives at the latest."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock

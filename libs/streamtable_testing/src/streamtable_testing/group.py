@@ -18,7 +18,7 @@ Places = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class VirtualMembership:
-    """Who sends offsets, as of the heartbeat before. `member_id` is empty outside of the group."""
+    """The member that commits offsets, as of its last heartbeat. `member_id` is empty outside of the group."""
 
     group: str
     member_id: str
@@ -43,7 +43,7 @@ class _Member:
 
 
 class Offsets:
-    """What a group has committed, and what is pending in transactions."""
+    """The committed offsets of a group, and those pending in transactions."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Committed] = {}
@@ -68,13 +68,13 @@ class Offsets:
         return found
 
     def forget(self, topic: str | None = None) -> None:
-        """As when a topic is deleted, or when all offsets expire."""
+        """Delete offsets, as when a topic is deleted or when all offsets expire."""
         for place in [p for p in self.committed if topic in {None, p.topic}]:
             del self.committed[place]
 
 
 class GroupCoordinator:
-    """One group.
+    """A consumer group.
 
     Args:
         name: The name of the group.
@@ -98,7 +98,7 @@ class GroupCoordinator:
 
     @property
     def members(self) -> Mapping[str, Places]:
-        """What each member holds, by member id."""
+        """The assigned partitions by member id."""
         return {member_id: member.owned for member_id, member in self._members.items()}
 
     def join(self, member_id: str, topics: Sequence[str]) -> None:

@@ -181,7 +181,7 @@ class VirtualKafka(_Clients):
         return [(partition.place, record) for partition in partitions for record in partition.committed()]
 
     def committed(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """What the group has committed."""
+        """Return the committed offsets of the group."""
         return dict(self.group(group).offsets.committed)
 
     # ---- what the clients use --------------------------------------------------------------------------------------

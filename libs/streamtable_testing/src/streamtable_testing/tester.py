@@ -91,7 +91,7 @@ class DeadLetter:
 
     @staticmethod
     def of(message: Message) -> "DeadLetter | None":
-        """None for a record that is no dead letter, as it lacks the headers of one."""
+        """Decode a dead letter; None for a record without the headers of one."""
         headers = tuple(message.headers() or ())
         texts = {name: (value or b"").decode() for name, value in headers}
         origin = Origin.read(headers)
@@ -101,7 +101,7 @@ class DeadLetter:
 
 
 def rows_of(table: Table[K, V], messages: Iterable[Message]) -> Mapping[K, V]:
-    """What the records of a table's topic come to: the last value of each key, without those that are deleted."""
+    """Return the table in the records of its topic: the last value of each key, without deleted ones."""
     rows = {message.key(): message.value() for message in messages}
     return MappingProxyType(
         {
@@ -374,7 +374,7 @@ class Tester:
         return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
 
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
-        """What the group could not process, partition by partition."""
+        """Return the dead letters of the group, partition by partition."""
         self._exists(group.dead_letters)
         letters = (DeadLetter.of(record) for _, record in self.kafka.records(group.dead_letters))
         return [letter for letter in letters if letter is not None]

@@ -49,7 +49,7 @@ class _Refused(RewindNeeded):
 
 
 class VirtualTransactionalProducer:
-    """One producer.
+    """A transactional producer.
 
     Args:
         transactional_id: None for one without transactions.
@@ -215,7 +215,7 @@ class VirtualTransactionalProducer:
             self._damaged = self._id is not None
 
     def _append(self, queued: list[_Queued], number: int) -> _Delivered:
-        """What the broker does with records."""
+        """Append records, as the broker does."""
         transaction = None
         if self._id is not None:
             if number != self._number:

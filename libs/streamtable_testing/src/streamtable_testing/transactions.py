@@ -21,7 +21,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Transaction:
-    """What was written in it, where its markers are still missing, and how it ended.
+    """A transaction: what was written in it, where its markers are missing, and how it ended.
 
     Attributes:
         committed: None while it has not ended.
@@ -49,7 +49,7 @@ class Transaction:
 
 
 class _Owner:
-    """Of a transactional id: its current epoch, and its transaction."""
+    """The current epoch and transaction of a transactional id."""
 
     epoch = 0
     last: Transaction | None = None

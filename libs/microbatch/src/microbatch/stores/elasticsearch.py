@@ -29,7 +29,7 @@ _TOO_MANY, _SERVER = 429, 500
 
 
 class FoundRow(NamedTuple):
-    """What a search has found.
+    """A row that a search has found.
 
     Attributes:
         score: the higher, the better it fits.
@@ -46,7 +46,7 @@ Query = Mapping[str, str | int | float | bool]
 
 
 def mapping(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Of the index. Anything else in a document is refused, rather than guessed at."""
+    """Return the mapping of the index, which rejects all other fields of a document."""
     # A keyword that is longer than Lucene takes is not found, instead of refused with its row.
     limits = {"keyword": {"ignore_above": 8191}}
     types = {name: {"type": each, **limits.get(each, {})} for name, each in fields.items()}
@@ -118,7 +118,7 @@ class ElasticsearchDriver:
             )
 
     def ask(self, request: Callable[[Elasticsearch], R], timeout: float = _CHANGE_S) -> R:
-        """One request. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
+        """Send a request. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
         client = self._client.options(request_timeout=timeout)
         return self._whole(lambda: request(client))
 
@@ -324,7 +324,7 @@ class ElasticsearchDriver:
         return f"{self._tenant}:~{sha256(key).hexdigest()}"
 
     def _whole(self, ask: Callable[[], R]) -> R:
-        """One request, with what can be wrong with it as a whole."""
+        """Send a request, and raise the errors that concern all of it."""
         try:
             answer = ask()
         except UnsupportedProductError as error:  # above all because its answer was cut within the headers

@@ -8,7 +8,7 @@ from microbatch.stores.versions import Head
 
 
 class MemoryServer:
-    """What several drivers in one process share, as they would share a server."""
+    """The rows that several drivers in one process share, as they would share a server."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -73,7 +73,7 @@ class MemoryDriver:
         return gone
 
     def flush(self, timeout: float) -> None:
-        """There is nothing that could be late."""
+        """Do nothing: no write can be late."""
 
     def close(self) -> None:
         """The rows stay with the server."""

@@ -1,4 +1,4 @@
-"""What a central store is asked for: rows of bytes, each with the number of the write that made it.
+"""The interface of a central store: rows of bytes, each with the number of the write that made it.
 
 Below is a `Driver`, one for each kind of server: a single attempt, in one round trip. Above is `RemoteStore`, which
 repeats what failed until a deadline. The meaning of the numbers is given by `microbatch.stores.versions`.
@@ -15,7 +15,7 @@ from streamtable.errors import ConfigurationError
 LARGEST_NUMBER = (1 << 63) - 1
 LONGEST_KEY = 4096
 OWN = b"\0"
-"""What keys of the library's own rows begin with: ledgers, the notes of sweeps. They never have a time to live: a group
+"""The prefix of the keys of the library's own rows: ledgers, the notes of sweeps. They never have a time to live: a group
 whose ledger is gone is stopped. No other row has such a key."""
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -24,7 +24,7 @@ FieldValue = str | int | float | bool | Sequence[str]
 
 
 class Row(NamedTuple):
-    """What a store holds for a key.
+    """The row that a store holds for a key.
 
     Attributes:
         number: The number of the write that made it; 0 where rows are written without numbers.
@@ -36,7 +36,7 @@ class Row(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What searches find a row by, beside its opaque data. None: a version without a value.
+    """The fields that searches find a row by, beside its opaque data. None: a version without a value.
 
     Both versions of a cell are given, as either may be the one that counts when a search finds it.
 
@@ -76,7 +76,7 @@ class Written:
 
 
 class Driver(Protocol):
-    """One attempt at one server. Never called from two threads at once, nor with more than a batch.
+    """A client of one server that makes one attempt. Never called from two threads at once, nor with more than a batch.
 
     All methods raise `RetryLater` when the server as a whole did not answer: then nothing is known of any key. They
     raise `ConfigurationError` when asking again cannot help: no index, no right, a row of another kind.
@@ -117,12 +117,12 @@ class SearchDriver(Driver, Protocol):
         timeout: float,
         fields: Mapping[bytes, Fields],
     ) -> Written:
-        """As `write`; those rows that `fields` names are found by them after the next refresh."""
+        """Write rows as `write` does; those that `fields` names are found by them after the next refresh."""
         ...
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -130,7 +130,7 @@ class Level(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What an examination of a store has found.
+    """A result of the examination of a store.
 
     Attributes:
         subject: The examined part of the store.
@@ -177,7 +177,7 @@ class Admin(Protocol):
     driver: Driver
 
     def plan(self) -> Sequence[Step]:
-        """What `create` would make; empty when everything is there."""
+        """Return what `create` would create; empty when everything exists."""
         ...
 
     def create(self) -> None:

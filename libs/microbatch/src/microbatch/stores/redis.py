@@ -237,7 +237,7 @@ class RedisDriver:
 
 
 def _chunks(keys: Iterable[bytes]) -> list[list[bytes]]:
-    """Those that go into one script each: the library's own rows apart, as they have no time to live."""
+    """Split keys into the chunks of one script each: the library's own rows separately, as they have no TTL."""
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     for key in keys:
         parts[key.startswith(OWN)].append(key)
@@ -245,6 +245,6 @@ def _chunks(keys: Iterable[bytes]) -> list[list[bytes]]:
 
 
 def _packed(command: Sequence[bytes]) -> bytes:
-    """As the protocol has it. The client's own way looks at the type of each argument, which takes three times as long."""
+    """Encode a command. The client's own encoder checks the type of each argument, which takes three times as long."""
     arguments = b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in command])
     return b"*%d\r\n%b" % (len(command), arguments)

@@ -26,7 +26,7 @@ class RedisAdmin:
         return ()
 
     def create(self) -> None:
-        """There is nothing to make."""
+        """Return nothing: Redis needs no schema."""
 
     def examine(self) -> Iterator[Finding]:
         """Role, eviction, what survives a crash, and what survives a failover."""

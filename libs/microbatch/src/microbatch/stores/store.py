@@ -96,7 +96,7 @@ class RemoteStore:
         self._repeat("writing", list(rows), attempt)
 
     def delete_many(self, keys: Iterable[bytes], number: int | None) -> None:
-        """As `put_many` with None for each."""
+        """Delete rows, as `put_many` with None for each does."""
         self.put_many(dict.fromkeys(keys), number)
 
     def flush(self) -> None:

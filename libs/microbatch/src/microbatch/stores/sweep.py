@@ -24,7 +24,7 @@ _PAGE_S = 30.0
 
 
 class Note(NamedTuple):
-    """What an earlier sweep saw.
+    """The note of an earlier sweep.
 
     Attributes:
         time: seconds since 1970, after it had looked.
@@ -36,7 +36,7 @@ class Note(NamedTuple):
 
 
 class Swept(NamedTuple):
-    """What a sweep has found and done.
+    """The result of a sweep.
 
     Attributes:
         deletions: rows whose last written version is a deletion.
@@ -124,7 +124,7 @@ def _read(store: RemoteStore) -> list[Note]:
 
 
 def _write(store: RemoteStore, notes: Sequence[Note], after: float) -> None:
-    """Those that a later sweep can use: the newest that is old enough, and what came after."""
+    """Return the notes that a later sweep can use: the newest that is old enough, and all later ones."""
     newest = notes[-1].time
     usable = [at for at, note in enumerate(notes) if newest - note.time >= after]
     kept = notes[usable[-1] if usable else 0 :]

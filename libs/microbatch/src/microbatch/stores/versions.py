@@ -32,7 +32,7 @@ _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
 _HEAD = struct.Struct(">BBIQI")
 _NUMBER = struct.Struct(">Q")
 HEAD_BYTES = _HEAD.size
-"""What `Head.of` needs of a cell."""
+"""The bytes of a cell that `Head.of` needs."""
 
 
 def ledger_key(partition: int) -> bytes:
@@ -71,7 +71,7 @@ ABSENT = Version(NOTHING, None)
 
 
 class Head(NamedTuple):
-    """What the first bytes of a cell contain.
+    """The header of a cell.
 
     Attributes:
         partition: The partition whose ledger decides which version counts.
@@ -143,7 +143,7 @@ UNOWNED = CommittedState(0, NOTHING)
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What has been committed under which epoch, for one partition of a group, as its present owner knows it.
+    """The last committed batch of each epoch, for one partition of a group, as its current owner knows it.
 
     Attributes:
         epoch: The owner's epoch.
@@ -217,7 +217,7 @@ class Ledger:
 
     @property
     def committed_state(self) -> CommittedState:
-        """For the metadata of a commit: the proof, or the next batch after `committed`."""
+        """The state for the metadata of a commit: of the proof, or of the next batch after `committed`."""
         epoch = next(reversed(self.ends), 0)
         return CommittedState(self.epoch, WriteId(epoch, self.ends.get(epoch, 0)))
 
@@ -227,7 +227,7 @@ class Ledger:
         return WriteId(self.epoch, self.ends.get(self.epoch, 0) + 1)
 
     def committed(self) -> "Ledger":
-        """As it is once the batch with `next_write_id` is committed. Its `committed_state` goes into that commit."""
+        """Return the ledger after the batch with `next_write_id` is committed. Its `committed_state` goes into that commit."""
         write_id = self.next_write_id
         assert write_id.batch <= _LARGEST_BATCH
         return Ledger(self.epoch, {**self.ends, write_id.epoch: write_id.batch})
