@@ -32,7 +32,7 @@ class Clicks:
         records: number of clicks.
         keys: number of users.
         skew: exponent of Zipf's law; 0: all users alike.
-        partitions: of the topic.
+        partitions: The number of partitions of the topic.
         once: each user clicks once, in order; `records` equals `keys`.
         ids: each click has an id of its own, for who looks for repeated ones.
     """
@@ -89,7 +89,7 @@ def users(clicks: Clicks) -> Iterator[list[int]]:
 
 
 def fill(broker: str, clicks: Clicks, topic: str = "") -> None:
-    """Write the clicks to a topic that exists: their own unless told otherwise."""
+    """Write the clicks to a topic that exists: their own unless another is given."""
     producer = filler(broker)
     _produce(producer, clicks, topic or clicks.topic)
 
@@ -128,7 +128,7 @@ def fill_table(broker: str, topic: str, keys: int, row: bytes) -> None:
 
 
 def filler(broker: str, more: Mapping[str, str] | None = None) -> Producer:
-    """A producer that is fast; whoever uses it looks at the topic's end afterwards."""
+    """A producer tuned for throughput; its callers check the topic's end offsets afterwards."""
     return Producer(
         {
             "bootstrap.servers": broker,

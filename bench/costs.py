@@ -38,9 +38,9 @@ class Point:
     Attributes:
         row: its name.
         keys: all alike.
-        partitions: of the topic.
+        partitions: The number of partitions of the topic.
         commit_s: seconds between commits.
-        processes: that share the partitions.
+        processes: The number of processes that share the partitions.
     """
 
     row: str

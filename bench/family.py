@@ -19,7 +19,7 @@ class Share(NamedTuple):
     """What one process has, or several together.
 
     Attributes:
-        parent: who has started it.
+        parent: The id of the process that has started it.
         cpu: seconds, its own and those of its children that have ended.
         rss_mb: resident memory now; pages that are shared count for each that has them.
     """

@@ -11,14 +11,14 @@ class Figure:
     """One row.
 
     Attributes:
-        name: of the row.
-        value: what was measured; None if that failed.
-        unit: of the value.
+        name: The name of the row.
+        value: The measured value; None if the measurement failed.
+        unit: The unit of the value.
         baseline: name of the row that it is compared with.
         ratio: value over the baseline's.
-        cpu_seconds: of the measured process, all its threads, between the two moments that the value is about.
+        cpu_seconds: The CPU time of all threads of the measured process in the interval of the value.
         rss_mb: the process's peak of resident memory.
-        records: that the value and the CPU seconds are about; requests where there are no records.
+        records: The number of records of the value and the CPU seconds; of requests where there are no records.
         p99_us: of the requests.
         error: why there is no value.
     """

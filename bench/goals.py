@@ -26,13 +26,13 @@ class Goal:
     """One goal.
 
     Attributes:
-        title: what it is about, in words.
-        row: whose figure.
+        title: What the goal is about, in words.
+        row: The row whose figure is compared.
         of: the row it is divided by; None: it is taken as it is.
         figure: the row's value or its CPU a record.
-        at_least: what is enough, where more is better.
-        at_most: what is enough, where less is better.
-        aim: what is worked for.
+        at_least: The smallest sufficient value, where more is better.
+        at_most: The largest sufficient value, where less is better.
+        aim: The value aimed for.
     """
 
     title: str

@@ -1,4 +1,4 @@
-"""What a measured program is told. It travels in the environment, where programs in other languages find it too."""
+"""The settings of a measured program. They travel in the environment, where programs in other languages find them too."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -13,32 +13,32 @@ class Job:
 
     Attributes:
         broker: address of Kafka.
-        topic: what is read.
+        topic: The topic to read.
         group: names the consumer group; its topics' names begin with it.
-        records: how many are worked off, or sent.
-        state_dir: where state is kept.
-        partitions: of the topic.
+        records: The number of records to process or to send.
+        state_dir: The folder of local state.
+        partitions: The number of partitions of the topic.
         guarantee: `exactly_once` or `at_least_once`.
         commit_ms: time between commits.
-        handler: of a processor: `count` (the built-in aggregate), or a function that is called for each: `record`,
-            `join` (with a row of `table`, and an output), `lookup` (with a row of `table`), `failing_1` (1 % of the
-            records fail and become dead letters), `amplify` (each makes an output of 4 KB).
+        handler: The handler of a processor: `count` (the built-in aggregate), or a function that is called
+            for each: `record`, `join` (with a row of `table`, and an output), `lookup` (with a row of `table`),
+            `failing_1` (1 % of the records fail and become dead letters), `amplify` (each makes an output of 4 KB).
         second: another topic that is worked off with it, by the same keys.
-        table: that is joined, looked up, or asked beside `topic`; of a micro-batch its output.
+        table: The table that is joined, looked up or queried beside `topic`; the output of a micro-batch.
         store: URL of a central store.
         until: a processor stops after: `last` (record), `ready`, `handled` (one record), or `signal`; for `killed` it
             tells of the first record of each partition, and does not stop. For that and for `shared` it
             tells when each of `clients` processes has its share of the partitions.
         instance: names a processor among its group's.
-        standby: 1: a processor keeps warm copies of what is at work elsewhere.
+        standby: 1: a processor keeps standby replicas of the partitions of other processes.
         rate: records a second.
-        warm_up: how many of the records come before what is measured.
+        warm_up: The number of records before the measured ones.
         keys: number of different keys.
         grpc: address of a server.
         rest: address of another.
-        seconds: how long callers ask for one thing.
-        clients: how many at a time: callers, tasks, or processes of the group.
-        calls: what they ask for, separated by commas.
+        seconds: How long callers send each kind of call.
+        clients: The number of concurrent callers, tasks, or processes of the group.
+        calls: The kinds of calls, separated by commas.
         schema: path of the records' Avro schema.
     """
 

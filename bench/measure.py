@@ -31,13 +31,13 @@ class Mark(NamedTuple):
 
 
 class Program:
-    """A program at work. A context manager that ends it, and kills it if it has to.
+    """A running program. A context manager that stops it, and kills it if necessary.
 
     Marks are lines of its output, `<name> <time> [<cpu>]`; where the CPU seconds are missing they are read when the
     line is. It is looked at every 5 ms.
 
     Args:
-        command: what is run.
+        command: The command to run.
         environment: added to ours.
         log: file for its output.
         limit_seconds: it is an error if something waited for has not happened by then.
@@ -105,7 +105,7 @@ class Program:
 
         Args:
             done: whether it has.
-            lacking: what it has not done if not.
+            lacking: What to report if the condition is not met.
 
         Raises:
             RowFailed: it has ended with an error, or without that having happened, or it takes too long.
@@ -160,7 +160,7 @@ class Program:
 
 
 def python(module: str, profile: Path | None = None) -> list[str]:
-    """The command for a module of ours, if wanted with the profiler, which writes to that file."""
+    """The command that runs a module of ours; with a file, under the profiler, which writes to it."""
     profiler = ["-m", "cProfile", "-o", str(profile)] if profile else []
     return [sys.executable, *profiler, "-m", module]
 

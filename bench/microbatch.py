@@ -16,7 +16,7 @@ from redis import Redis
 from contracts.records import USER_STATUS, USER_STATUS_UPDATE, UserStatus
 from localstores.redis import RedisServer
 from microbatch.stores.redis import RedisDriver
-from microbatch.stores.versions import ABSENT, NOTHING, Cell, Version
+from microbatch.stores.versions import ABSENT, NOTHING, Version, VersionedCell
 from streamtable import Avro
 from streamtable.partitioner import partition_for
 
@@ -190,7 +190,7 @@ def _read_cells(job: Job, keys: list[str]) -> list[UserStatus]:
             answer = driver.read([ROWS.key(key) for key in keys[at : at + _CHUNK]], _STORE_SECONDS)
             if answer.failed:
                 raise RowFailed(f"the store cannot be read: {next(iter(answer.failed.values()))}")
-            cells = (Cell.decode(row) for row in answer.rows.values())
+            cells = (VersionedCell.decode(row) for row in answer.rows.values())
             found += [decode(cell.current.value) for cell in cells if cell.current.value is not None]
     finally:
         driver.close()
@@ -210,7 +210,7 @@ def _fill_store(job: Job, keys: int) -> None:
 
 
 def _rows(job: Job, keys: int) -> Iterator[Mapping[bytes, bytes]]:
-    cells = [Cell(Version(NOTHING, STATUS), ABSENT, each).encode() for each in range(job.partitions)]
+    cells = [VersionedCell(Version(NOTHING, STATUS), ABSENT, each).encode() for each in range(job.partitions)]
     for at in range(0, keys, _CHUNK):
         chunk = range(at, min(at + _CHUNK, keys))
         yield {

@@ -21,8 +21,8 @@ class Step:
     """What is measured at a time.
 
     Attributes:
-        rows: what comes out.
-        measure: how.
+        rows: The rows that the step measures.
+        measure: The function that measures them.
         quick: also in the quick form.
     """
 
@@ -136,11 +136,11 @@ def chosen(all_steps: Sequence[Step], *, quick: bool, rows: Collection[str] = ()
     known = {row for step in all_steps for row in step.rows}
     if unknown := sorted(set(rows) - known):
         raise ValueError(f"there is no row {', '.join(unknown)}; there are {', '.join(sorted(known))}")
-    wanted = set(rows)
-    while added := {BASELINES[row] for row in wanted if row in BASELINES} - wanted:
-        wanted |= added
+    selected = set(rows)
+    while added := {BASELINES[row] for row in selected if row in BASELINES} - selected:
+        selected |= added
     if rows:
-        return [step for step in all_steps if wanted.intersection(step.rows)]
+        return [step for step in all_steps if selected.intersection(step.rows)]
     return [step for step in all_steps if step.quick or not quick]
 
 

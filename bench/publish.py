@@ -73,7 +73,7 @@ Published = Mapping[str, Sequence[Line]]
 
 
 def publish(kinds: Sequence[str] = KINDS) -> None:
-    """Take over the last run of each of these kinds, and write the tables anew."""
+    """Take over the last run of each of these kinds, and rewrite the tables."""
     published = dict(results.read_published())
     for kind in kinds:
         if lines := results.last_run(results.LINES, kind):

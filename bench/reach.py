@@ -26,7 +26,7 @@ ALLOWED_SECONDS = 3.0
 
 
 def reach(site: Site) -> list[Figure]:
-    """With embedded rows, as the service has them unless told otherwise; see `_kept_up`."""
+    """With embedded rows, the service's default; see `_kept_up`."""
     return [_kept_up(site, "reach", "")]
 
 
@@ -68,7 +68,7 @@ def _kept_up(site: Site, row: str, store: str) -> Figure:
         begun, ended = load.mark("first"), load.mark("last")
         expected = load.result()["reach"]
         load.end()
-        # In this order: what the first stage has told is in the topic of facts when its input is committed.
+        # In this order: the output of the first stage is in the facts topic when its input is committed.
         for stage, name, read, markers in (
             (first, "authors", sources, 0),
             (first, "authors", [work], 1),

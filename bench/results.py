@@ -19,8 +19,8 @@ class Recorder:
 
     Args:
         file: it is made if it is not there.
-        kind: of the run: full, quick, peers, or rows (some only).
-        time: of the run's begin, in UTC; tells runs apart.
+        kind: The kind of the run: full, quick, peers, or rows (some only).
+        time: The start of the run in UTC, which identifies it.
         facts: about the machine.
     """
 

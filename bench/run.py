@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from localkafka.errors import LocalKafkaError
 from streamtable.errors import StreamtableError
 
-# The last two: a program has told something else than what was asked.
+# The last two: a program has printed something other than the requested result.
 FAILURES = (RowFailed, StreamtableError, KafkaException, LocalKafkaError, OSError, LookupError, ValueError)
 
 

@@ -23,11 +23,11 @@ class Sizes:
     Attributes:
         stream: records that a program works off.
         handler: the same, where a function is called for each.
-        keys: of the table that is restored.
+        keys: The number of keys of the table that is restored.
         gets: questions to a view.
-        seconds: of callers.
-        live_seconds: of a steady load.
-        tries: of what is over in a moment.
+        seconds: How long callers run.
+        live_seconds: How long a steady load runs.
+        tries: The number of repetitions of short measurements.
         batch: records that a job on Spark is about.
     """
 
@@ -50,10 +50,10 @@ class Site:
 
     Args:
         broker: its address.
-        folder: for state and logs; it exists.
-        sizes: how much is measured.
+        folder: An existing folder for state and logs.
+        sizes: The sizes of the measurements.
         profiles: folder for what the profiler finds in each program; None: nothing is profiled.
-        broker_pid: of the broker's process; None: it is not here.
+        broker_pid: The broker's process id; None if it runs elsewhere.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Site:
         return clicks.topic
 
     def table(self, keys: int, name: str = "rows", row: bytes = ONE) -> str:
-        """A table's topic with the same row for each of so many users: a count of one unless told otherwise."""
+        """A table's topic with the same row for each of so many users: a count of one by default."""
         topic, partitions = f"{name}-{keys}", 4
         if topic not in self._filled:
             self.create([topic], partitions, {"cleanup.policy": "compact"})
@@ -94,10 +94,10 @@ class Site:
 
     def create(self, topics: Iterable[str], partitions: int, config: Mapping[str, str] | None = None) -> None:
         """Create topics and wait until the broker leads all their partitions."""
-        wanted = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
-        for created in self._admin.create_topics(wanted).values():
+        new_topics = [NewTopic(topic, partitions, 1, config=dict(config or {})) for topic in topics]
+        for created in self._admin.create_topics(new_topics).values():
             created.result(_ANSWER_SECONDS)
-        names = {topic.topic for topic in wanted}
+        names = {topic.topic for topic in new_topics}
 
         def led() -> bool:
             known = self._admin.list_topics(timeout=_ANSWER_SECONDS).topics
@@ -129,7 +129,7 @@ class Site:
     # ---- programs ------------------------------------------------------------------------------------------------------
 
     def name(self, name: str) -> str:
-        """A name for a group that nobody has had."""
+        """A group name that was not used before."""
         self._groups += 1
         return f"g{self._groups}-{name.replace('_', '-')}"
 
@@ -192,10 +192,10 @@ class Site:
         """How many records of these topics the group has not committed.
 
         Args:
-            group: of consumers.
-            topics: that it reads.
+            group: The consumer group.
+            topics: The topics that it reads.
             markers: 1 if they are written in transactions: the last one of each partition ends with a marker.
-            partitions: of each topic.
+            partitions: The number of partitions of each topic.
         """
         places = [TopicPartition(topic, each) for topic in topics for each in range(partitions)]
         client = self._consumer(group, {"isolation.level": "read_uncommitted"})

@@ -1,4 +1,4 @@
-"""Rows about Spark's jobs: programs as anybody would start them, on two cores of this machine, one after another.
+"""Rows about Spark's jobs: programs with their usual settings, on two cores of this machine, one after another.
 
 They build on each other: what is counted is the lake that the ETL has filled, and what is audited is the table that was
 rebuilt. Beside two of them DuckDB has the same question for the same files, and must come to the same answer.

@@ -108,17 +108,17 @@ class Costs:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
-        told = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": [], "too_long": []})
-        self._add(told["spent"])
-        self.long += told["long"]
-        self.too_long += told["too_long"]
+        costs = getattr(node, "workeroutput", {}).get("costs", {"spent": {}, "long": [], "too_long": []})
+        self._add(costs["spent"])
+        self.long += costs["long"]
+        self.too_long += costs["too_long"]
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         self._count()
         if hasattr(self._config, "workeroutput"):
-            told = {"spent": dict(self.spent), "long": self.long, "too_long": self.too_long}
-            self._config.workeroutput["costs"] = told
+            costs = {"spent": dict(self.spent), "long": self.long, "too_long": self.too_long}
+            self._config.workeroutput["costs"] = costs
             return
         if self._config.getoption("--write-budgets"):
             self._write()

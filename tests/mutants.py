@@ -2,7 +2,7 @@
 
 A mutant is one mistake in one module: a comparison, a sign, a number or a condition that is another one, a call or an
 exception that is left out, a result that is None. It is written into a copy of the package, which the tests import
-instead. A mutant that no test notices says that nobody would notice this mistake.
+instead. A mutant that no test notices shows that this mistake would go unnoticed.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Target:
 
     Attributes:
         module: its source.
-        tests: what pytest is given.
+        tests: The arguments of pytest.
     """
 
     module: str
@@ -184,10 +184,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="which ones")
     parser.add_argument("--only", default="", help="modules whose path has this text in it")
     given = parser.parse_args(arguments)
-    told = tomllib.loads(TARGETS.read_text())
-    excused: dict[str, dict[str, str]] = told.get("survivors", {})
+    targets = tomllib.loads(TARGETS.read_text())
+    excused: dict[str, dict[str, str]] = targets.get("survivors", {})
     failed = False
-    for module, tests in told["modules"].items():
+    for module, tests in targets["modules"].items():
         if given.only not in module:
             continue
         tried, survivors = examine(Target(module, tuple(tests)), given.count, Random(given.seed))

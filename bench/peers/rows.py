@@ -31,7 +31,7 @@ class Peer:
     """A library beside ours.
 
     Attributes:
-        name: of the row, without `peer_`.
+        name: The name of the row, without `peer_`.
         needs: programs without which it cannot be built.
         build: builds it; the commands.
         command: runs it.

@@ -94,8 +94,8 @@ def _send(job: Job, emitted: list[float]) -> None:
     began = time.monotonic()
     mark("first")
     while len(emitted) < job.records:
-        wanted = min(int((time.monotonic() - began) * job.rate), job.records)
-        for number in range(len(emitted), wanted):
+        due = min(int((time.monotonic() - began) * job.rate), job.records)
+        for number in range(len(emitted), due):
             topic, value = kinds[number % 2]
             emitted.append(time.perf_counter())
             put(client, topic, b"%d" % number, value)

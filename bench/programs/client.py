@@ -8,7 +8,7 @@ WAIT_SECONDS = 0.1
 
 
 def consumer(job: Job) -> Consumer:
-    """One that reads the topic from its beginning, and commits only when told to."""
+    """A consumer that reads the topic from its beginning and commits only when asked to."""
     return Consumer(
         {
             "bootstrap.servers": job.broker,

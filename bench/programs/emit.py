@@ -21,11 +21,11 @@ def main() -> None:
         began, sent = time.monotonic(), 0
         mark("first")
         while sent < job.records:
-            wanted = min(int((time.monotonic() - began) * job.rate), job.records)
-            for _ in range(sent, wanted):
+            due = min(int((time.monotonic() - began) * job.rate), job.records)
+            for _ in range(sent, due):
                 user = f"user-{random.randrange(job.keys)}"
                 emitter.emit(user, click(user))
-            sent = wanted
+            sent = due
             time.sleep(_TICK_SECONDS)
     mark("last")
 

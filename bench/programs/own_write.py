@@ -23,7 +23,7 @@ class Writers:
     """Each writes a click of a user of its own, waits for it, and reads the count.
 
     Attributes:
-        milliseconds: that each of them took, by the writer's number.
+        milliseconds: The latency of each write, by the writer's number.
     """
 
     def __init__(self, emitter: Emitter[str, UserClick], view: View[str, int]) -> None:

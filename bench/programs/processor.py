@@ -1,4 +1,4 @@
-"""Counting with the library: a `Processor` as anybody would start it."""
+"""Counting with the library: a `Processor` with its usual settings."""
 
 import os
 import sys

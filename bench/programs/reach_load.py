@@ -27,7 +27,7 @@ def events(records: int, keys: int) -> Iterator[Tweet | Follow]:
     """Each a millisecond after the one before. A few authors have many followers, a few URLs are tweeted often.
 
     Args:
-        records: how many.
+        records: The number of records.
         keys: who follows is one of so many.
     """
     random = Random(1)
@@ -79,10 +79,10 @@ def main() -> None:
     began, sent = time.monotonic(), 0
     mark("first")
     while sent < job.records:
-        wanted = min(int((time.monotonic() - began) * job.rate), job.records)
-        for topic, key, value in encoded[sent:wanted]:
+        due = min(int((time.monotonic() - began) * job.rate), job.records)
+        for topic, key, value in encoded[sent:due]:
             put(producer, topic, key, value)
-        sent = wanted
+        sent = due
         producer.poll(0)
         time.sleep(_TICK_SECONDS)
     producer.flush()

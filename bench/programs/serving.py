@@ -1,4 +1,4 @@
-"""What the programs that are asked have in common: they say where they listen, and serve until they are told to stop."""
+"""What the serving programs have in common: they print their address and serve until they are stopped."""
 
 import os
 import signal

@@ -23,7 +23,7 @@ from streamtable.types import RecordBatch, TopicPartition
 
 
 class _Listening:
-    """A listener whose first assignment is told."""
+    """A listener that reports its first assignment."""
 
     def __init__(self, listener: RebalanceListener) -> None:
         self._listener = listener
@@ -69,7 +69,7 @@ class Watched(Log):
     Args:
         kafka: the cluster.
         topics: the inputs; what comes of joined tables does not count.
-        records: of the inputs.
+        records: The number of input records.
         done: called when the last one is handed over.
     """
 

@@ -34,7 +34,7 @@ def test_users_are_alike_without_skew_and_follow_zipfs_law_with_it() -> None:
     assert skewed[0] / skewed[9] == pytest.approx(10**1.1, rel=0.1)
 
 
-def test_every_user_clicks_once_if_so_wanted() -> None:
+def test_every_user_clicks_once_if_requested() -> None:
     assert sorted(drawn(Clicks(150_000, 150_000, once=True))) == list(range(150_000))
 
 

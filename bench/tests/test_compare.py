@@ -22,7 +22,7 @@ def test_a_row_that_is_new_is_held_to_nothing() -> None:
     assert better({"count": 0.1}, {}) == []
 
 
-def test_a_gain_of_more_than_a_fifth_is_told() -> None:
+def test_a_gain_of_more_than_a_fifth_is_reported() -> None:
     assert better({"count": 0.61, "other": 0.59}, {"count": 0.5, "other": 0.5}) == ["count"]
 
 

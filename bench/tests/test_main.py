@@ -14,6 +14,6 @@ def test_a_loss_fails_the_run_unless_it_is_only_to_be_warned_of(capsys: pytest.C
     assert "30% less" in said
 
 
-def test_a_gain_is_told_and_fails_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_gain_is_reported_and_fails_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench.tell(Held([], ["count"], 1), warn=False) == 0
     assert "count: much better" in capsys.readouterr().out

@@ -23,7 +23,7 @@ def test_counts_that_do_not_add_up_to_the_records_fail_the_row(site: Site) -> No
     site.delete(table)
 
 
-def test_a_topic_is_filled_once_and_anew_after_it_was_deleted(site: Site) -> None:
+def test_a_topic_is_filled_once_and_again_after_it_was_deleted(site: Site) -> None:
     clicks = Clicks(100, 10)
     topic = site.clicks(clicks)
     assert site.clicks(clicks) == topic

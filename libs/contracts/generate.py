@@ -60,7 +60,7 @@ PROMOTIONS = {
 
 @dataclass(frozen=True)
 class Contract:
-    """One record as its files have it.
+    """A record, as defined by its files.
 
     Attributes:
         stem: name of its file: "user_click".
@@ -103,42 +103,43 @@ def resolve(schema: Any) -> Any:
 
 def violations(writer: Any, reader: Any, place: str = "") -> list[str]:
     """Why `reader` cannot read all that was written with `writer`; empty if it can. Both are resolved schemas."""
-    said, wanted = kind(writer), kind(reader)
+    written, expected = kind(writer), kind(reader)
     place = (
-        place or str(reader.get("name", wanted) if isinstance(reader, dict) else wanted).rpartition(".")[2]
+        place
+        or str(reader.get("name", expected) if isinstance(reader, dict) else expected).rpartition(".")[2]
     )
-    if said == "union":
+    if written == "union":
         return [text for branch in writer for text in violations(branch, reader, place)]
-    if wanted == "union":
+    if expected == "union":
         if any(not violations(writer, branch, place) for branch in reader):
             return []
-        return [f"{place}: {said} is no branch of the union any more"]
-    if said == wanted:
-        return _same_kind(said, writer, reader, place)
-    if wanted in PROMOTIONS.get(said, ()):
+        return [f"{place}: {written} is no branch of the union any more"]
+    if written == expected:
+        return _same_kind(written, writer, reader, place)
+    if expected in PROMOTIONS.get(written, ()):
         return []
-    return [f"{place}: the type changed from {said} to {wanted}, which is no promotion"]
+    return [f"{place}: the type changed from {written} to {expected}, which is no promotion"]
 
 
-def _same_kind(said: str, writer: Any, reader: Any, place: str) -> list[str]:
+def _same_kind(written: str, writer: Any, reader: Any, place: str) -> list[str]:
     problems = _logical_change(writer, reader, place)
-    if said in {"record", "enum", "fixed"}:
+    if written in {"record", "enum", "fixed"}:
         old = writer["name"].rpartition(".")[2]
         names = {name.rpartition(".")[2] for name in (reader["name"], *reader.get("aliases", ()))}
         if old not in names:
-            problems.append(f"{place}: {said} {old} was renamed to {reader['name']} without an alias")
-    if said == "fixed" and writer["size"] != reader["size"]:
+            problems.append(f"{place}: {written} {old} was renamed to {reader['name']} without an alias")
+    if written == "fixed" and writer["size"] != reader["size"]:
         problems.append(f"{place}: the size changed from {writer['size']} to {reader['size']}")
-    if said == "enum" and "default" not in reader:
+    if written == "enum" and "default" not in reader:
         gone = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
         problems += [
             f"{place}: the symbol {symbol} was removed, and the enum has no default" for symbol in gone
         ]
-    if said == "array":
+    if written == "array":
         problems += violations(writer["items"], reader["items"], f"{place}[]")
-    if said == "map":
+    if written == "map":
         problems += violations(writer["values"], reader["values"], f"{place}{{}}")
-    if said == "record":
+    if written == "record":
         problems += _fields(writer, reader, place)
     return problems
 
@@ -169,7 +170,7 @@ def _logical_change(writer: Any, reader: Any, place: str) -> list[str]:
 
 
 def problems_of(contract: Contract) -> list[str]:
-    """What keeps a contract from being used: unreadable history, or a change that is not released."""
+    """Return why a contract cannot be used: unreadable history, or an unreleased change."""
     present = resolve(contract.schema)
     problems = [
         f"{contract.stem}.avsc cannot read version {number}: {text}"

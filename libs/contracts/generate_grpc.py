@@ -88,7 +88,7 @@ SAME_ON_THE_WIRE_AND_IN_JSON = (
 
 
 def breaking(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
-    """What of `new` a caller notices that was built with `old`: in binary, in JSON or in its stubs; empty: nothing.
+    """Return the changes of `new` that break a caller built with `old`: in binary, in JSON or in its stubs.
 
     The rules are those of `buf breaking` with WIRE_JSON, and that no message, enum, service or method goes away.
     """
@@ -240,7 +240,7 @@ def _services(old: FileDescriptorSet, new: FileDescriptorSet) -> list[str]:
 
 
 def described(files: list[Path], package: Path) -> FileDescriptorSet:
-    """What protoc makes of the files of one version of one scenario; `package`: "click_count/v1"."""
+    """Return protoc's descriptors of one version of one scenario; `package` is such as "click_count/v1"."""
     with tempfile.TemporaryDirectory() as folder:
         sources, output = Path(folder, "in"), Path(folder, "out")
         place = sources / PACKAGE / package
@@ -259,7 +259,7 @@ def releases(proto: Path, package: Path) -> list[Path]:
 
 
 def check(proto: Path) -> list[str]:
-    """What is not as it must be before a commit: breaking changes, and versions without a release."""
+    """Return the problems to solve before a commit: breaking changes, and versions without a release."""
     problems = []
     present = {path.relative_to(proto) for path in proto.glob("*/v*") if path.is_dir()}
     released = {path.parent.relative_to(proto / "history") for path in (proto / "history").glob("*/v*/1")}

@@ -22,7 +22,7 @@ AT_A_TIME = 6
 
 
 class OnKafka:
-    """The tests of one file, at work on Kafka."""
+    """The tests of one file, running on Kafka."""
 
     def __init__(self, items: list[pytest.Function], bootstrap_servers: str) -> None:
         self._bootstrap_servers = bootstrap_servers
@@ -76,7 +76,7 @@ def world(request: pytest.FixtureRequest) -> Iterator[World | OnKafka]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Instead of calling a test that is at work already, wait for it."""
+    """Instead of calling a test that is already running, wait for it."""
     running = pyfuncitem.funcargs.get("world")
     if not isinstance(running, OnKafka):
         return None

@@ -80,7 +80,7 @@ def test_several_inputs_meet_in_the_row_of_their_key(world: World) -> None:
     assert world.table(group) == dict.fromkeys("bcdf", 2)
 
 
-def test_a_deleted_row_is_gone_and_begins_anew(world: World) -> None:
+def test_a_deleted_row_is_gone_and_a_later_event_starts_it_again(world: World) -> None:
     events = text_stream(world, "events")
 
     def handle(ctx: Context[str, int], event: str) -> None:

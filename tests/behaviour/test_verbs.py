@@ -249,7 +249,7 @@ def test_deferred_results_are_handled_in_the_order_of_the_records(world: World) 
     async def ask(event: str) -> str:
         await asyncio.sleep(0.02 if event.endswith("0") else 0)
         if event == "e13":
-            raise ConnectionError("nobody there")
+            raise ConnectionError("connection refused")
         return event.upper()
 
     def handle(ctx: Context[str, int], event: str) -> None:

@@ -54,12 +54,12 @@ def test_a_watch_tells_changes_and_deletes_of_what_it_watches(world: World) -> N
     with view.watch(key="a") as one, view.watch() as every:
         for key, event, row in (("b", "x", 1), ("a", "x", 2), ("a", "delete", None)):
             world.emit(events, key, event)
-            # Of changes that come together only the last one of a key is told.
+            # Of changes that come together only the last one of a key is reported.
             world.until(lambda: view.get(key) == row)  # noqa: B023 - called at once
-        told = [next(every) for _ in range(3)]
-        assert [(change.key, change.value) for change in told] == [("b", 1), ("a", 2), ("a", None)]
+        changes = [next(every) for _ in range(3)]
+        assert [(change.key, change.value) for change in changes] == [("b", 1), ("a", 2), ("a", None)]
         assert [(change.key, change.value) for change in (next(one), next(one))] == [("a", 2), ("a", None)]
-        assert [change.offset for change in told] == sorted(change.offset for change in told)
+        assert [change.offset for change in changes] == sorted(change.offset for change in changes)
 
 
 def test_an_answer_says_up_to_where_it_holds_everything(world: World) -> None:

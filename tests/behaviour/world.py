@@ -49,7 +49,7 @@ class World(Protocol):
     ) -> None:
         """Let the group `counting(name, tag)` run until it is killed at a failpoint; `start` waits for that.
 
-        It comes by a second time then: the first commit is that of a new partition's offsets.
+        The second time it is reached: the first commit is that of a new partition's offsets.
         """
         ...
 
@@ -379,7 +379,9 @@ class RealWorld:
             marks.update(self._bench.cluster.watermarks(places))
             return True
 
-        until(answered, f"the ends of {topic} are told")  # a new leader is not known everywhere at once
+        until(
+            answered, f"the end offsets of {topic} are known"
+        )  # a new leader is not known everywhere at once
         self._reader.assign({place: mark.low for place, mark in marks.items()})
         found: dict[TopicPartition, list[Message]] = {place: [] for place in marks}
 

@@ -43,8 +43,8 @@ class Shell:
     """A bash with job control in a folder, as a reader has it in a terminal.
 
     Args:
-        folder: where it begins.
-        environment: of everything that it starts.
+        folder: The initial working directory.
+        environment: The environment of all processes that it starts.
         patience: commands that may be typed again until they print what is expected: they only look.
     """
 
@@ -64,7 +64,7 @@ class Shell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # The jobs are process groups of their own; one that was told to stop may end between the two commands.
+        # The jobs are process groups of their own; one that was asked to stop may end between the two commands.
         self._type("for job in $(jobs -p); do kill -9 -- -$job || true; done")
         assert self._bash.stdin is not None
         self._bash.communicate(timeout=60)
@@ -105,8 +105,8 @@ class Shell:
 
     def _story(self, command: str, printed: str) -> str:
         logs = [self._told, *sorted(self._folder.glob("job-*.log"))]
-        told = [f"--- {log.name}:\n{log.read_text()[-4_000:]}" for log in logs]
-        return "\n".join([f"$ {command}", printed, *told])
+        tails = [f"--- {log.name}:\n{log.read_text()[-4_000:]}" for log in logs]
+        return "\n".join([f"$ {command}", printed, *tails])
 
 
 def _fits(printed: str, expected: str) -> bool:

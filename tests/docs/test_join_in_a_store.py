@@ -67,8 +67,8 @@ def wait_begun(kafka: str, log: Path) -> None:
             assert time.monotonic() < deadline, log.read_text()[-4000:]
 
 
-def told(kafka: str, log: Path, count: int) -> Counter[str]:
-    """The orders that were told to be paid, once there are so many of them, or after a minute."""
+def paid_orders(kafka: str, log: Path, count: int) -> Counter[str]:
+    """Return the orders that are reported as paid, once there are `count` of them; fail after a minute."""
     consumer = Consumer(
         {
             "bootstrap.servers": kafka,
@@ -119,4 +119,6 @@ def test_the_program_of_the_page_tells_each_paid_order_once_though_it_is_killed(
             for number in map(str, range(COUNT)):
                 payments.emit(number, {"cents": 700})
         with program(folder, environment):
-            assert told(kafka, folder / "program.log", COUNT) == Counter({str(n): 1 for n in range(COUNT)})
+            assert paid_orders(kafka, folder / "program.log", COUNT) == Counter(
+                {str(n): 1 for n in range(COUNT)}
+            )

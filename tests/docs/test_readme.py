@@ -39,13 +39,13 @@ def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_s
     assert left.stdout == ""
 
 
-def test_make_demo_lets_it_end_by_itself_when_told_to_check() -> None:
+def test_make_demo_with_check_ends_by_itself() -> None:
     plain, checked = (
         subprocess.run(
-            ["make", "--no-print-directory", "--dry-run", "demo", *told],
+            ["make", "--no-print-directory", "--dry-run", "demo", *variables],
             cwd=ROOT, capture_output=True, text=True, check=True,
         ).stdout.splitlines()[-1].rstrip()
-        for told in ((), ("CHECK=1",))
+        for variables in ((), ("CHECK=1",))
     )  # fmt: skip
     assert plain.endswith("infra/demo.py")
     assert checked == f"{plain} --check"

@@ -202,18 +202,18 @@ class Arena:
     """A group, its topics, load and processes; a context manager that leaves nothing behind.
 
     Args:
-        bootstrap_servers: of the broker.
-        folder: for state and logs.
-        seed: of keys and events.
-        kind: of the group, see `worker.group`.
+        bootstrap_servers: The broker's bootstrap servers.
+        folder: The folder for state and logs.
+        seed: The seed of keys and events.
+        kind: The kind of the group; see `worker.group`.
         guarantee: `exactly_once` or `at_least_once`.
-        partitions: of input and table.
+        partitions: The number of partitions of input and table.
         events: about how many in all.
         commit_interval: seconds.
         standby: each process keeps copies of what the others work on.
-        delete_topics: at the end; not with a broker that is thrown away.
+        delete_topics: Whether to delete the topics at the end; not needed with a temporary broker.
         workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
-        protocol: of the group.
+        protocol: The group protocol.
         static: the processes are static members.
     """
 
@@ -371,7 +371,7 @@ class Arena:
             shares = [process.at_work() for process in self.processes.values()]
             return sum(map(len, shares)) == self.partitions == len(set().union(*shares))
 
-        wait_until(settled, "each partition at work", timeout)
+        wait_until(settled, "each partition has a running task", timeout)
 
     def records(self, topic: str, isolation: str = "read_committed") -> dict[int, list[Change]]:
         """The records of the table's topic or the input, by partition."""

@@ -16,9 +16,9 @@ from tests.faults.arena import Process, wait_until
 
 from localkafka.fixtures import Topics
 from localstores.redis import RedisServer
-from microbatch.standing import standing_of
+from microbatch.committed_state import committed_state_of
 from microbatch.stores.redis import RedisDriver
-from microbatch.stores.versions import Cell, Ledger, ledger_key
+from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from streamtable import Json, Kafka, Long, Stream, String
 from streamtable.emitter import Emitter
 from streamtable.errors import RetryLater
@@ -32,8 +32,8 @@ class BatchArena:
     """A context manager that leaves nothing behind.
 
     Args:
-        bootstrap_servers: of the broker.
-        folder: for logs, and for Redis.
+        bootstrap_servers: The broker's bootstrap servers.
+        folder: The folder for logs and Redis.
         seed: not used: the schedule is that of the processes.
         workers_at: the bootstrap servers of the processes, where they come another way than the test itself.
     """
@@ -63,7 +63,7 @@ class BatchArena:
         return self
 
     def _begin_store(self) -> str:
-        """What the processes are told of their store."""
+        """The store settings of the processes."""
         self.redis = self._stack.enter_context(RedisServer(self.folder / "redis"))
         return self.redis.url
 
@@ -138,10 +138,10 @@ class BatchArena:
             places = [TopicPartition(topic, partition) for topic in graph.input_topics]
             committed = {place.topic: each for place, each in self.committed(places).items()}
             row = driver.read([ledger_key(partition)], 10).rows.get(ledger_key(partition))
-            ledger = Ledger.open(standing_of(partition, committed), row)
+            ledger = Ledger.open(committed_state_of(partition, committed), row)
             keys = {batch_worker.LAST.key(key): key for key in KEYS}
             for raw, stored in driver.read(list(keys), 10).rows.items():
-                if Cell.decode(stored).partition == partition:
+                if VersionedCell.decode(stored).partition == partition:
                     found[keys[raw]] = Json().decode(ledger.read(stored).value or b"null")
         driver.close()
         return found

@@ -72,8 +72,8 @@ class Chain:
     """Both groups.
 
     Args:
-        prefix: of all names.
-        next_key: where the events of a key are looped to.
+        prefix: The prefix of all names.
+        next_key: Returns the key that the events of a key are looped to.
     """
 
     prefix: str
@@ -96,9 +96,9 @@ class Chain:
         return self.first.table
 
     @cached_property
-    def told(self) -> Stream[str, int]:
+    def notices(self) -> Stream[str, int]:
         """Each event once more, by the second group."""
-        return self.stream("told")
+        return self.stream("notices")
 
     @cached_property
     def changes(self) -> Stream[str, Any]:
@@ -126,7 +126,7 @@ class Chain:
             Loop(self.loop, self._looped),
             Join(self.marks, wait=WAIT_SECONDS),
             Changes(self.counts, self._changed, start="earliest"),
-            Output(self.told),
+            Output(self.notices),
             Output(self.changes),
             Persist(Json()),
         )
@@ -151,7 +151,7 @@ class Chain:
         row = self._row(ctx)
         row["clicks"] = follow(row, number, row["clicks"], "event")
         ctx.set(row)
-        ctx.emit(self.told, ctx.key, number)
+        ctx.emit(self.notices, ctx.key, number)
         ctx.loopback(self.loop, self.next_key[ctx.key], number)
 
     def _looped(self, ctx: Context[str, Any], number: int) -> None:

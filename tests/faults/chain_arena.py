@@ -31,7 +31,7 @@ class ChainArena(Arena):
         early: all events but the last one of each key.
         late: these.
         armed: the failpoint of each process that runs with one.
-        deaths: how often processes were found dead of a failpoint, by its name, or had given up when they woke.
+        deaths: How often processes were found dead of a failpoint, by its name, or had given up when they woke.
     """
 
     def __init__(self, bootstrap_servers: str, folder: Path, **settings: Any) -> None:
@@ -47,7 +47,7 @@ class ChainArena(Arena):
 
     def __enter__(self) -> Self:
         compact = {"cleanup.policy": "compact"}
-        for name in ("input", "told", "changes", "second-loop"):
+        for name in ("input", "notices", "changes", "second-loop"):
             self.topics.create(name, partitions=self.partitions)
         self.topics.create("marks", partitions=self.partitions, config=compact)
         for group in GROUPS.values():
@@ -112,7 +112,7 @@ class ChainArena(Arena):
             self.revive()
             return all(self._settled(first_letter) for first_letter in GROUPS)
 
-        wait_until(settled, "each partition of both groups at work", timeout)
+        wait_until(settled, "each partition of both groups has a running task", timeout)
 
     def _settled(self, first_letter: str) -> bool:
         shares = [p.at_work() for name, p in self.processes.items() if name.startswith(first_letter)]
@@ -151,28 +151,28 @@ class ChainArena(Arena):
 
     def verify_chain(self) -> int:
         """Check everything, with all processes stopped and all input handled. Returns how many copies were checked."""
-        wanted = {key: list(range(1, expected_total(key) + 1)) for key in self.keys}
-        for topic in (self.input, self.chain.marks.name, self.chain.told.name):
+        expected = {key: list(range(1, expected_total(key) + 1)) for key in self.keys}
+        for topic in (self.input, self.chain.marks.name, self.chain.notices.name):
             found = self._by_key(topic, Long().decode)
-            assert found == wanted, f"{topic}: {_differences(found, wanted)}"
+            assert found == expected, f"{topic}: {_differences(found, expected)}"
         letters = [
             c for g in GROUPS.values() for found in self.records(self._letters(g)).values() for c in found
         ]
         assert not letters, f"dead letters: {letters}"
         counts = self._by_key(self.chain.counts.name, Long().decode)
-        assert {key: found[-1] for key, found in counts.items()} == {k: n[-1] for k, n in wanted.items()}
+        assert {key: found[-1] for key, found in counts.items()} == {k: n[-1] for k, n in expected.items()}
         handled = self._by_key(self.chain.changes.name, Json().decode)
         assert handled == (made := self._changes_made()), f"changes handled: {_differences(handled, made)}"
         self._verify_seen()
         return sum(self._verify_group(letter) for letter in GROUPS)
 
-    def told(self) -> str:
+    def log_summary(self) -> str:
         """What the processes' logs say about it."""
         logs = [event for process in self.processes.values() for event in process.events()]
         seen = Counter(event["event"] for event in logs)
         thrown = [event["reason"] for event in logs if event["event"].startswith("local copy thrown away")]
         return (
-            f"deaths: {told(self.deaths)}; {seen['table is loading']} tables loaded, {seen['commit undone']} commits "
+            f"deaths: {listed(self.deaths)}; {seen['table is loading']} tables loaded, {seen['commit undone']} commits "
             f"undone, {seen['outcome of a commit unknown: all tables recover again']} of unknown outcome, {seen[LOST]} "
             f"times lost, copies thrown away: {thrown or 'none'}; {len(self.events)} events of {len(self.keys)} keys"
         )
@@ -233,7 +233,7 @@ class ChainArena(Arena):
         return copies
 
 
-def told(counted: Counter[str]) -> str:
+def listed(counted: Counter[str]) -> str:
     return ", ".join(f"{number} {what}" for what, number in sorted(counted.items())) or "none"
 
 
@@ -250,11 +250,11 @@ def _copies_of(
     stores.close()
 
 
-def _differences(found: dict[str, list[Any]], wanted: dict[str, list[Any]]) -> str:
+def _differences(found: dict[str, list[Any]], expected: dict[str, list[Any]]) -> str:
     """Where each key that is wrong begins to be so."""
     texts = []
-    for key in sorted(found.keys() | wanted.keys()):
-        has, should = found.get(key, []), wanted.get(key, [])
+    for key in sorted(found.keys() | expected.keys()):
+        has, should = found.get(key, []), expected.get(key, [])
         if has != should:
             pairs = zip(has, should, strict=False)
             at = next((i for i, (one, other) in enumerate(pairs) if one != other), min(len(has), len(should)))

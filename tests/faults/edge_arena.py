@@ -39,7 +39,7 @@ ATTACKS: Final = ("freeze", "kill", "lost answers", "late answers", "lost reques
 
 @dataclass
 class Ledger:
-    """What clients were told of each id, by all answers together. Any thread.
+    """What all answers together reported to the clients about each id. Any thread.
 
     Attributes:
         sent: Ids of all clicks that were ever in a request.
@@ -114,7 +114,7 @@ class EdgeArena:
         self._stack.callback(held.close)
         port = held.getsockname()[1]
         self.kafka_proxy = self._stack.enter_context(Proxy(port))
-        # All clients are told the proxy's address, whichever they begin with.
+        # All clients get the proxy's address, whichever they begin with.
         advertised = {"advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.kafka_proxy.port}"}
         overrides = {**BROKER_SETTINGS, **advertised}
         self.broker = Broker(self._folder / "broker", port=port, overrides=overrides, brief=True)

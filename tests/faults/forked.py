@@ -14,9 +14,9 @@ class ForkedChild:
     """A running program. It is killed when our process ends, even by kill -9.
 
     Args:
-        module: as `python -m` takes it.
+        module: The module, as `python -m` takes it.
         arguments: its arguments.
-        log_file: what it prints is appended here.
+        log_file: The file to which its output is appended.
     """
 
     def __init__(self, module: str, arguments: Sequence[str], log_file: Path) -> None:

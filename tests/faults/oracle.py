@@ -50,21 +50,21 @@ def make_keys(seed: int, partitions: int, per_partition: int, total: int) -> lis
 
     Args:
         seed: equal seeds make equal keys.
-        partitions: of the topic.
+        partitions: The number of partitions of the topic.
         per_partition: keys whose murmur2 partition is the same.
-        total: of the events; each key gets between half and one and a half times its share.
+        total: The number of events; each key gets between half and one and a half times its share.
     """
     rng = random.Random(seed)
     share = max(2, total // (partitions * per_partition))
-    wanted = dict.fromkeys(range(partitions), per_partition)
+    remaining = dict.fromkeys(range(partitions), per_partition)
     keys: list[str] = []
     number = 0
-    while any(wanted.values()):
+    while any(remaining.values()):
         key = f"k{number}-x{rng.randint(share // 2, share + share // 2)}"
         number += 1
         partition = partition_for(key.encode(), partitions)
-        if wanted[partition]:
-            wanted[partition] -= 1
+        if remaining[partition]:
+            remaining[partition] -= 1
             keys.append(key)
     return keys
 
@@ -83,13 +83,13 @@ def make_events(seed: int, keys: Sequence[str]) -> list[tuple[str, int]]:
 
 def violations(counts: Mapping[str, int], keys: Iterable[str]) -> list[Violation]:
     """Compare a table of counts with what its keys say: missing, under, over, and rows of keys never sent."""
-    wanted = {key: expected_total(key) for key in keys}
+    totals = {key: expected_total(key) for key in keys}
     found = [
         Violation(key, expected, counts.get(key))
-        for key, expected in wanted.items()
+        for key, expected in totals.items()
         if counts.get(key) != expected
     ]
-    return found + [Violation(key, 0, count) for key, count in counts.items() if key not in wanted]
+    return found + [Violation(key, 0, count) for key, count in counts.items() if key not in totals]
 
 
 def follow(row: OrderRow | None, number: int) -> OrderRow:

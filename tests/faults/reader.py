@@ -1,4 +1,4 @@
-"""Somebody who asks a view for rows over and over while things go wrong."""
+"""A client that reads rows from a view repeatedly while faults are injected."""
 
 import threading
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ PAUSE_SECONDS = 0.01
 
 
 class Reader(threading.Thread):
-    """Asks for the rows of the kind `order`: what it is told of a key never goes back.
+    """Asks for the rows of the kind `order`: the values it reads for a key never go back.
 
     Attributes:
         answers: How many rows it was given.

@@ -57,7 +57,7 @@ def test_events_are_counted_once_while_the_clock_of_the_machine_steps_forwards_a
         bench.create(group)
         stepping.start()
         running = bench.run(group, clock=clock, commit_interval=0.05)
-        until(lambda: running.processor.ready or running.error, "it is at work")
+        until(lambda: running.processor.ready or running.error, "the processor is ready")
         for _ in range(TIMES_SENT):
             for start in range(0, EVENTS, 50):
                 names = range(start, start + 50)

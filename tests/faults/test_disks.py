@@ -69,7 +69,7 @@ def test_a_damaged_table_is_loaded_again_loudly_and_is_right_afterwards(make: Ar
     damaged = [
         event for event in process.events() if "damaged" in event["event"] or "thrown away" in event["event"]
     ]
-    assert damaged, "nobody noticed the damage"
+    assert damaged, "the damage was not noticed"
 
 
 @aside

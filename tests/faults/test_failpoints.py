@@ -16,7 +16,7 @@ pytestmark = pytest.mark.faults
 
 # Which reach of the place kills: not the first, where later ones come, so that there is something to lose.
 REACHES = dict.fromkeys(COMMIT_STEPS, 4) | {"store-written": 7, "plan-made": 2}
-LOAD_SECONDS = 6.0  # enough for that many commits after the process is at work
+LOAD_SECONDS = 6.0  # enough for that many commits after the process is ready
 # Killed behind the flush, before the offsets: at least once has to count these events again, and does.
 COUNTED_TWICE = {"flushed", "offsets-sent"}
 MAY_BE_COUNTED_TWICE = COUNTED_TWICE | {"changelog-produced"}

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.faults.arena import BROKER_SETTINGS
 from tests.faults.aside import ArenaMaker, aside
-from tests.faults.chain_arena import ChainArena, told
+from tests.faults.chain_arena import ChainArena, listed
 
 from localkafka.broker import Broker
 from streamtable.failpoint import COMMIT_STEPS, RECOVERY_STEPS
@@ -37,7 +37,7 @@ class Attack:
     """What is done to the processes, at random moments.
 
     Args:
-        arena: with both groups at work.
+        arena: The arena, with both groups running.
         broker: theirs alone.
         rng: chooses.
     """
@@ -116,7 +116,7 @@ def joined_rounds(arena: ChainArena, broker: Broker, seconds: float, kinds: Iter
     arena.wait_handled()
     arena.finish()
     copies = arena.verify_chain()
-    return f"{told(attack.done)}; {arena.told()}; {copies} copies checked, {time.monotonic() - began:.0f} s"
+    return f"{listed(attack.done)}; {arena.log_summary()}; {copies} copies checked, {time.monotonic() - began:.0f} s"
 
 
 def long_kinds(seed: int) -> Iterator[str]:

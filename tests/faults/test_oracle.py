@@ -42,7 +42,7 @@ def test_equal_seeds_make_equal_events_and_others_do_not() -> None:
     assert make_keys(2, 4, 3, 600) != keys == make_keys(1, 4, 3, 600)
 
 
-def test_missing_lost_doubled_and_unknown_rows_are_told_apart() -> None:
+def test_missing_lost_doubled_and_unknown_rows_are_distinguished() -> None:
     counts = {"a-x3": 3, "b-x3": 2, "c-x3": 5, "e-x3": 1}
     found = violations(counts, ["a-x3", "b-x3", "c-x3", "d-x3"])
     assert [(v.key, v.excess) for v in found] == [("b-x3", -1), ("c-x3", 2), ("d-x3", -3), ("e-x3", 1)]

@@ -25,7 +25,7 @@ PAUSE_SECONDS_MAX = 0.5
 
 @dataclass(frozen=True)
 class Stint:
-    """One process at work on one partition, from its first record to the moment that it gave the partition up."""
+    """The ownership of one partition by one process, from its first record to the revocation."""
 
     partition: int
     begin: float

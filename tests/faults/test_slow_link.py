@@ -61,7 +61,7 @@ def test_a_processor_makes_progress_over_a_link_that_is_slower_than_its_output(
     bench.send(bench.name("in"), *((f"k{number % 50}", "x") for number in range(RECORDS)))
     place = bench.places(group)[0]
     running = bench.run(group, commit_interval=0.2)
-    until(lambda: running.processor.working, "it is at work")
+    until(lambda: running.processor.working, "the processor has a running task")
     link.bytes_per_second = SLOW
     began = time.monotonic()
 
@@ -99,7 +99,7 @@ def test_a_record_whose_outputs_take_longer_than_a_commit_may_is_given_more_time
     )
     bench.create(group)
     running = bench.run(group, commit_interval=0.2)
-    until(lambda: running.processor.working, "it is at work")
+    until(lambda: running.processor.working, "the processor has a running task")
     link.bytes_per_second = SLOW
     place = bench.places(group)[0]
     bench.send(bench.name("in"), ("a", "x"), ("a", "x"))

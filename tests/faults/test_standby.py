@@ -44,7 +44,7 @@ def test_what_a_killed_owner_had_goes_on_from_a_warm_copy(make: ArenaMaker) -> s
     assert inherited
     owner.kill()
     load.finish()
-    wait_until(lambda: heir.at_work() >= inherited, "the heir at work")
+    wait_until(lambda: heir.at_work() >= inherited, "the new owner runs the tasks")
     read = loaded(heir, before)
     arena.start("owner")
     arena.feed(third)
@@ -95,7 +95,7 @@ def test_a_partition_that_comes_back_reads_only_what_was_missed(make: ArenaMaker
     arena.feed(first)
     arena.wait_handled()
     guest = arena.start("guest")
-    wait_until(lambda: bool(guest.at_work()), "the guest at work")
+    wait_until(lambda: bool(guest.at_work()), "the second process runs a task")
     arena.wait_at_work()
     lent, before = guest.at_work(), len(stays.events())
     at_leaving = kept(arena, stays, lent)

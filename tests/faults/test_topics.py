@@ -95,7 +95,7 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     assert said.startswith("StateLost: ")
     assert f"records 0 to {cut}" in said
     assert f"[{partition}]" in said
-    # Whoever has everything on its own disk can go on.
+    # A process that has everything on its own disk can go on.
     arena.feed(arena.events[len(arena.events) // 2 :])
     process.start()
     arena.processes.pop(other.name)
@@ -145,7 +145,9 @@ def test_an_input_that_was_created_again_is_not_read_as_if_it_were_the_old_one(m
 
 
 @aside
-def test_an_input_that_got_partitions_while_nobody_ran_is_refused_with_both_numbers(make: ArenaMaker) -> None:
+def test_an_input_that_got_partitions_while_no_process_ran_is_refused_with_both_numbers(
+    make: ArenaMaker,
+) -> None:
     arena = make()
     process = stopped_halfway(arena)
     arena.admin.create_partitions([NewPartitions(arena.input, 6)])[arena.input].result(30)

@@ -124,7 +124,7 @@ def test_storms_of_lost_late_and_cut_requests_cost_nothing(
 
 
 def blow(arena: WireArena, rng: random.Random) -> None:
-    """Do what befalls all connections at once; half of the time nothing."""
+    """Inject a fault into all connections at once; half of the time none."""
     match rng.choice(["dark", "reset", "slow", "", "", ""]):
         case "dark":
             arena.dark(rng.uniform(1, 14))

@@ -36,12 +36,12 @@ class WireArena:
     """Two groups, a view, a group that looks rows up, and a micro-batch; leaves nothing behind.
 
     Args:
-        folder: for everything.
-        seed: of keys, events and faults.
+        folder: The folder for all files.
+        seed: The seed of keys, events and faults.
         events: about how many each group gets.
 
     Attributes:
-        wire: between all of them and the broker.
+        wire: The proxy between all of them and the broker.
         exact: counts in order, exactly once, in two processes.
         loose: counts at least once, in one.
         batch: a micro-batch over Redis.
@@ -134,7 +134,7 @@ class WireArena:
     # ---- faults ----------------------------------------------------------------------------------------------------
 
     def wait_begun(self) -> None:
-        """Wait until everybody is at work."""
+        """Wait until all groups and the view are ready."""
         for arena in (self.exact, self.loose):
             arena.wait_at_work()
         self.batch.feed(BATCH)
@@ -142,7 +142,7 @@ class WireArena:
         self.reader.view.wait_ready(60)
 
     def strike(self, plans: Sequence[Each]) -> None:
-        """Let one of these after the other happen, each while everybody has something to do."""
+        """Inject these faults one after the other, each while all groups have input."""
         shares = (parts(arena.events, len(plans)) for arena in (self.exact, self.loose))
         for plan, exact, loose in zip(plans, *shares, strict=True):
             self.wire.plan = plan

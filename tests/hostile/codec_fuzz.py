@@ -327,7 +327,7 @@ class Case(NamedTuple):
     """Bytes for a decoder.
 
     Attributes:
-        codec: which reads them.
+        codec: The codec that decodes them.
         data: the bytes.
         again: writes and reads what was read once more.
         accepted: looks at the bytes if they were read.

@@ -79,7 +79,7 @@ TEXTS: Final = tuple(
         r"Stream removed.*",
     )
 )
-"""All that a caller may be told. Nothing else is, in particular no text of an exception."""
+"""All texts that a caller may get. There are no others, in particular no text of an exception."""
 
 
 FRAMING_TEXTS: Final = re.compile(
@@ -93,10 +93,10 @@ class Scenario:
     """What a view service serves.
 
     Attributes:
-        module: that is run.
+        module: The module to run.
         group_setting: the variable that names the group.
-        table: of the group of that name.
-        rows: of it.
+        table: Returns the table of the group with the given name.
+        rows: The rows of the table.
         ask: a call that must succeed.
     """
 
@@ -194,7 +194,7 @@ class World(Program):
         wait_until(lambda: stub.Check(health_pb2.HealthCheckRequest(), timeout=5).status == serving)
 
     def check_honest(self) -> None:
-        """A caller who does nothing wrong is answered, and nothing was logged that nobody foresaw."""
+        """Check that a valid caller is answered and that nothing unexpected was logged."""
         self.check_alive()
         with self.stack.pop_all():  # what the test left open
             pass
@@ -216,11 +216,11 @@ def serving(
     """A world on the broker.
 
     Args:
-        broker: of the session.
-        settings: of the service, beyond its usual ones.
-        scenario: which service.
-        root_certificate: that callers trust, if the service speaks TLS.
-        certificate: of the callers, if it wants one.
+        broker: The broker of the session.
+        settings: Settings of the service beyond its usual ones.
+        scenario: The service to run.
+        root_certificate: The root certificate that callers trust, if the service uses TLS.
+        certificate: The client certificate, if the service requires one.
         before_start: called when the table has been written; the service is not waited for to be ready then.
     """
     topics = Topics(broker.bootstrap_servers)
@@ -314,7 +314,7 @@ def check_answer(answer: Mapping[str, str]) -> None:
 
 
 class RawHttp2:
-    """An HTTP/2 connection that sends what it is told, allowed or not."""
+    """An HTTP/2 connection that sends the given frames, valid or not."""
 
     def __init__(self, host: str, port: int) -> None:
         self.socket = socket.create_connection((host, port), timeout=10)

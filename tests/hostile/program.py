@@ -42,7 +42,7 @@ class Program:
         assert self.process.poll() is None, "".join(self.lines)
 
     def check_log(self) -> None:
-        """Nothing was logged that nobody foresaw."""
+        """Check that nothing unexpected was logged."""
         unforeseen = [line for line in self.lines if "Traceback" in line or '"level": "error"' in line]
         assert not unforeseen, unforeseen
 
@@ -58,11 +58,11 @@ def program(
     """Start a service, and say where it listens, without the scheme.
 
     Args:
-        broker: that it uses.
-        command: of the service; "" for one that has no commands.
+        broker: The broker that it uses.
+        command: The command of the service; "" for one that has no commands.
         scheme: the beginning of that of the address that is asked for.
         environment: its settings, beyond its usual ones; none comes from this process.
-        module: of the service.
+        module: The module of the service.
     """
     with ExitStack() as stack:
         own = {

@@ -42,8 +42,8 @@ class Service(Program):
     """One running service.
 
     Attributes:
-        url: where it is.
-        headers: that its callers send.
+        url: The URL of the service.
+        headers: The headers that its callers send.
         known: names of what there is, by the parameter of a path: for callers who make up all else.
     """
 
@@ -65,7 +65,7 @@ class Service(Program):
             return exchange(connection, request)
 
     def check_sound(self) -> None:
-        """It runs, and nothing was logged that nobody foresaw."""
+        """Check that the service runs and that nothing unexpected was logged."""
         self.check_alive()
         self.check_log()
 

@@ -1,4 +1,4 @@
-"""Avro bytes that somebody wrote in error or in malice, as the codec of a topic meets them.
+"""Invalid or malicious Avro bytes, as the codec of a topic decodes them.
 
 Each is poison that says what is wrong and where, costs next to no time and memory, and leaves its neighbours in the
 column alone. What exactavro refuses in schemas and in single types is tested there.
@@ -193,7 +193,7 @@ def event_poison(data: bytes) -> str:
     [case[1:] for case in HOSTILE_FIELDS],
     ids=[case[0] for case in HOSTILE_FIELDS],
 )
-def test_a_hostile_field_is_poison_told_with_its_place(field: str, data: bytes, reason: str) -> None:
+def test_a_hostile_field_is_poison_and_reported_with_its_place(field: str, data: bytes, reason: str) -> None:
     whole = event(**{field: data})
     message = event_poison(whole)
     assert re.fullmatch(rf"Event\.{field}\b.*({reason}).* \({len(whole)} bytes\)", message), message
@@ -231,7 +231,7 @@ def test_each_prefix_of_a_good_record_is_poison_and_so_is_one_with_a_tail() -> N
         (b'{"id": "7"}', "begins with 7b226964"),
     ],
 )
-def test_a_record_that_names_no_known_schema_is_poison_told_in_hex(data: bytes, reason: str) -> None:
+def test_a_record_that_names_no_known_schema_is_poison_and_reported_in_hex(data: bytes, reason: str) -> None:
     assert reason in event_poison(data)
 
 

@@ -1,4 +1,4 @@
-"""Keys and rate limits on gRPC: who floods the service is told to wait, and the others are served meanwhile."""
+"""Keys and rate limits on gRPC: a caller that floods the service is asked to wait, and the others are served meanwhile."""
 
 import re
 import threading
@@ -77,7 +77,7 @@ def test_a_greedy_caller_waits_and_an_honest_one_is_served(world: World) -> None
     assert retry.retry_delay.seconds == 1
 
 
-def test_calls_are_told_to_prometheus(world: World) -> None:
+def test_calls_are_counted_in_the_metrics(world: World) -> None:
     assert call(world, "Get", ALICE, metadata=[("x-api-key", HONEST)]) is None
     assert call(world, "/made.up.Service/Method", b"") is not None
     address = next(

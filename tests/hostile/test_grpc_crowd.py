@@ -42,7 +42,7 @@ def world(service: World) -> Iterator[World]:
 
 @dataclass
 class Honest:
-    """Somebody who asks for one user, so many times a second."""
+    """A client that asks for one user at a fixed rate."""
 
     stub: Any
     seconds: list[float] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Honest:
 
 @contextmanager
 def honest_calls(world: World, title: str) -> Iterator[Honest]:
-    """Somebody asks all the time within the block, and is answered."""
+    """Run an honest client within the block, and check that it is answered."""
     honest = Honest(ClickCountsStub(world.channel()))
     thread = threading.Thread(target=honest.run)
     before = world.memory_mb()
@@ -92,7 +92,7 @@ def honest_calls(world: World, title: str) -> Iterator[Honest]:
 
 
 class Watcher:
-    """A stream that is opened and told of when it ends."""
+    """A stream that is opened, and whose end is reported."""
 
     def __init__(self, stub: Any) -> None:
         self.call = stub.Watch(pb.WatchRequest(user_id="alice"))
@@ -140,7 +140,9 @@ def test_a_thousand_scans_and_honest_calls_are_served_together(world: World) -> 
     assert rows == [1500] * CROWD
 
 
-def test_streams_beyond_the_limit_are_told_what_to_do_while_honest_calls_are_served(broker: Broker) -> None:
+def test_streams_beyond_the_limit_are_refused_with_advice_while_honest_calls_are_served(
+    broker: Broker,
+) -> None:
     with serving(broker, {"SERVICEKIT_GRPC_STREAMS": "100"}) as world:
         stubs = [ClickCountsStub(world.channel()) for _ in range(50)]
         with honest_calls(world, f"{CROWD} streams where 100 may be open") as honest:
@@ -166,7 +168,7 @@ def test_streams_beyond_the_limit_are_told_what_to_do_while_honest_calls_are_ser
         world.check_honest()
 
 
-def test_streams_that_nobody_reads_do_not_fill_the_memory(world: World) -> None:
+def test_streams_that_are_not_read_do_not_fill_the_memory(world: World) -> None:
     everything = framed(pb.WatchRequest().SerializeToString())
     with honest_calls(world, f"{CROWD} streams that are not read") as honest:
         for _ in range(20):

@@ -199,7 +199,7 @@ class Run:
             case = case_of(self.methods, self.seed, number)
             try:
                 self.outcomes[call(channel, case)] += 1
-            except Exception as error:  # noqa: BLE001 whatever it is, it is told with what repeats it
+            except Exception as error:  # noqa: BLE001 any error is reported with the input that repeats it
                 self.failures.append(f"FAULTS_SEED={self.seed} case {number}: {error!r}: {case}"[:2000])
             number += THREADS
 

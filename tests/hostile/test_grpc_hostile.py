@@ -1,4 +1,4 @@
-"""What a caller can do wrong on gRPC, on purpose or not: each is told in a documented text, and the next is served.
+"""What a caller can do wrong on gRPC, on purpose or not: each gets a documented error, and the next is served.
 
 One view service in a process of its own takes it all, so that what a case leaves behind hurts the next ones.
 """
@@ -206,7 +206,7 @@ def test_streams_that_are_cancelled_in_the_middle_give_their_places_back(world: 
     wait_until(lambda: failure_of(lambda: list(stub.Scan(pb.ScanRequest(limit=10)))) is None)
 
 
-def test_callers_who_send_headers_and_no_message_keep_nobody_waiting(world: World) -> None:
+def test_callers_who_send_headers_and_no_message_do_not_delay_others(world: World) -> None:
     idle = [world.raw() for _ in range(4)]
     for connection in idle:
         for n in range(90):
@@ -221,7 +221,7 @@ def test_callers_who_send_headers_and_no_message_keep_nobody_waiting(world: Worl
         taken.append((time.monotonic() - begun, failure))
     assert sum(failure is None for _, failure in taken) >= 45
     assert sorted(seconds for seconds, _ in taken)[45] < 1
-    # The oldest have been told why they are not waited for.
+    # The oldest have got an error that says why they were closed.
     assert idle[0].answer(1)["grpc-message"] == "the message did not come"
 
 
@@ -372,7 +372,7 @@ def test_a_flood_of_pings_ends_the_connection(world: World) -> None:
     assert ended(connection)
 
 
-def test_streams_that_are_reset_as_quickly_as_they_are_opened_keep_nobody_waiting(world: World) -> None:
+def test_streams_that_are_reset_as_quickly_as_they_are_opened_do_not_delay_others(world: World) -> None:
     connection = world.raw()
     try:
         for _ in range(5_000):
@@ -388,7 +388,7 @@ def test_streams_that_are_reset_as_quickly_as_they_are_opened_keep_nobody_waitin
     assert stub.Get(pb.GetRequest(user_id="alice"), timeout=5).count == ROWS["alice"]
 
 
-def test_a_flood_of_settings_and_priorities_keeps_nobody_waiting(world: World) -> None:
+def test_a_flood_of_settings_and_priorities_does_not_delay_others(world: World) -> None:
     connection = world.raw()
     connection.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1000})
     send_many(connection, connection.http.data_to_send() * 100, 100)

@@ -1,4 +1,4 @@
-"""SIGTERM in the middle of work: what was begun is finished, streams are told to connect again, the process ends."""
+"""SIGTERM in the middle of work: calls in progress are finished, streams are asked to connect again, the process ends."""
 
 import signal
 import threading
@@ -28,7 +28,7 @@ def world(broker: Broker) -> Iterator[World]:
 
 
 class Asker:
-    """Asks for a thousand users, again and again, until it is told that nobody is there any more."""
+    """Asks for a thousand users, again and again, until the server is unavailable."""
 
     def __init__(self, stub: Any) -> None:
         self.answered = 0
@@ -51,7 +51,7 @@ class Asker:
         assert not self._thread.is_alive()
 
 
-def test_calls_are_finished_and_streams_told_to_connect_again(world: World) -> None:
+def test_calls_are_finished_and_streams_are_asked_to_connect_again(world: World) -> None:
     watching: Any = ClickCountsStub(world.channel())
     watches = [watching.Watch(pb.WatchRequest(user_id="alice")) for _ in range(STREAMS)]
     for watch in watches:
@@ -67,10 +67,10 @@ def test_calls_are_finished_and_streams_told_to_connect_again(world: World) -> N
     assert world.process.wait(20) == 0
     assert time.monotonic() - begun < 10
 
-    told = "the server is stopping; connect again and ask again"
-    assert ends == {(grpc.StatusCode.UNAVAILABLE, told): STREAMS}
-    # A call that had been begun was answered; one that came later found nobody, and may be asked of another server.
+    message = "the server is stopping; connect again and ask again"
+    assert ends == {(grpc.StatusCode.UNAVAILABLE, message): STREAMS}
+    # A call that had been begun was answered; one that came later found no server, and may be retried on another one.
     assert {(asker.last.code(), asker.last.details()) for asker in askers} == {
-        (grpc.StatusCode.UNAVAILABLE, told)
+        (grpc.StatusCode.UNAVAILABLE, message)
     }
     assert not [line for line in world.lines if "Traceback" in line or '"level": "error"' in line]

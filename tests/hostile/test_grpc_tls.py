@@ -26,7 +26,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def world(broker: Broker, folder: Path) -> Iterator[World]:
-    """Speaks TLS to everybody."""
+    """A service with TLS for all callers."""
     certificate, key = AUTHORITY.issue("server").write(folder, "server")
     settings = {
         "SERVICEKIT_GRPC_CERTIFICATE_FILE": str(certificate),

@@ -1,4 +1,4 @@
-"""Records that somebody wrote in error or in malice, on a real broker, between good ones.
+"""Invalid or malicious records between good ones, on a real broker.
 
 Each is handled or goes to the dead letters, once, with the reason; the ones around it are handled; offsets move on;
 a view on the table shows all of it. Bad bytes of values are in `test_avro_bytes`.
@@ -113,15 +113,15 @@ def shown(bench: Bench, group: Group[str, int], keys: Sequence[str]) -> dict[str
 
 def reasons(letters: Sequence[Found]) -> dict[int, str]:
     """The reason by offset at the origin; each record may be there once."""
-    told = [
+    reported = [
         (
             int(letter.headers["streamtable-origin-offset"] or b""),
             letter.headers["streamtable-message"] or b"",
         )
         for letter in letters
     ]
-    assert len(dict(told)) == len(told), "a record went to the dead letters twice"
-    return {offset: reason.decode() for offset, reason in told}
+    assert len(dict(reported)) == len(reported), "a record went to the dead letters twice"
+    return {offset: reason.decode() for offset, reason in reported}
 
 
 class Case(NamedTuple):
@@ -215,9 +215,9 @@ def test_odd_records_are_handled_and_bad_ones_set_aside_with_the_reason(bench: B
         assert bench.rows(group) == bench.table(group) == rows
         assert shown(bench, group, list(rows)) == rows
         letters = bench.letters(group)
-        told = reasons(letters)
-        assert told.keys() == poison.keys()
-        assert {offset: reason for offset, reason in poison.items() if reason not in told[offset]} == {}
+        reported = reasons(letters)
+        assert reported.keys() == poison.keys()
+        assert {offset: reason for offset, reason in poison.items() if reason not in reported[offset]} == {}
         for letter, record in zip(letters, (case.record for case in CASES if case.poison), strict=True):
             assert (letter.key, letter.value) == (record.key, record.value)
             assert letter.headers["streamtable-origin-timestamp-ms"] == b"%d" % record.timestamp_ms
@@ -316,7 +316,9 @@ def test_a_key_in_the_wrong_partition_is_handled_where_it_stands(bench: Bench) -
             assert view.range() == [("alice", 1)] * 3
 
 
-def test_foreign_records_in_a_table_are_left_out_or_told_to_who_asks_for_them(bench: Bench) -> None:
+def test_foreign_records_in_a_table_are_left_out_or_reported_to_the_callers_that_ask_for_them(
+    bench: Bench,
+) -> None:
     group = groups(bench)[0]
     bench.send(bench.name("in"), ("good", GOOD), ("gone", GOOD))
     bench.work_off(group)

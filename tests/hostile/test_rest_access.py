@@ -49,8 +49,8 @@ def test_the_emitter_takes_clicks_of_callers_who_may_write_by_key_or_by_token(
         assert post("writer") == post(token("read write")) == 201
         for status, count in (("401", 3), ("403", 2), ("201", 2)):
             route = "/clicks" if status == "201" else "none"  # the others do not come so far
-            wanted = f'http_requests_total{{method="POST",route="{route}",status="{status}"}} {count}.0'
-            wait_until(lambda wanted=wanted: wanted in httpx.get(f"{service.url}/metrics").text)  # type: ignore[misc] # bound in the loop
+            sample = f'http_requests_total{{method="POST",route="{route}",status="{status}"}} {count}.0'
+            wait_until(lambda sample=sample: sample in httpx.get(f"{service.url}/metrics").text)  # type: ignore[misc] # bound in the loop
         service.check_sound()
         for secret_text in (SECRET, "writer", "nobody", sha256(b"writer").hexdigest()):
             assert not [line for line in service.lines if secret_text in line]

@@ -1,4 +1,4 @@
-"""An emitter that is told to stop finishes what it has accepted, and one that is told so twice ends at once."""
+"""An emitter that gets SIGTERM finishes what it has accepted, and one that gets it twice ends at once."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Settings as people mistype them, and start-ups that cannot work: refused with the setting's name, and no secret told.
+"""Settings as people mistype them, and start-ups that cannot work: refused with the setting's name, and no secret is shown.
 
 What each setting accepts is in its own package's tests.
 """
@@ -60,11 +60,11 @@ LIMIT = 2_000  # of characters of a message: nothing a person would not read
 def refusal(**variables: str) -> str:
     with pytest.raises(ConfigurationError) as caught:
         Settings.from_environment({f"STREAMTABLE_{name}": value for name, value in variables.items()})
-    return told(caught.value)
+    return full_message(caught.value)
 
 
-def told(error: BaseException) -> str:
-    """The message; nobody who prints the whole traceback learns a secret either."""
+def full_message(error: BaseException) -> str:
+    """The message, after checking that the whole traceback contains no secret."""
     assert SECRET not in "".join(traceback.format_exception(error))
     assert SECRET not in repr(error)
     return str(error)
@@ -218,18 +218,18 @@ def test_settings_of_the_edge_that_belong_together_are_set_together() -> None:
         {"socket.timeout.ms": "soon"},
     ],
 )
-def test_options_that_the_client_refuses_are_told_without_the_secrets_beside_them(
+def test_options_that_the_client_refuses_are_reported_without_the_secrets_beside_them(
     options: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     kafka = Kafka("127.0.0.1:1", {"sasl.username": "me", "sasl.password": SECRET, **options})
     assert SECRET not in repr(kafka)
     with pytest.raises(ConfigurationError) as caught:
         kafka.producer().close(0.1)
-    assert "refuses its settings" in told(caught.value)
+    assert "refuses its settings" in full_message(caught.value)
     assert SECRET not in "".join(capfd.readouterr())
 
 
-def test_a_secret_is_not_told_where_it_was_put_into_the_wrong_setting() -> None:
+def test_a_secret_in_the_wrong_setting_is_not_shown() -> None:
     for name in ("BOOTSTRAP_SERVERS", "HTTP_ADDRESS"):
         assert f"STREAMTABLE_{name}" in refusal(**{name: f"user:{SECRET}@localhost:9092"})
     assert "STREAMTABLE_KAFKA_SASL_PASSWORD" in refusal(KAFKA_SASL_PASSWORD=f"{SECRET}\n")
@@ -278,7 +278,7 @@ def test_a_state_folder_that_is_missing_is_made_and_one_behind_a_link_is_used(tm
 
 
 @pytest.mark.parametrize("folder", ["/proc/state", "/dev/null/state", "/sys/state"])
-def test_a_state_folder_that_cannot_be_written_is_told_with_path_and_cause(folder: str) -> None:
+def test_a_state_folder_that_cannot_be_written_is_reported_with_path_and_cause(folder: str) -> None:
     stores = RocksStores(Path(folder), memory_bytes=8 << 20)
     with pytest.raises(
         StoreBroken, match=f"{folder}.*cannot be used: .*; check space, permissions and the disk"
@@ -287,7 +287,7 @@ def test_a_state_folder_that_cannot_be_written_is_told_with_path_and_cause(folde
     stores.close()
 
 
-def test_a_link_to_nowhere_is_told_with_its_path(tmp_path: Path) -> None:
+def test_a_dangling_link_is_reported_with_its_path(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "link")
     stores = RocksStores(tmp_path / "link", memory_bytes=8 << 20)
     with pytest.raises(StoreBroken, match=str(tmp_path / "link")):
@@ -341,7 +341,7 @@ def test_of_two_processes_with_one_instance_id_one_stops_and_says_why(bench: Ben
         (TopicDescription("bad", 1, 1, {"cleanup.policy": "sometimes"}), "cleanup.policy"),
     ],
 )
-def test_a_topic_that_the_cluster_cannot_make_is_told_by_name(
+def test_a_topic_that_the_cluster_cannot_create_is_reported_by_name(
     bench: Bench, description: TopicDescription, reason: str
 ) -> None:
     named = replace(description, name=bench.name(description.name))
@@ -357,7 +357,7 @@ def test_two_topics_whose_names_differ_in_a_dot_only_are_refused_by_name(bench: 
     assert bench.name("a_b") in str(caught.value)
 
 
-def test_a_command_that_is_told_nonsense_ends_at_once_with_all_of_it_and_no_traceback() -> None:
+def test_a_command_with_invalid_arguments_ends_at_once_and_names_all_of_them_without_a_traceback() -> None:
     environment = {
         "PATH": os.environ["PATH"],
         "STREAMTABLE_COMMIT_INTERVAL": "5s",

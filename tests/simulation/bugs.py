@@ -1,4 +1,4 @@
-"""Bugs to plant in the engine: each breaks one rule of docs/explanation/engine.md, as somebody might by mistake.
+"""Bugs to plant in the engine: each breaks one rule of docs/explanation/engine.md, as a mistake might.
 
 A plant is a function that patches the engine through pytest's `monkeypatch`, which takes the patches away again.
 """
@@ -112,7 +112,7 @@ def offsets_sent_with_the_first_membership(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_sent_without_a_membership(patch: pytest.MonkeyPatch) -> None:
-    """The broker then takes them from anybody; the virtual one is told the name of somebody whom it knows."""
+    """The broker then accepts them from any client; the virtual one gets the name of a member that it knows."""
     membership = VirtualGroupConsumer.membership
 
     def anybody(self: VirtualGroupConsumer) -> VirtualMembership:

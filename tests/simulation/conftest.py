@@ -46,11 +46,11 @@ def seconds() -> float:
 def tell(record_property: Callable[[str, object], None]) -> Callable[[Totals, int], None]:
     """A function that puts a line into the summary: totals, and the seed that was the first."""
 
-    def told(totals: Totals, first: int) -> None:
+    def record(totals: Totals, first: int) -> None:
         # As a property, because under xdist the summary is written by another process.
         record_property(_PROPERTY, f"{totals}, seeds {first}-{first + totals.schedules - 1}")
 
-    return told
+    return record
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

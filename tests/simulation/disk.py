@@ -41,7 +41,7 @@ class Disk:
         self._stores.close()
 
     def heal(self) -> None:
-        """There is room; damage that nobody has come by yet is gone."""
+        """Repair the disk: there is room again, and damage that was not read yet is gone."""
         self.full = False
         self.damaged.clear()
 

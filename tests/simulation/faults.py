@@ -26,12 +26,12 @@ class Adversary(Faults):
     """Draws what happens from the world's chance.
 
     Args:
-        world: in which it happens.
+        world: The world in which the faults happen.
         rates: probabilities, by hazard.
 
     Attributes:
         active: if not, nothing goes wrong any more.
-        cut_until: until then nobody reaches the broker.
+        cut_until: The time until which no process reaches the broker.
     """
 
     def __init__(self, world: "World", rates: Mapping[str, float]) -> None:
@@ -52,7 +52,7 @@ class Adversary(Faults):
             raise Crash
         world.trace.add(process, CALL, call)
         if life.telling_lost and call in _WRITES:
-            raise world.broken(f"I7: {process} writes ({call}) while it is told that its partitions are lost")
+            raise world.broken(f"I7: {process} writes ({call}) in the callback that its partitions are lost")
         if call in _WRITES:
             world.check()  # a turn may commit more than once
         if not self.active:
@@ -91,12 +91,12 @@ class Adversary(Faults):
 
     def removal_told_as_revocation(self, process: str) -> bool:
         del process
-        return self.active and self._world.rng.random() < self._rates["told-as-revoked"]
+        return self.active and self._world.rng.random() < self._rates["reported-as-revoked"]
 
     def delivers_again(self, life: "Life") -> bool:
         again = self.active and self._world.rng.random() < self._rates["deliver-again"]
         if again:
-            self._world.trace.add(life.name, "told again")
+            self._world.trace.add(life.name, "reported again")
         return again
 
     # ---- inside ----------------------------------------------------------------------------------------------------

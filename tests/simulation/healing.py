@@ -64,7 +64,7 @@ def undone(world: World) -> Iterator[str]:
     for life in world.living:
         member = life.processor.member
         if member is None or member.assignment.restores or life.failure is not None:
-            yield f"{life.name} is not at work"
+            yield f"{life.name} is not working"
             continue
         held[life.job.group.name] += member.assignment.tasks
         if any(task.dirty for task in member.assignment.tasks.values()):
@@ -77,7 +77,7 @@ def undone(world: World) -> Iterator[str]:
             yield f"the copies of {life.name} are behind: {standby.positions}"
     for name, partitions in held.items():
         if sorted(partitions) != list(range(world.shape.partitions)):
-            yield f"the partitions of {name} at work are {sorted(partitions)}"
+            yield f"the working partitions of {name} are {sorted(partitions)}"
     if world.view is not None and (not world.view.view.ready or world.view.view.lag()):
         yield "the view is not ready"
 

@@ -33,9 +33,9 @@ class Books:
     """Keeps account of one group.
 
     Attributes:
-        commits: how often its committed offsets were seen to change.
+        commits: How often its committed offsets were seen to change.
         named: the changelogs of its named tables, replayed.
-        tables: what the changelog made of each partition, when it was last quiet.
+        tables: The table of each partition replayed from the changelog, when it was last quiet.
     """
 
     def __init__(self, job: Job, kafka: VirtualKafka, trace: Trace) -> None:
@@ -142,23 +142,25 @@ class Books:
     def check_joined(self, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
         """Compare a local part of the joined table with its topic, up to where it stands (I4)."""
         assert self._job.joined is not None
-        wanted = joined_rows(self._kafka.topics[self._job.joined].partitions[partition].records, position)
-        if rows != wanted:
-            raise Wrong(f"I4: joined table {partition} at {position}: {_difference(rows, wanted)}")
+        expected = joined_rows(self._kafka.topics[self._job.joined].partitions[partition].records, position)
+        if rows != expected:
+            raise Wrong(f"I4: joined table {partition} at {position}: {_difference(rows, expected)}")
 
     def check_copy(self, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
         """Compare a local copy of the table with the changelog as it was at the same position (I4)."""
-        wanted = self.replayed[partition].at(position)
-        if rows != wanted:
-            raise Wrong(f"I4: the local copy of table {partition} at {position}: {_difference(rows, wanted)}")
+        expected = self.replayed[partition].at(position)
+        if rows != expected:
+            raise Wrong(
+                f"I4: the local copy of table {partition} at {position}: {_difference(rows, expected)}"
+            )
 
     def check_named(self, name: str, position: int, partition: int, rows: Mapping[bytes, bytes]) -> None:
         """Compare a local part of a named table with its changelog as it was at the same position (I4)."""
-        wanted = self.named[name][partition].at(position)
+        expected = self.named[name][partition].at(position)
         if name == IDS:
-            wanted = _with_ids(wanted)
-        if rows != wanted:
-            raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, wanted)}")
+            expected = _with_ids(expected)
+        if rows != expected:
+            raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, expected)}")
 
     def check_end(self) -> None:
         """When all is quiet: everything that was sent has been applied, and nothing else is there."""
@@ -228,13 +230,13 @@ class Books:
 
     def _compare(self, partition: int, found: Mapping[bytes, bytes], when: str) -> None:
         """The table in the log is the one that the committed input makes (I2; at least once: has all of it, I1)."""
-        wanted = self.expected[partition].rows
+        expected = self.expected[partition].rows
         if self._job.exact:
-            if found != wanted:
-                raise Wrong(f"I2 {when}: {_difference(found, wanted)}")
+            if found != expected:
+                raise Wrong(f"I2 {when}: {_difference(found, expected)}")
             return
         decode: Any = (Long() if self._job.shape.kind is Kind.AGGREGATE else Json()).decode
-        for key, row in wanted.items():
+        for key, row in expected.items():
             have, want = (decode(found[key]) if key in found else None), decode(row)
             if have is None or (have < want if isinstance(want, int) else not set(want) <= set(have)):
                 raise Wrong(f"I1 {when}: {key!r} is {have}, and must have at least {want}")
@@ -291,9 +293,9 @@ def check_plan(local: LocalPosition | None, known: int, read_from: int, low: int
     """A recovery is about to start (I6).
 
     Args:
-        local: what the store says.
+        local: The position in the store.
         known: the position that this disk is known to hold.
-        read_from: where the recovery starts.
+        read_from: The offset at which the recovery starts.
         low: the beginning of the changelog.
         discarded: the local copy was thrown away.
     """
@@ -314,7 +316,7 @@ def _with_ids(records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
     return rows
 
 
-def _difference(found: Mapping[bytes, bytes], wanted: Mapping[bytes, bytes]) -> str:
-    keys = sorted(key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key))
+def _difference(found: Mapping[bytes, bytes], expected: Mapping[bytes, bytes]) -> str:
+    keys = sorted(key for key in found.keys() | expected.keys() if found.get(key) != expected.get(key))
     key = keys[0]
-    return f"{len(keys)} rows differ; {key!r} is {found.get(key)!r}, and must be {wanted.get(key)!r}"
+    return f"{len(keys)} rows differ; {key!r} is {found.get(key)!r}, and must be {expected.get(key)!r}"

@@ -79,7 +79,7 @@ class Job:
         return event % 100 < self.shape.failing if self.shape.failing else event % 13 == 5
 
     def swells(self, event: int) -> bool:
-        """Its handler makes a row of the event that does not fit, which nobody notices before the commit."""
+        """Its handler makes a row of the event that does not fit, which is noticed only at the commit."""
         return not self.shape.deletes and self.bad(event) and event % 2 == 0
 
     def choke(self, event: int) -> int:
@@ -119,7 +119,7 @@ class Handlers:
     """What a job's handlers do.
 
     Attributes:
-        job: whose; it is made after them.
+        job: The job of the handlers; it is made after them.
     """
 
     job: Job
@@ -211,8 +211,8 @@ def make_job(
     """A group that reads these topics.
 
     Args:
-        name: of the group.
-        shape: what it is like.
+        name: The name of the group.
+        shape: The shape of the job.
         reads: topics.
         exact: exactly once.
         flaky: whether a handler is to fail now, though nothing is wrong with its event.

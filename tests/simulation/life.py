@@ -31,7 +31,7 @@ class Machine:
     """Where lives of one process of a group take place, one after the other.
 
     Attributes:
-        known: by partition, a disk and the changelog position that was seen on it.
+        known: A disk and the changelog position that was seen on it, by partition.
     """
 
     def __init__(self, world: "World", job: Job, name: str) -> None:
@@ -66,8 +66,8 @@ class Life:
         running: its threads that are in the middle of a turn, further down on the stack.
         frozen: it stands still there.
         doubled: there has been another process with the same name.
-        telling_lost: it is being told that it has lost partitions.
-        failure: what has ended it, though it could not be closed yet.
+        telling_lost: Whether its `lost` callback is running.
+        failure: The error that has ended it, though it could not be closed yet.
         at: the last request or failpoint that it came by.
         cut_until: until then it does not reach the broker.
         unlucky: so many faults are still to come.
@@ -137,7 +137,7 @@ class Life:
             self.machine.world.forget(self)
 
     def copies(self) -> Iterator[tuple[int, int, DiskStore]]:
-        """Partition, position and rows of each table at work, and of each copy that has caught up."""
+        """Return partition, position and rows of each working table, and of each replica that has caught up."""
         if self.processor.member is not None:
             for place, copy in self.processor.member.restorer.standby._replicas.items():
                 own = place.topic == self.job.group.table.name
@@ -163,7 +163,7 @@ class Life:
                     yield partition, task.committed_offsets[name], store
 
     def named(self) -> Iterator[tuple[str, int, int, DiskStore]]:
-        """Name, partition, position and rows of the named tables at work."""
+        """Return name, partition, position and rows of the working named tables."""
         if self.processor.member is not None:
             for partition, task in self.processor.member.assignment.tasks.items():
                 for name, position in task.named_positions.items():
@@ -282,11 +282,11 @@ class _Consumer(VirtualGroupConsumer):
         self._before = batches
         return [*again, *batches]
 
-    def _tell(self, told: Any, places: frozenset[TopicPartition]) -> None:
+    def _tell(self, callback: Any, places: frozenset[TopicPartition]) -> None:
         if places:
-            self.life.machine.world.trace.add(self.life.name, told, sorted({p.partition for p in places}))
-        self.life.telling_lost = told == "lost"
-        super()._tell(told, places)
+            self.life.machine.world.trace.add(self.life.name, callback, sorted({p.partition for p in places}))
+        self.life.telling_lost = callback == "lost"
+        super()._tell(callback, places)
         self.life.telling_lost = False
 
 

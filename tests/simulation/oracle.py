@@ -48,9 +48,9 @@ class Expected:
     Attributes:
         rows: the table, encoded.
         next: the next offset of each input, by topic.
-        outputs: what must have been emitted and has not been seen yet: source and key, for each input in order.
+        outputs: Source and key of what must have been emitted and was not seen yet, for each input in order.
         letters: the same of dead letters.
-        looped: what must have been looped back and has not been seen yet: source and key.
+        looped: Source and key of what must have been looped back and was not seen yet.
     """
 
     def __init__(self, job: Job, partition: int) -> None:
@@ -145,12 +145,12 @@ class Expected:
 
 
 class Replayed:
-    """A changelog partition, replayed: the table as whoever reads it in order has it.
+    """A changelog partition, replayed: the table of a reader that reads it in order.
 
     Attributes:
-        rows: at `position`, encoded.
+        rows: The encoded rows at `position`.
         position: up to where.
-        undecided: transactions whose records were passed over before they had ended: they must not be committed.
+        undecided: Transactions whose records were skipped before they had ended: they must not be committed.
     """
 
     def __init__(self, partition: Partition) -> None:

@@ -49,7 +49,7 @@ class Outcome:
     """A schedule that has been run.
 
     Attributes:
-        broken: which promise; None if none.
+        broken: The broken promise; None if there is none.
         cause: the traceback of the error behind it, if there is one.
     """
 

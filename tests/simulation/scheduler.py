@@ -1,4 +1,4 @@
-"""Decides whose turn it is, and what befalls whom between turns, from the seed alone."""
+"""Decides from the seed alone which process runs next, and which faults happen between turns."""
 
 from collections.abc import Callable, Sequence
 from itertools import accumulate
@@ -53,7 +53,7 @@ class Scheduler:
             heal(self.world)
 
     def turn(self) -> None:
-        """One turn of whoever is drawn."""
+        """Run one turn of the process that is drawn."""
         self._rng.choices(self._actions, cum_weights=self._weights)[0]()
 
     # ---- work ------------------------------------------------------------------------------------------------------
@@ -111,7 +111,7 @@ class Scheduler:
             self.world.trace.add("", "row sent", f"{topic}[{ack.partition}]@{ack.offset}")
 
     def _visit(self) -> None:
-        """Somebody asks for a visit of all rows."""
+        """Request a visit of all rows."""
         job = self._rng.choice([job for job in self.world.jobs if job.visits])
         self._visits += 1
         run = f"run {self._visits}"
@@ -130,7 +130,7 @@ class Scheduler:
         self.world.trace.add("", "time passes", f"{seconds:.0f} s")
         self.world.clock.advance(seconds)
 
-    # ---- what befalls --------------------------------------------------------------------------------------------
+    # ---- faults --------------------------------------------------------------------------------------------------
 
     def _kill(self) -> None:
         lives: list[Life | ViewLife] = [*self.world.living]

@@ -27,7 +27,7 @@ HAZARDS = frozenset(
         *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
         *(f"CRASH {call}" for call in CALLS if call != "produce"),
         *(f"FAULT {fault.value}" for fault in Fault),
-        *("assigned", "revoked", "lost", "freezes", "late arrives", "marker late", "told again"),
+        *("assigned", "revoked", "lost", "freezes", "late arrives", "marker late", "reported again"),
         *("handler fails", "broker away", "is cut off", "is replaced", "is stopped", "disk damaged"),
         *("disk full", "sent again", "compaction", "retention", "time passes"),
         *("stops Fenced", "stops StoreBroken", "stops HandlerFailed"),

@@ -28,9 +28,9 @@ class JobShape:
     """A group: its graph, as far as it matters.
 
     Attributes:
-        kind: of all its handlers.
-        inputs: how many streams it reads, beside its retries.
-        on_error: of all its inputs.
+        kind: The kind of all its handlers.
+        inputs: The number of streams that it reads, beside its retry topic.
+        on_error: The error handling of all its inputs.
         deletes: some events delete their row.
         members: processes at the beginning.
         spare: processes that may be started later.
@@ -39,7 +39,7 @@ class JobShape:
         loops: its handlers send some events to other keys.
         visits: every row is visited now and then.
         once: its inputs count an event of the same number once, within so many seconds; 0: they do not.
-        failing: of a hundred events so many are refused by their handlers; 0: every thirteenth.
+        failing: The percentage of events whose handlers fail; 0: every thirteenth.
         chokes: some of these make outputs that are too large, of which the broker tells only when it refuses them.
         defers: handlers do all their work in deferred calls.
     """
@@ -66,9 +66,9 @@ class Shape:
 
     Attributes:
         jobs: the second, if any, reads what the first emits.
-        standby: each process keeps copies of what is at work elsewhere.
+        standby: Whether each process keeps standby replicas of the partitions of other processes.
         calls: hazards at each request to the broker and at each failpoint, as probabilities.
-        turns: what the scheduler may do at each turn, as weights.
+        turns: The weights of the scheduler's choices at each turn.
         length: turns of each phase; at the end of a phase everything is healed and compared.
     """
 
@@ -107,7 +107,7 @@ _CALLS = {
     "burst": 1.0,
     "late": 0.3,
     "marker-late": 0.8,
-    "told-as-revoked": 1.0,
+    "reported-as-revoked": 1.0,
     "deliver-again": 0.2,
 }
 _TURNS = {
@@ -126,7 +126,7 @@ _TURNS = {
 }
 _WORK = {"step": 60.0, "load": 25.0, "emit": 10.0, "pass": 3.0}
 # A process that is taken for dead overlaps with its successor; at least once promises nothing then.
-_EXACTLY_ONCE_ONLY = ("replace", "jump", "told-as-revoked")
+_EXACTLY_ONCE_ONLY = ("replace", "jump", "reported-as-revoked")
 
 
 def draw(rng: Random) -> Shape:
@@ -216,7 +216,7 @@ def _with_more(shape: Shape) -> Shape:
 
 def _more(job: JobShape, rng: Random, *, visits: bool) -> JobShape:
     joins, changes, loops, visited = (rng.random() < 0.6 for _ in range(4))
-    if job.kind is Kind.AGGREGATE or job.deletes:  # then nobody knows what came first
+    if job.kind is Kind.AGGREGATE or job.deletes:  # then the order is unknown
         return replace(job, joins=joins)
     loops = loops and job.kind is Kind.RECORD
     return replace(job, joins=joins, changes=joins and changes, loops=loops, visits=visits and visited)

@@ -41,7 +41,7 @@ def test_a_schedule_that_has_broken_a_promise_does_so_no_more(seed: int, metrics
 
 @pytest.mark.faults_long
 @pytest.mark.timeout(0)
-def test_no_schedule_breaks_a_promise_for_as_long_as_it_is_told(tell: Tell) -> None:
+def test_no_schedule_breaks_a_promise_for_as_long_as_it_is_run(tell: Tell) -> None:
     totals = Totals()
     first = int(os.environ.get("FAULTS_SEED", "20260")) * 1_000_000
     broken = first_broken(count(first), float(os.environ.get("FAULTS_SECONDS", "120")), totals)
@@ -51,7 +51,7 @@ def test_no_schedule_breaks_a_promise_for_as_long_as_it_is_told(tell: Tell) -> N
 
 
 @pytest.mark.parametrize("seed", [3, 14])
-def test_a_schedule_is_the_same_whenever_it_is_run_and_whoever_listens(seed: int, metrics: Metrics) -> None:
+def test_a_schedule_is_the_same_in_each_run_with_and_without_metrics(seed: int, metrics: Metrics) -> None:
     first = run_seed(seed, metrics)
     assert run_seed(seed, metrics).trace.digest() == first.trace.digest()
     assert run_seed(seed, metrics, log=True).trace.digest() == first.trace.digest()

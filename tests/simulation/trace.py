@@ -1,4 +1,4 @@
-"""What happened in a schedule: kept as facts, written out only when somebody wants to read it."""
+"""What happened in a schedule: kept as facts, written out only when it is read."""
 
 from collections.abc import Iterator
 from hashlib import blake2b
@@ -35,7 +35,7 @@ class Trace:
         self.events.append(Event(self._clock.now() - self._began_at, who, what, facts))
 
     def digest(self) -> str:
-        """Equal for equal events. The engine's log lines do not count: nobody listens to them in most runs."""
+        """Equal for equal events. The engine's log lines do not count: most runs do not record them."""
         total = blake2b(digest_size=16)
         for event in self.events:
             if event.what != LOG:
@@ -47,7 +47,7 @@ class Trace:
 
         Args:
             last: only so many of them; None: all.
-            detail: with each request to the broker and each line of the engine's log.
+            detail: Whether to include each request to the broker and each line of the engine's log.
         """
         chosen = [event for event in self.events if detail or event.what not in _DETAIL]
         yield from map(str, chosen if last is None else chosen[-last:])

@@ -84,7 +84,7 @@ class ViewWorld:
     """A schedule, drawn from its seed. `run` raises `Broken`.
 
     Args:
-        seed: of all that happens.
+        seed: The seed of the schedule.
         metrics: any; never looked at.
     """
 

@@ -31,9 +31,9 @@ class World:
     """Everything that a schedule acts on.
 
     Args:
-        shape: what is there.
-        rng: the one source of chance.
-        metrics: any; never looked at.
+        shape: The shape of the job, the topics and the faults.
+        rng: The only source of randomness.
+        metrics: Metrics that are never read.
     """
 
     def __init__(self, shape: Shape, rng: Random, metrics: Metrics) -> None:
@@ -164,7 +164,7 @@ class World:
                 except Wrong as wrong:
                     raise self.broken(f"{life.name}: {wrong}") from wrong
 
-    # ---- what befalls processes ------------------------------------------------------------------------------------
+    # ---- faults of processes -----------------------------------------------------------------------------------------
 
     def start(self, machine: Machine) -> None:
         """A new life. If there is one, it goes on as a zombie, with the disk; the new one gets another."""
@@ -189,7 +189,7 @@ class World:
                 coordinator.leave(member_id)
 
     def crash(self, life: Life | ViewLife) -> None:
-        """kill -9. Whoever is on the stack of it raises `Crash` as soon as it comes by the adversary."""
+        """Kill the process as `kill -9` does. Its frames raise `Crash` at their next call to the adversary."""
         fate = self.rng.choices(("kept", "bulk lost", "lost"), (2, 6, 1))[0]
         self.crashes += 1
         self.trace.add(life.name, "CRASH", f"disk {fate}", *life.at)

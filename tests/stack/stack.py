@@ -53,7 +53,7 @@ def free_ports(names: Sequence[str]) -> dict[str, str]:
 
 
 def wait_until(what: str, done: Callable[[], bool], seconds: float = CALM_SECONDS) -> None:
-    """Ask until it is so; an answer that fails because somebody is just being restarted is asked for again."""
+    """Poll until the condition holds; a request that fails during a restart is retried."""
     deadline = time.monotonic() + seconds
     last: object = "it never was so"
     while time.monotonic() < deadline:
@@ -71,7 +71,7 @@ class Stack:
     """A project of compose.
 
     Attributes:
-        name: of the project; its containers, volumes and network are found by it.
+        name: The name of the project, by which its containers, volumes and network are found.
         ports: published on 127.0.0.1, by the variables of the compose file.
         settings: its other variables, where they are to differ.
         sent: the clicks of each user that Kafka has acknowledged.
@@ -113,7 +113,7 @@ class Stack:
         return json.loads(docker("inspect", container))[0]
 
     def left(self) -> list[str]:
-        """Containers, volumes and networks of the project; not the volumes without a name, which nobody labels."""
+        """Containers, volumes and networks of the project; not the anonymous volumes, which have no label."""
         lists = (["ps", "--all"], ["volume", "ls"], ["network", "ls"])
         return [each for listing in lists for each in self._listed(*listing)]
 
@@ -128,8 +128,8 @@ class Stack:
     def memory(self) -> dict[str, float]:
         """Of each container that runs, the share of its limit that it takes, by its name."""
         running = self._listed("ps")
-        told = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
-        return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, told.splitlines())}
+        printed = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
+        return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, printed.splitlines())}
 
     def url(self, port: str) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"
@@ -208,5 +208,5 @@ def docker(*arguments: str) -> str:
 def logs_of(container: str) -> str:
     """All that it has written."""
     command = ["docker", "logs", container]
-    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
-    return told.stdout
+    printed = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=True)
+    return printed.stdout

@@ -98,7 +98,7 @@ def test_a_cut_closes_connections_and_takes_new_ones() -> None:
     on_a_way(test)
 
 
-def test_a_closed_way_takes_nobody_until_it_is_over() -> None:
+def test_a_closed_proxy_serves_no_connection_until_the_fault_is_over() -> None:
     async def test(way: Any, port: int) -> None:
         fault = asyncio.create_task(way.suffer(Step(0, Fault.CLOSED, lasts=0.3)))
         await asyncio.sleep(0)

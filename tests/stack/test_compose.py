@@ -58,9 +58,9 @@ def host_port(service: dict[str, Any]) -> str:
 )
 def test_the_query_of_tweet_reach_is_given_the_store_of_its_processor(store: str) -> None:
     services = rendered(TEXT, STACK_REACH_STORE=store)
-    told = [services[f"tweet-reach-{role}"]["environment"] for role in ("processor", "query")]
-    assert [each["STREAMTABLE_STORE"] for each in told] == [store or "embedded:"] * 2
-    assert told[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
+    environments = [services[f"tweet-reach-{role}"]["environment"] for role in ("processor", "query")]
+    assert [each["STREAMTABLE_STORE"] for each in environments] == [store or "embedded:"] * 2
+    assert environments[1]["STREAMTABLE_HTTP_ADDRESS"] == "0.0.0.0:8080"
 
 
 @pytest.mark.parametrize("scenario", ["click-count", "user-status", "tweet-reach"])
@@ -79,7 +79,7 @@ def test_a_view_or_query_can_be_scaled_to_two(scenario: str, role: str) -> None:
     assert "STREAMTABLE_INSTANCE_ID" not in scaled["environment"]
 
 
-def test_tweet_reach_needs_no_store_of_others_unless_it_is_told_so() -> None:
+def test_tweet_reach_needs_no_other_store_unless_one_is_configured() -> None:
     processor = SERVICES["tweet-reach-processor"]
     assert processor["volumes"] == ["tweet-reach-processor:/var/lib/streamtable"]
     assert processor["depends_on"]["redis"] == {"condition": "service_healthy", "required": False}

@@ -22,7 +22,7 @@ OVERLAYS = ("small", "production")
 OF_OTHERS = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}  # definitions not Kubernetes's own
 MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topics.yaml")
 ROLES = ("emitter", "processor", "view", "query")
-# What an overlay runs, by image: the names of its workloads, and what their containers are told.
+# What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
 RUN = {
     "click-count": {f"click-count-{role}": [role] for role in ROLES},
     "user-status": {f"user-status-{role}": [role] for role in ROLES},
@@ -68,10 +68,10 @@ def test_a_manifest_is_valid(path: Path) -> None:
     "path", sorted(FOLDER.rglob("kustomization.yaml")), ids=lambda path: path.parent.name
 )
 def test_a_kustomization_names_all_files_of_its_folder_and_no_other(path: Path) -> None:
-    (told,) = objects(path.read_text())
+    (settings_given,) = objects(path.read_text())
     named = [
-        *told.get("resources", []),
-        *(file for each in told.get("configMapGenerator", []) for file in each["files"]),
+        *settings_given.get("resources", []),
+        *(file for each in settings_given.get("configMapGenerator", []) for file in each["files"]),
     ]
     assert all((path.parent / each).exists() for each in named)
     there = {file.name for file in path.parent.glob("*.yaml")} - {"kustomization.yaml"}
@@ -121,11 +121,11 @@ def test_nodes_are_drained_one_replica_at_a_time(role: str) -> None:
 
 def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     (settings,) = of_kind("ConfigMap")
-    told = dict(settings["data"])
+    settings_given = dict(settings["data"])
     for thing in WORKLOADS:
         (container,) = thing["spec"]["template"]["spec"]["containers"]
-        told |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
-    for name, value in told.items():
+        settings_given |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
+    for name, value in settings_given.items():
         monkeypatch.setenv(name, value)
     assert Settings.from_environment().instance_id == "pod-0"
 
@@ -133,13 +133,13 @@ def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch)
 def test_the_collector_of_traces_is_named_as_services_take_it_and_the_network_lets_them_reach_it() -> None:
     (component,) = objects((FOLDER / "components/tracing/kustomization.yaml").read_text())
     added = {each["target"]["kind"]: yaml.safe_load(each["patch"]) for each in component["patches"]}
-    told = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
-    traces = trace_settings(told, "click-count", "pod-0")
+    settings_given = {each["path"].removeprefix("/data/"): each["value"] for each in added["ConfigMap"]}
+    traces = trace_settings(settings_given, "click-count", "pod-0")
     assert traces is not None
     assert (traces.sampler, traces.ratio) == ("parentbased_traceidratio", 0.01)
     things = {(each["kind"], name_of(each)): each for each in rendered("production")}
     if things:
-        assert told.items() <= things["ConfigMap", "streamtable-settings"]["data"].items()
+        assert settings_given.items() <= things["ConfigMap", "streamtable-settings"]["data"].items()
         egress = things["NetworkPolicy", "streamtable"]["spec"]["egress"]
         assert urlsplit(traces.endpoint).port in [each["port"] for rule in egress for each in rule["ports"]]
 
@@ -181,8 +181,8 @@ def labels_of(thing: dict[str, Any]) -> dict[str, str]:
 
 
 def chosen(selector: dict[str, Any], labels: dict[str, str]) -> bool:
-    wanted = selector.get("matchLabels", {}).items() <= labels.items()
-    return wanted and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
+    selected = selector.get("matchLabels", {}).items() <= labels.items()
+    return selected and all(labels.get(e["key"]) in e["values"] for e in selector.get("matchExpressions", []))
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
@@ -254,6 +254,6 @@ def test_in_production_the_network_lets_through_what_is_needed_and_no_more() -> 
         assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
     for spec in policies.values():
         for rule in spec.get("ingress", []):
-            assert rule["from"], "nobody in particular is everybody"
+            assert rule["from"], "a rule without from allows every pod"
     (monitor,) = [each["spec"] for each in things if each["kind"] == "PodMonitor"] or [None]
     assert monitor is None or all(chosen(monitor["selector"], labels_of(each)) for each in workloads)

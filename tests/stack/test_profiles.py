@@ -1,4 +1,4 @@
-"""The profiles of others' programs: each is at work beside our services, where its image can be had; else it is said."""
+"""The profiles of third-party programs: each runs beside our services where its image is available, else the test is skipped with the reason."""
 
 import json
 import os
@@ -36,9 +36,9 @@ def stack(images: None) -> Iterator[Stack]:
 
 
 def brought_up(stack: Stack, profile: str, service: str) -> None:
-    """Healthy; the test is passed over, and says why, where nobody gives the image."""
-    told = json.loads(stack.compose("--profile", profile, "config", "--format", "json"))
-    if why := engine.no_image(told["services"][service]["image"]):
+    """Wait until the service is healthy; skip the test, with the reason, where its image is not available."""
+    configured = json.loads(stack.compose("--profile", profile, "config", "--format", "json"))
+    if why := engine.no_image(configured["services"][service]["image"]):
         pytest.skip(why)
     options = ("--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-deps")
     stack.compose("--profile", profile, "up", *options, service)
@@ -58,8 +58,8 @@ def test_tweet_reach_keeps_its_rows_in_a_store_of_the_stack(stack: Stack, store:
             said, _ = made.communicate(timeout=120)
         assert made.returncode == 0, said
 
-    told = replace(stack, settings={"STACK_REACH_STORE": STORES[store].format(INSIDE[store])})
-    told.compose("--profile", "stores", "up", "--detach", "--wait", "--no-deps", PROCESSOR)
+    configured = replace(stack, settings={"STACK_REACH_STORE": STORES[store].format(INSIDE[store])})
+    configured.compose("--profile", "stores", "up", "--detach", "--wait", "--no-deps", PROCESSOR)
     emitter, url = stack.url("STACK_REACH_EMITTER_PORT"), f"{store}.com"
     follows = [{"author": "ann", "follower": follower} for follower in ("bob", "cy")]
     httpx.post(f"{emitter}/follows", json=follows, timeout=60).raise_for_status()
@@ -70,7 +70,7 @@ def test_tweet_reach_keeps_its_rows_in_a_store_of_the_stack(stack: Stack, store:
     )
 
     # The next store is empty: a group that has committed would say so, and stop.
-    told.compose("--profile", "stores", "rm", "--stop", "--force", "--volumes", PROCESSOR, store)
+    configured.compose("--profile", "stores", "rm", "--stop", "--force", "--volumes", PROCESSOR, store)
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"})
     for each in admin.delete_consumer_groups(["tweet-reach-authors", "tweet-reach-urls"]).values():
         each.result(60)

@@ -1,4 +1,4 @@
-"""What is laid over the stack so that Kafka asks who comes: read, and, where there is a Docker engine, brought up."""
+"""The overlay that gives the stack's Kafka TLS, SASL/SCRAM and ACLs: checked as text, and run where there is a Docker engine."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_a_service_comes_as_its_own_user_with_its_own_password_and_asks_its_call
         f"{name}.password",
         f"{name}.key",
     }
-    if not name.startswith("spark-"):  # whom nobody calls
+    if not name.startswith("spark-"):  # which serve no calls
         assert service["env_file"][0].endswith("edge.env")
     assert service["depends_on"]["users"] == {"condition": "service_completed_successfully"}
 
@@ -70,7 +70,7 @@ def test_a_view_shows_a_certificate_of_its_own() -> None:
             assert OVER[name]["environment"]["SERVICEKIT_GRPC_KEY_FILE"] == "/run/secrets/grpc.key"
 
 
-def test_nothing_of_kafka_is_left_in_plain_text_and_nobody_may_do_what_was_not_allowed() -> None:
+def test_no_listener_of_kafka_is_in_plain_text_and_what_no_acl_allows_is_denied() -> None:
     kafka = OVER["kafka"]["environment"]
     kinds = dict(each.split(":") for each in kafka["KAFKA_LISTENER_SECURITY_PROTOCOL_MAP"].split(","))
     assert {each.partition(":")[0] for each in kafka["KAFKA_LISTENERS"].split(",")} == kinds.keys()
@@ -141,8 +141,8 @@ class SecureStack(Stack):
 def secure(images: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureStack]:
     folder = tmp_path_factory.mktemp("secure")
     make(folder)
-    told = {**free_ports(PORTS), "STACK_SECRETS": str(folder)}
-    made = SecureStack(f"streamtable-secure-{os.getpid()}", told)
+    shown_texts = {**free_ports(PORTS), "STACK_SECRETS": str(folder)}
+    made = SecureStack(f"streamtable-secure-{os.getpid()}", shown_texts)
     try:
         made.compose("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS))
         yield made
@@ -159,7 +159,7 @@ def secrets_in(folder: Path) -> dict[str, str]:
 
 @pytest.mark.stack
 @pytest.mark.timeout(900)
-def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secret_is_told(
+def test_with_authentication_a_click_is_counted_for_callers_with_the_key_and_no_secret_is_shown(
     secure: SecureStack,
 ) -> None:
     key = (secure.folder / "api.key").read_text()
@@ -180,14 +180,14 @@ def test_with_everybody_asked_a_click_is_counted_for_who_has_the_key_and_no_secr
     logs = [logs_of(each["Id"]) for each in containers]
     assert len(logs) == len([name for name in OVER if not name.startswith("spark-")])
     assert all(logs)
-    told = [*shown, *logs, *(json.dumps(each["Config"]) for each in containers)]
+    shown_texts = [*shown, *logs, *(json.dumps(each["Config"]) for each in containers)]
     for name, secret in secrets_in(secure.folder).items():
-        assert not [text for text in told if secret in text], name
+        assert not [text for text in shown_texts if secret in text], name
 
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_callers_without_the_key_are_told_what_is_wrong(secure: SecureStack) -> None:
+def test_callers_without_the_key_get_an_answer_that_says_why(secure: SecureStack) -> None:
     wrong = "the credential is not valid or no longer so"
     for port, path in (
         ("STACK_CLICK_QUERY_PORT", "/clicks/alice"),
@@ -195,24 +195,27 @@ def test_callers_without_the_key_are_told_what_is_wrong(secure: SecureStack) -> 
         ("STACK_REACH_QUERY_PORT", "/reach?url=foo.com"),
         ("STACK_CONSOLE_PORT", "/api/fleet"),
     ):
-        for key, told in (("", "send a credential: Authorization: Bearer"), ("of-somebody-else", wrong)):
+        for key, shown_texts in (
+            ("", "send a credential: Authorization: Bearer"),
+            ("of-somebody-else", wrong),
+        ):
             headers = {"Authorization": f"Bearer {key}"} if key else {}
             answer = httpx.get(f"{secure.url(port)}{path}", headers=headers, timeout=20)
             assert answer.status_code == 401, path
-            assert answer.json()["detail"].startswith(told), path
+            assert answer.json()["detail"].startswith(shown_texts), path
 
 
 def refused(secure: SecureStack, service: str, *command: str, **settings: str) -> str:
     """What a service says before it gives up, with other settings than its own."""
-    told = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
-    done = secure.tried("run", "--rm", "--no-deps", *told, service, *command, seconds=120)
+    shown_texts = [part for name, value in settings.items() for part in ("--env", f"{name}={value}")]
+    done = secure.tried("run", "--rm", "--no-deps", *shown_texts, service, *command, seconds=120)
     assert done.returncode == 1, done.stdout + done.stderr
     return done.stdout + done.stderr
 
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_lacks(
+def test_a_service_without_acls_reports_which_one_the_broker_of_the_stack_requires(
     secure: SecureStack,
 ) -> None:
     said = refused(secure, "click-count-emitter", "view", CLICK_COUNT_GROUP="of-others")
@@ -222,7 +225,9 @@ def test_a_service_without_rights_is_told_by_the_broker_of_the_stack_which_it_la
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_with_the_password_of_another_is_told_that_it_does_not_get_in(secure: SecureStack) -> None:
+def test_a_service_with_the_password_of_another_reports_that_authentication_failed(
+    secure: SecureStack,
+) -> None:
     user = {"STREAMTABLE_KAFKA_SASL_USERNAME": "click-count-query"}
     said = refused(secure, "click-count-view", "view", "--fail-fast", **user)
     assert "user 'click-count-query' does not get in" in said
@@ -250,7 +255,7 @@ def lend(secure: SecureStack, file: Path) -> None:
 
 @pytest.mark.stack
 @pytest.mark.timeout(300)
-def test_a_service_is_told_that_the_broker_s_certificate_has_expired(secure: SecureStack) -> None:
+def test_a_service_reports_that_the_broker_s_certificate_has_expired(secure: SecureStack) -> None:
     pair = Pair(*((secure.folder / f"authority.{part}").read_bytes() for part in ("crt", "key")))
     hosts = load("infra/secure/keys.py").CERTIFICATES["broker"]
     expired = Authority.of(pair).issue("broker", hosts, -timedelta(hours=1))

@@ -62,10 +62,10 @@ def test_jobs_of_the_stack_share_a_volume_and_start_on_request_but_for_the_sched
 
 def test_spark_submit_is_set_to_what_jobs_set_by_themselves() -> None:
     lines = (ROOT / "infra/docker/spark.conf").read_text().splitlines()
-    told = dict(line.split() for line in lines if not line.startswith("#"))
+    reported = dict(line.split() for line in lines if not line.startswith("#"))
     meaning = session._meaning()
     shared = ("spark.sql.extensions", "spark.sql.catalog.spark_catalog")
-    assert {name: told[name] for name in shared} == {name: meaning[name] for name in shared}
+    assert {name: reported[name] for name in shared} == {name: meaning[name] for name in shared}
 
 
 def test_what_a_rebuild_writes_has_the_topics_that_its_group_would_have() -> None:
@@ -160,7 +160,7 @@ def test_an_audit_on_request_leaves_its_report_in_the_volume_and_a_rebuild_a_tab
 
 
 def write_strange_rows(stack: Stack) -> None:
-    """Into each partition of the table's topic, as nobody but its processor should."""
+    """Write into each partition of the table's topic, as only its processor should."""
     producer = Producer({"bootstrap.servers": f"127.0.0.1:{stack.ports['STACK_KAFKA_PORT']}"})
     table = "click-count-table"
     for partition in producer.list_topics(table, 20).topics[table].partitions:
@@ -182,5 +182,5 @@ def test_an_audit_that_finds_rows_of_others_ends_with_1_and_the_console_shows_al
         answer = httpx.get(f"{stack.url('STACK_CONSOLE_PORT')}/api/runs", timeout=20).raise_for_status()
         return {(run["job"], run["state"]) for run in answer.json()["runs"]}
 
-    wanted = {("etl", "done"), ("reconcile", "done"), ("reconcile", "different"), ("rebuild", "done")}
-    wait_until("the console shows all runs", lambda: wanted <= shown())
+    expected = {("etl", "done"), ("reconcile", "done"), ("reconcile", "different"), ("rebuild", "done")}
+    wait_until("the console shows all runs", lambda: expected <= shown())

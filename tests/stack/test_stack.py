@@ -29,8 +29,8 @@ SERVICES: Final = tuple(
 
 def scale(stack: Stack, processors: int) -> None:
     """Until there are so many, and they are healthy."""
-    wanted = f"{PROCESSOR}={processors}"
-    stack.compose("up", "--detach", "--wait", "--no-recreate", "--no-deps", "--scale", wanted, PROCESSOR)
+    expected = f"{PROCESSOR}={processors}"
+    stack.compose("up", "--detach", "--wait", "--no-recreate", "--no-deps", "--scale", expected, PROCESSOR)
 
 
 def healthy(stack: Stack, service: str) -> bool:
@@ -76,10 +76,10 @@ def test_under_the_demo_s_load_each_container_keeps_within_its_memory(stack: Sta
 @pytest.mark.parametrize("service", SERVICES)
 def test_a_service_has_no_rights_and_can_write_only_to_its_state(stack: Stack, service: str) -> None:
     (container,) = stack.containers(service)
-    told = docker(
+    all_shown = docker(
         "exec", container, "sh", "-c", "id -u; grep CapEff /proc/1/status; touch /app/x 2>&1 || true"
     )
-    user, rights, refused = told.splitlines()
+    user, rights, refused = all_shown.splitlines()
     assert (user, int(rights.split()[1], 16)) == ("10001", 0)
     assert "Read-only" in refused
     assert "no-new-privileges:true" in stack.inspect(container)["HostConfig"]["SecurityOpt"]
@@ -144,17 +144,17 @@ def test_a_way_to_kafka_that_breaks_again_and_again_loses_and_doubles_nothing(st
 
 
 def test_the_console_shows_every_process_of_the_stack(stack: Stack) -> None:
-    wanted = {*SERVICES, "console console"}
+    expected = {*SERVICES, "console console"}
 
-    def told() -> bool:
+    def all_shown() -> bool:
         answer = (
             httpx.get(f"{stack.url('STACK_CONSOLE_PORT')}/api/fleet", timeout=10).raise_for_status().json()
         )
         ready = [each for each in answer["instances"] if each["state"] == "ready"]
         names = {f"{each['service']} {each['role']}" for each in ready}
-        return {name.replace("-", " ") for name in wanted} <= {name.replace("-", " ") for name in names}
+        return {name.replace("-", " ") for name in expected} <= {name.replace("-", " ") for name in names}
 
-    wait_until("all processes are on the console", told)
+    wait_until("all processes are on the console", all_shown)
 
 
 def test_down_leaves_nothing(stack: Stack) -> None:

@@ -32,22 +32,22 @@ def service() -> tuple[dict[str, str], dict[str, str]]:
 
 
 def test_a_service_has_more_time_to_stop_than_it_takes_at_most() -> None:
-    told, _ = service()
-    assert int(told["TimeoutStopSec"]) > Settings().shutdown_timeout
+    unit, _ = service()
+    assert int(unit["TimeoutStopSec"]) > Settings().shutdown_timeout
 
 
 def test_a_wrong_setting_is_not_tried_again() -> None:
-    told, _ = service()
-    assert told["Restart"] == "on-failure"
-    assert int(told["RestartPreventExitStatus"]) == EXIT_CONFIGURATION
+    unit, _ = service()
+    assert unit["Restart"] == "on-failure"
+    assert int(unit["RestartPreventExitStatus"]) == EXIT_CONFIGURATION
 
 
 def test_state_is_where_it_may_be_written_and_the_instance_has_its_own_name() -> None:
-    told, variables = service()
-    assert told["ProtectSystem"] == "strict"
-    assert variables["STREAMTABLE_STATE_DIR"] == f"%S/{told['StateDirectory']}"
+    unit, variables = service()
+    assert unit["ProtectSystem"] == "strict"
+    assert variables["STREAMTABLE_STATE_DIR"] == f"%S/{unit['StateDirectory']}"
     assert "%i" in variables["STREAMTABLE_INSTANCE_ID"]
-    assert told["CapabilityBoundingSet"] == ""
+    assert unit["CapabilityBoundingSet"] == ""
 
 
 def test_the_example_settings_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,9 +112,9 @@ class Bench:
     """One test's group of topics.
 
     Args:
-        bootstrap_servers: of the broker.
-        topics: for names of this test's own.
-        folder: for state.
+        bootstrap_servers: The broker's bootstrap servers.
+        topics: Makes topic names of this test's own.
+        folder: The folder for state.
         admin_timeout: seconds that each answer about topics may take; long, as a busy machine is no failure.
     """
 
@@ -146,14 +146,14 @@ class Bench:
         config: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         """Create what the group needs and is not there; `config` by the name's last part: in, table, retry, ..."""
-        wanted = []
+        descriptions = []
         for name in required_topics(group):
             given = next((dict(c) for end, c in (config or {}).items() if name.endswith(f"-{end}")), {})
             if name in group.tables:
                 given = {"cleanup.policy": "compact"} | given
-            wanted.append(TopicDescription(name, partitions, 1, given))
-        self.cluster.create_topics(wanted)
-        until(lambda: len(self.cluster.topics(required_topics(group))) == len(wanted), "topics exist")
+            descriptions.append(TopicDescription(name, partitions, 1, given))
+        self.cluster.create_topics(descriptions)
+        until(lambda: len(self.cluster.topics(required_topics(group))) == len(descriptions), "topics exist")
 
     def processor(
         self,
@@ -239,7 +239,7 @@ class Bench:
     # ---- looking -------------------------------------------------------------------------------------------------------
 
     def wait_handled(self, group: Group[Any, Any], running: Running | None = None) -> None:
-        """Wait until it is at work and the group's committed offsets are at the ends of its inputs."""
+        """Wait until it is ready and the group's committed offsets are at the ends of its inputs."""
 
         def handled() -> bool:
             if running is not None:

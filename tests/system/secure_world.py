@@ -1,4 +1,4 @@
-"""A Kafka that asks who comes, the topics and users that `infra/topics.yaml` declares, and our services as such users."""
+"""A Kafka with TLS, SASL/SCRAM and ACLs, the topics and users that `infra/topics.yaml` declares, and our services as such users."""
 
 import os
 import secrets
@@ -33,8 +33,8 @@ class World:
 
     Attributes:
         folder: passwords, the declared topics and users.
-        key: that all services take at their edge; `reader` is one that may only read.
-        written: by commands and processes that have ended.
+        key: The API key of all services; `reader` is one that may only read.
+        written: The output of commands and processes that have ended.
         running: processes by user.
     """
 
@@ -100,10 +100,10 @@ class World:
     ) -> subprocess.CompletedProcess[str]:
         clean = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         with tempfile.TemporaryDirectory(prefix="streamtable-secure-") as state:
-            told = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
+            defaults = {"STREAMTABLE_STATE_DIR": state, "STREAMTABLE_LOG_FORMAT": "json", "COLUMNS": "200"}
             done = subprocess.run(
                 [sys.executable, "-m", module, *arguments],
-                env={**clean, **told, **self.environment(user), **environment},
+                env={**clean, **defaults, **self.environment(user), **environment},
                 capture_output=True,
                 text=True,
                 timeout=90,

@@ -86,8 +86,8 @@ def test_the_records_around_a_bad_one_are_counted_once_and_it_leaves_no_trace(
     bench.send(bench.name("in"), *rows)
     bench.work_off(group)
     assert bench.table(group) == bench.rows(group) == {"a": 2, "c": 1}
-    told = [] if kind == "aggregate" else [(b"a", b"x"), (b"a", b"x"), (b"c", b"x")]
-    assert [(r.key, r.value) for r in bench.read(bench.name("out"))] == told
+    expected = [] if kind == "aggregate" else [(b"a", b"x"), (b"a", b"x"), (b"c", b"x")]
+    assert [(r.key, r.value) for r in bench.read(bench.name("out"))] == expected
     failed = [(2, "ValueError"), (5, "ValueError")] if on_error is OnError.DEAD_LETTER else []
     letters = bench.letters(group)
     assert sorted(origins(letters)) == sorted([(1, "PoisonRecord"), *failed])

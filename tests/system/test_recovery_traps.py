@@ -69,7 +69,7 @@ class Interfering:
     """Kafka, but something happens to the outbox's commits.
 
     Args:
-        bench: whose Kafka it is.
+        bench: The bench that provides Kafka.
         commit: called instead of the outbox's `commit`, with the outbox, its number, and the timeout.
     """
 
@@ -90,7 +90,7 @@ class Interfering:
 
         def interfered(timeout: float) -> None:
             self.commits += 1
-            outbox.commit = commit  # type: ignore[method-assign] # the real one, for whoever calls it in between
+            outbox.commit = commit  # type: ignore[method-assign] # the real one, for other callers in between
             try:
                 self._commit(outbox, self.commits, timeout)
             finally:
@@ -178,12 +178,12 @@ def test_at_least_once_recovers_to_the_end_because_compaction_may_have_taken_the
 
 
 @pytest.mark.parametrize("happened", [True, False])
-def test_counts_are_exact_when_nobody_knows_whether_a_commit_happened(bench: Bench, happened: bool) -> None:  # noqa: FBT001 - a parameter
+def test_counts_are_exact_when_the_outcome_of_a_commit_is_unknown(bench: Bench, happened: bool) -> None:  # noqa: FBT001 - a parameter
     def commit(outbox: KafkaTransactionalProducer, number: int, timeout: float) -> None:
         if happened or number % 2:
             outbox.commit(timeout)
         if number % 2 == 0:
-            raise OutcomeUnknown("somebody has cut the wire")
+            raise OutcomeUnknown("the connection was cut")
 
     log: Any = Interfering(bench, commit)
     group = bench.counting()
@@ -281,7 +281,9 @@ def test_input_that_was_deleted_before_it_was_read_stops_the_group_with_the_plac
     assert "holds 3 to 4" in str(error)
 
 
-def test_input_that_was_made_anew_while_it_is_read_stops_the_group(bench: Bench, admin: AdminClient) -> None:
+def test_an_input_that_is_recreated_while_it_is_read_stops_the_group(
+    bench: Bench, admin: AdminClient
+) -> None:
     group = bench.counting()
     bench.send(bench.name("in"), *events("a", times=5))
     running = bench.run(group)
@@ -307,7 +309,7 @@ def test_a_changed_number_of_partitions_is_refused_with_both_numbers(
 
 
 @BOTH
-def test_an_input_that_was_made_anew_is_refused_though_the_local_disk_is_lost(
+def test_a_recreated_input_is_refused_even_when_the_local_disk_is_lost(
     bench: Bench, admin: AdminClient, guarantee: Guarantee
 ) -> None:
     group = bench.counting()
@@ -326,7 +328,7 @@ def test_an_input_that_was_made_anew_is_refused_though_the_local_disk_is_lost(
 
 
 @BOTH
-def test_nothing_of_an_input_that_is_made_anew_is_committed_at_the_old_ones_offset(
+def test_nothing_of_a_recreated_input_is_committed_at_the_old_one_s_offset(
     bench: Bench, admin: AdminClient, guarantee: Guarantee
 ) -> None:
     group = bench.counting()
@@ -346,7 +348,7 @@ def test_nothing_of_an_input_that_is_made_anew_is_committed_at_the_old_ones_offs
 # ---- the changelog's topic ---------------------------------------------------------------------------------------------
 
 
-def test_a_changelog_that_was_made_anew_and_empty_stops_the_group(bench: Bench, admin: AdminClient) -> None:
+def test_a_changelog_that_was_recreated_empty_stops_the_group(bench: Bench, admin: AdminClient) -> None:
     group = bench.counting()
     bench.send(bench.name("in"), *events("a"))
     bench.work_off(group)
@@ -375,7 +377,7 @@ def test_a_changelog_that_was_rebuilt_replaces_the_local_copy(
     assert "an earlier topic of the same name" in reasons[0]
 
 
-def test_a_changelog_that_is_made_anew_under_a_running_processor_stops_it(
+def test_a_changelog_that_is_recreated_under_a_running_processor_stops_it(
     bench: Bench, admin: AdminClient
 ) -> None:
     group = bench.counting()
@@ -445,7 +447,7 @@ def test_a_copy_from_the_day_before_yesterday_is_thrown_away_and_one_of_today_is
 # ---- membership --------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_ever_committed_by_somebody_who_has_not_joined(bench: Bench) -> None:
+def test_nothing_is_ever_committed_by_a_process_that_has_not_joined(bench: Bench) -> None:
     group = bench.counting()
     offsets = {TopicPartition(bench.name("in"), 0): Committed(NextOffset(7), "")}
     consumer = bench.kafka.group_consumer(group.name, "i")

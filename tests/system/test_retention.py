@@ -24,7 +24,7 @@ from streamtable.visiting import VisitProgress
 SHORT = {"retention.ms": "4000", "segment.ms": "1000"}
 QUIET, BUSY = 0, 1
 KEYS = {partition_for(key.encode(), 2): key for key in ("a", "b", "c", "d")}
-MENDED_SECONDS = 6.0  # the client is told its position again where nothing has come for 5 s
+MENDED_SECONDS = 6.0  # the client's position is set again when no record has come for 5 s
 
 
 @pytest.fixture
@@ -63,16 +63,22 @@ class World:
         self._ups = 0
 
     def running(self, **given: Any) -> Running:
-        """A processor that is at work: what comes from now on is new to it."""
+        """A processor with running tasks: records from now on are new to it."""
         running = self.bench.run(self.group, **given)
-        until(lambda: running.error or set(running.processor.working) == {QUIET, BUSY}, "it is at work")
+        until(
+            lambda: running.error or set(running.processor.working) == {QUIET, BUSY},
+            "the processor has running tasks",
+        )
         return running
 
     def batching(self) -> Running:
-        """A processor of micro-batches that is at work."""
+        """A processor of micro-batches with running tasks."""
         processor = BatchProcessor(self.batches, self.bench.kafka, store=self._store, instance_id="i")
         running = Running(processor)
-        until(lambda: running.error or set(processor.working) == {QUIET, BUSY}, "batches are at work")
+        until(
+            lambda: running.error or set(processor.working) == {QUIET, BUSY},
+            "the batch processor has running tasks",
+        )
         return running
 
     def take(self, batch: Batch, _: Send) -> None:

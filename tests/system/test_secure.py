@@ -1,4 +1,4 @@
-"""A Kafka that asks who comes, over TLS, with least rights: what works, who is refused and told why, what stays secret."""
+"""A Kafka with TLS, SASL/SCRAM and least-privilege ACLs: what works, what is refused with which error, what stays secret."""
 
 import json
 import ssl
@@ -35,7 +35,7 @@ from user_status.topics import UPDATES
 pytestmark = [
     pytest.mark.broker,
     pytest.mark.timeout(300),
-]  # whoever comes first waits for the broker and six services
+]  # the first test waits for the broker and six services
 CLICK = {"user_id": "alice", "url": "https://example.org/"}
 UPDATE: Any = {"id": "0190f6a2-5a7c-7c3e-8f3e-000000000001", "user_id": "alice", "status": "at work", "at": 1}
 
@@ -135,8 +135,8 @@ def test_what_was_applied_is_as_declared_and_what_is_too_much_is_taken_away(worl
         [Right("click-count-view", "topic", "user-clicks", "WRITE"), Right("others", "group", "*", "READ")]
     )
     wait_until(lambda: len(admin.rights(["click-count-view", "others"])) > 5)
-    told = world.command("admin", "users", "apply", *files)
-    assert "WRITE on topic user-clicks" in told
+    caught = world.command("admin", "users", "apply", *files)
+    assert "WRITE on topic user-clicks" in caught
     wait_until(
         lambda: not [each for each in admin.rights(["click-count-view"]) if each.name == "user-clicks"]
     )
@@ -144,7 +144,7 @@ def test_what_was_applied_is_as_declared_and_what_is_too_much_is_taken_away(worl
     admin.close()
 
 
-def test_a_new_password_counts_at_once_and_cuts_nobody_off(world: World) -> None:
+def test_a_new_password_is_valid_at_once_and_closes_no_connection(world: World) -> None:
     user = "user-status-view"
     old, new = world.kafka(user).admin(), "the-new-one"
     old.topic_partitions()
@@ -178,7 +178,7 @@ def refused(error: RightNeeded) -> tuple[str, str, str, str]:
     return error.user, error.operation, error.resource, error.name
 
 
-def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_write(
+def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_writing_requires_write(
     world: World, only: Callable[..., None]
 ) -> None:
     only(
@@ -191,45 +191,45 @@ def test_who_may_only_look_at_a_topic_is_told_that_writing_takes_the_right_to_wr
     emitter = Emitter(UPDATES, kafka)
     with pytest.raises(
         RightNeeded, match="lacks the right WRITE on topic 'user-status-updates': grant it"
-    ) as told:
+    ) as caught:
         emitter.emit_now("alice", UPDATE)
-    assert refused(told.value) == lacking
-    assert told.value.topic == UPDATES.name
+    assert refused(caught.value) == lacking
+    assert caught.value.topic == UPDATES.name
     emitter.close()
 
     outbox = kafka.transactional_producer("mine")
     outbox.open(30)
     outbox.begin()
     outbox.produce(UPDATES.name, b"alice", b"x", partition=0, tracked=True)
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         outbox.flush(30)
-    assert refused(told.value) == lacking
+    assert refused(caught.value) == lacking
     outbox.close()
 
     stranger = kafka.transactional_producer("of-others")
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         stranger.open(30)
-    assert refused(told.value) == ("user-status-emitter", "WRITE", "transactional id", "of-others")
+    assert refused(caught.value) == ("user-status-emitter", "WRITE", "transactional id", "of-others")
     stranger.close()
 
 
-def test_who_may_only_describe_a_topic_is_told_that_reading_takes_the_right_to_read(
+def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_reading_requires_read(
     world: World, only: Callable[..., None]
 ) -> None:
     only(right("DESCRIBE", "topic", UPDATES.name), right("READ", "group", "mine"))
     kafka = world.kafka("user-status-emitter")
     reader = kafka.table_reader("mine")
     reader.assign({TopicPartition(UPDATES.name, 0): 0})
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         wait_until(lambda: bool(reader.poll(10, 0.1)))
-    assert refused(told.value) == ("user-status-emitter", "READ", "topic", UPDATES.name)
+    assert refused(caught.value) == ("user-status-emitter", "READ", "topic", UPDATES.name)
     reader.close()
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         kafka.cluster().topics([UPDATES.name])
-    assert refused(told.value) == ("user-status-emitter", "DESCRIBE_CONFIGS", "topic", UPDATES.name)
+    assert refused(caught.value) == ("user-status-emitter", "DESCRIBE_CONFIGS", "topic", UPDATES.name)
 
 
-class Nobody:
+class NoListener:
     """Listens to nothing."""
 
     def assigned(self, places: Any) -> None: ...
@@ -238,34 +238,34 @@ class Nobody:
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_who_may_not_join_a_group_is_told_which(
+def test_a_client_that_may_not_join_a_group_gets_an_error_that_names_it(
     world: World, only: Callable[..., None], protocol: Any
 ) -> None:
     only(right("READ", "topic", UPDATES.name))
     options = world.options("user-status-emitter")
     kafka = Kafka(world.broker.bootstrap_servers, options, group_protocol=protocol, admin_timeout=20)
     consumer = kafka.group_consumer("of-others", "here")
-    consumer.subscribe([UPDATES.name], Nobody())
-    with pytest.raises(RightNeeded) as told:
+    consumer.subscribe([UPDATES.name], NoListener())
+    with pytest.raises(RightNeeded) as caught:
         wait_until(lambda: bool(consumer.poll(10, 0.1)))
-    assert refused(told.value) == ("user-status-emitter", "READ", "group", "of-others")
+    assert refused(caught.value) == ("user-status-emitter", "READ", "group", "of-others")
     consumer.close()
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         kafka.cluster().stable_offsets("of-others", [TopicPartition(UPDATES.name, 0)])
-    assert refused(told.value) == ("user-status-emitter", "DESCRIBE", "group", "of-others")
+    assert refused(caught.value) == ("user-status-emitter", "DESCRIBE", "group", "of-others")
 
 
 def test_a_service_may_neither_make_topics_nor_grant_rights(world: World) -> None:
     admin = world.kafka("click-count-processor").admin()
-    with pytest.raises(RightNeeded) as told:
+    with pytest.raises(RightNeeded) as caught:
         admin.create_topics([TopicDescription("mine", 1, 1)])
-    assert refused(told.value) == ("click-count-processor", "CREATE", "topic", "mine")
-    with pytest.raises(RightNeeded) as told:
+    assert refused(caught.value) == ("click-count-processor", "CREATE", "topic", "mine")
+    with pytest.raises(RightNeeded) as caught:
         admin.grant([Right("click-count-processor", "topic", "*", "READ")])
-    assert refused(told.value) == ("click-count-processor", "ALTER", "cluster", "kafka-cluster")
-    with pytest.raises(RightNeeded) as told:
+    assert refused(caught.value) == ("click-count-processor", "ALTER", "cluster", "kafka-cluster")
+    with pytest.raises(RightNeeded) as caught:
         admin.set_passwords({"admin": b"mine"})
-    assert refused(told.value)[1:] == ("ALTER", "cluster", "kafka-cluster")
+    assert refused(caught.value)[1:] == ("ALTER", "cluster", "kafka-cluster")
     admin.close()
 
 
@@ -293,7 +293,7 @@ def test_a_service_with_a_wrong_password_says_whose_and_where_to_correct_it(worl
     assert "not-the-password" not in said
 
 
-def test_a_service_that_trusts_somebody_else_says_that_the_broker_is_a_stranger(
+def test_a_service_that_trusts_another_authority_reports_that_the_broker_is_not_trusted(
     world: World, tmp_path: Path
 ) -> None:
     other = tmp_path / "other.crt"
@@ -303,7 +303,7 @@ def test_a_service_that_trusts_somebody_else_says_that_the_broker_is_a_stranger(
 
 
 @pytest.mark.parametrize(
-    ("key", "status", "told"),
+    ("key", "status", "message"),
     [
         ("", 401, "send a credential"),
         ("not-a-key-of-anybody", 401, "the credential is not valid"),
@@ -311,13 +311,13 @@ def test_a_service_that_trusts_somebody_else_says_that_the_broker_is_a_stranger(
     ],
 )
 def test_at_the_edge_a_missing_wrong_or_lesser_key_is_refused_in_words(
-    fleet: World, key: str, status: int, told: str
+    fleet: World, key: str, status: int, message: str
 ) -> None:
     given = fleet.reader if key == "reader" else key
     with fleet.client("click-count-emitter", given) as emitter:
         answer = emitter.post("/clicks", json=CLICK)
     assert answer.status_code == status
-    assert told in answer.text
+    assert message in answer.text
 
 
 # ---- what is said ------------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ def test_a_whole_view_answers_every_kind_of_question(full: Full) -> None:
     assert view.lag() == 0
 
 
-def test_a_watch_tells_changes_as_they_come_and_ends_if_nobody_takes_them(full: Full) -> None:
+def test_a_watch_yields_changes_as_they_come_and_ends_if_they_are_not_taken(full: Full) -> None:
     written, view = full
     with view.watch("bob") as bob, view.watch(prefix="al") as al, view.watch(capacity=5) as slow:
         written.put(bob=40, alan=None)
@@ -221,7 +221,7 @@ def test_a_view_that_never_was_whole_refuses_while_the_broker_is_away(
 
 
 @pytest.mark.parametrize("partitions", [PARTITIONS, PARTITIONS - 1, PARTITIONS + 1])
-def test_a_topic_that_was_made_anew_is_loaded_anew(written: Written, partitions: int) -> None:
+def test_a_recreated_topic_is_loaded_again(written: Written, partitions: int) -> None:
     written.put(alice=1, bob=2)
     with written.view() as view:
         view.wait_ready(20)
@@ -235,7 +235,7 @@ def test_a_topic_that_was_made_anew_is_loaded_anew(written: Written, partitions:
             assert len(view.position()) == partitions
 
 
-def test_a_topic_that_is_made_anew_under_a_running_view_is_loaded_anew(full: Full) -> None:
+def test_a_topic_that_is_recreated_under_a_running_view_is_loaded_again(full: Full) -> None:
     written, view = full
     written.delete()
     written.create()
@@ -287,9 +287,9 @@ def test_a_row_of_another_program_stops_neither_lists_nor_watches(full: Full) ->
     until(lambda: view.position()[place].lag == 0, "the view has read the row")
     rows = view.range()
     assert ([key for key, _ in rows], rows.unreadable) == (["al", "alan", "alice", "carol", "zoe"], 1)
-    with pytest.raises(UnreadableRow, match="cannot be decoded") as told:
+    with pytest.raises(UnreadableRow, match="cannot be decoded") as caught:
         view.get("bob")
-    assert (told.value.topic, told.value.partition) == (written.table.name, place)
+    assert (caught.value.topic, caught.value.partition) == (written.table.name, place)
     assert (change := watch.next(10)) is not None
     assert change.key == "zoe"
 
@@ -317,7 +317,7 @@ def test_a_table_that_got_more_partitions_is_an_error_with_both_numbers(
 
 
 @pytest.mark.parametrize("noticed", ["when it is opened", "when it is read"])
-def test_a_damaged_file_is_noticed_and_the_partition_loaded_anew(bench: Bench, noticed: str) -> None:
+def test_a_damaged_file_is_noticed_and_the_partition_loaded_again(bench: Bench, noticed: str) -> None:
     table = Table(Written(bench).table.name, String(), Bytes())
     rows = {f"key-{n:05}": random.Random(n).randbytes(200) for n in range(3_000)}
     for place in range(PARTITIONS):
@@ -329,7 +329,7 @@ def test_a_damaged_file_is_noticed_and_the_partition_loaded_anew(bench: Bench, n
     assert len(rows_in) == PARTITIONS
     for file in rows_in:
         data = bytearray(file.read_bytes())
-        # In the footer; or in a block of rows, which nobody looks at before it is asked for.
+        # In the footer; or in a block of rows, which is not read before it is requested.
         data[-20 if noticed == "when it is opened" else len(data) // 2] ^= 1
         file.write_bytes(data)
     with App(bench.kafka, bench.folder).view(table) as view:

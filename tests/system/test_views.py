@@ -127,7 +127,7 @@ def at_work(bench: Bench) -> Iterator[tuple[Running, View[str, int], Emitter[str
         view = views.view(group.table)
         emitter = stack.enter_context(Emitter(bench.stream(), bench.kafka))
         view.wait_ready(30)
-        until(lambda: running.processor.ready, "the group is at work")
+        until(lambda: running.processor.ready, "the group is ready")
         yield running, view, emitter
 
 

@@ -108,7 +108,7 @@ def write(proto: Path, text: str) -> None:
         ("(stream Order)", "(Order)", "Shop.Watch: its server streaming changed from True to False"),
     ],
 )  # fmt: skip
-def test_a_change_that_callers_notice_is_told_with_its_place(
+def test_a_change_that_callers_notice_is_reported_with_its_place(
     proto: Path, before: str, after: str, problem: str
 ) -> None:
     assert before in SHOP

@@ -82,7 +82,7 @@ def test_a_value_that_does_not_fit_is_refused(schema: Any, value: Any) -> None:
         (None, "must be a dict"),
     ],
 )
-def test_what_is_wrong_with_a_record_is_told_with_its_place(value: Any, place: str) -> None:
+def test_an_invalid_record_is_reported_with_the_place_of_the_error(value: Any, place: str) -> None:
     with pytest.raises(Unfit, match=place):
         encode(ROW, value)
 

@@ -32,7 +32,7 @@ def create(bootstrap_servers: str, name: str, replicas: int = -1) -> None:
 
 
 def as_map(text: str) -> dict[str, str]:
-    """As Java reads it: of two lines with one name, the later."""
+    """Read properties as Java does: of two lines with one name, the later counts."""
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     return dict(line.split("=", 1) for line in lines)
 

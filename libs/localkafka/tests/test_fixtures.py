@@ -19,7 +19,7 @@ def test_topics_get_the_partitions_and_the_settings_they_ask_for(broker: Broker,
     assert clicks == topics.name("clicks") == f"{topics.prefix}-clicks"
 
 
-def test_all_topics_with_the_prefix_are_deleted_whoever_made_them(broker: Broker) -> None:
+def test_all_topics_with_the_prefix_are_deleted_including_those_of_other_clients(broker: Broker) -> None:
     first, second = Topics(broker.bootstrap_servers), Topics(broker.bootstrap_servers)
     gone, kept = first.create("same"), second.create("same")
     assert gone != kept

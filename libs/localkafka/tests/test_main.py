@@ -24,7 +24,7 @@ def port() -> str:
 
 
 @pytest.mark.broker
-def test_a_broker_stays_up_until_it_is_told_to_go_down(tmp_path: Path, port: str) -> None:
+def test_a_broker_runs_until_it_is_asked_to_stop(tmp_path: Path, port: str) -> None:
     data = tmp_path / "kafka"
     started = run("up", "--port", port, data=data)
     try:

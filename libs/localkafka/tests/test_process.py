@@ -105,7 +105,7 @@ def test_a_child_started_by_a_thread_outlives_that_thread(log_file: Path) -> Non
     assert subprocess.run([sys.executable, "-c", threaded], check=False, timeout=30).returncode == 0
 
 
-def test_a_reserved_port_is_free_for_its_program_and_for_nobody_who_wants_any() -> None:
+def test_a_reserved_port_is_free_for_its_program_and_not_given_to_others_that_ask_for_any_port() -> None:
     with reserve_port() as held:
         address = held.getsockname()
         with socket.socket() as other, pytest.raises(OSError, match="in use"):
@@ -116,6 +116,6 @@ def test_a_reserved_port_is_free_for_its_program_and_for_nobody_who_wants_any() 
             pass
 
 
-def test_a_named_port_on_which_somebody_listens_cannot_be_reserved() -> None:
+def test_a_named_port_that_is_in_use_cannot_be_reserved() -> None:
     with socket.create_server(("127.0.0.1", 0)) as other, pytest.raises(OSError, match="in use"):
         reserve_port(other.getsockname()[1])

@@ -1,4 +1,4 @@
-"""What the server is started from; that it starts, stands still and comes back, tests of microbatch's stores show."""
+"""The installation of the server; tests of microbatch's stores start, freeze and restart it."""
 
 from localkafka.jars import read_pins
 from localstores.elasticsearch import PINS, ROOTS

@@ -1,4 +1,4 @@
-"""A proxy passes everything on, but for what it was told to spoil."""
+"""The proxy forwards everything except what its faults change."""
 
 import socket
 import time

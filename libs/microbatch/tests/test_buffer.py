@@ -3,7 +3,7 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from microbatch.buffer import Buffer, Suspects
+from microbatch.buffer import Buffer, PoisonBisector
 from microbatch.graph import Limits
 from streamtable.errors import HandlerFailed
 from streamtable.types import NextOffset, RecordBatch
@@ -66,7 +66,7 @@ def test_cutting_keeps_all_records_in_order_and_every_batch_within_its_limits(
     assert found == expected
 
 
-def test_what_is_told_again_is_taken_once() -> None:
+def test_records_that_are_delivered_again_are_taken_once() -> None:
     buffer = Buffer(Limits(), start("a"))
     buffer.add(records("a", 0, [1, 1, 1]), 5.0)
     buffer.add(records("a", 1, [1, 1, 1]), 6.0)
@@ -74,16 +74,16 @@ def test_what_is_told_again_is_taken_once() -> None:
 
 
 def test_halving_ends_with_one_record_and_is_over_behind_the_batch_that_failed() -> None:
-    suspects = Suspects()
-    suspects.halve(10, {"a": 10})
-    suspects.halve(5, {"a": 5})
-    assert suspects.until == {"a": 10}
+    bisector = PoisonBisector()
+    bisector.halve(10, {"a": 10})
+    bisector.halve(5, {"a": 5})
+    assert bisector.until == {"a": 10}
     for topic_end, most in ((4, 4), (6, 8), (10, None)):
-        suspects.passed({"a": topic_end})
-        assert suspects.records_max == most
-    assert not suspects.until
-    suspects.condemn("a", 12, HandlerFailed("bad"))
-    suspects.passed({"a": 12})
-    assert list(suspects.found) == [("a", 12)]
-    suspects.passed({"a": 13})
-    assert suspects.found == {}
+        bisector.passed({"a": topic_end})
+        assert bisector.records_max == most
+    assert not bisector.until
+    bisector.isolated("a", 12, HandlerFailed("bad"))
+    bisector.passed({"a": 12})
+    assert list(bisector.found) == [("a", 12)]
+    bisector.passed({"a": 13})
+    assert bisector.found == {}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.embedded import KeyOwners
 from streamtable import Guarantee, Long, OnError, Stream, String
 from streamtable.errors import GraphError, HandlerFailed, InputLost, StateLost, StoreCorrupted
@@ -203,7 +203,7 @@ def test_offsets_that_are_gone_are_refused_while_the_rows_are_there(tester: Test
 def test_a_group_that_kept_its_rows_in_a_central_store_is_not_run_without_it() -> None:
     group = group_of()
     with Tester() as tester:
-        stores: list[Any] = [Rehearsal(group)]
+        stores: list[Any] = [InMemoryStore(group)]
         tester.run(group, tasks=latest(stores))
         tester.emit(EVENTS, "a", 1)
         tester.stop(group)
@@ -221,7 +221,7 @@ def test_a_group_with_embedded_rows_is_not_run_over_a_central_store() -> None:
             tester.run(group, tasks=latest(stores))
             tester.emit(EVENTS, "a", 1)
             tester.stop(group)
-            stores.append(Rehearsal(group, plain=plain))
+            stores.append(InMemoryStore(group, plain=plain))
             with pytest.raises(StateLost, match="committed with the embedded store"):
                 tester.start(group)
             assert sums(tester) == [1]
@@ -237,7 +237,7 @@ def test_a_first_start_over_inputs_whose_beginning_is_gone_is_refused(tester: Te
     for number in (1, 2, 4):
         tester.emit(EVENTS, "a", number)
     tester.kafka.delete_records(TopicPartition("events", 0), 2)
-    tasks = None if kind == "embedded" else Rehearsal(group, plain=kind == "plain")
+    tasks = None if kind == "embedded" else InMemoryStore(group, plain=kind == "plain")
     with pytest.raises(InputLost, match="the topic begins at 2: records were deleted") as caught:
         tester.run(group, tasks=tasks)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == ("events", 0, 0)
@@ -276,11 +276,11 @@ def test_a_group_that_keeps_no_rows_needs_no_table_and_no_beginning(tester: Test
 def test_a_store_that_was_emptied_is_refused_and_nothing_is_sent(*, plain: bool) -> None:
     group = group_of()
     with Tester() as tester:
-        stores: list[Any] = [Rehearsal(group, plain=plain)]
+        stores: list[Any] = [InMemoryStore(group, plain=plain)]
         tester.run(group, tasks=latest(stores))
         tester.emit(EVENTS, "a", 1)
         tester.stop(group)
-        stores.append(Rehearsal(group, plain=plain))
+        stores.append(InMemoryStore(group, plain=plain))
         with pytest.raises(StateLost, match="from the beginning of its input"):
             tester.start(group)
         assert sums(tester) == [1]

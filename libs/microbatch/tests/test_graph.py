@@ -51,7 +51,7 @@ def test_it_can_be_drawn_as_other_groups_are() -> None:
 
 def test_an_ordinary_processor_refuses_its_records(tester: Tester) -> None:
     made = graph()
-    made.__tester_tasks__ = lambda: None  # type: ignore[method-assign] # as if nobody knew what it is
+    made.__tester_tasks__ = lambda: None  # type: ignore[method-assign] # as if the graph were of an unknown kind
     tester.run(made)
     with pytest.raises(GraphError, match="run it with BatchProcessor"):
         tester.emit(EVENTS, "a", 1)

@@ -69,7 +69,7 @@ def place(broker: Broker, topics: Topics) -> Place:
 
 @contextmanager
 def running(processor: BatchProcessor) -> Iterator[list[BaseException]]:
-    """At work in a thread; what has ended it."""
+    """Runs the processor in a thread, and keeps the error that has ended it."""
     errors: list[BaseException] = []
 
     def run() -> None:
@@ -115,7 +115,7 @@ def test_what_waits_is_handled_when_the_process_stops(place: Place) -> None:
         place.graph(max_wait=3_600), place.kafka, store=MemoryDriver(tenant="t"), instance_id="here"
     )
     with running(processor):
-        place.wait(lambda: processor.ready, "at work")
+        place.wait(lambda: processor.ready, "the processor is ready")
         place.emit(*"abc")
         place.wait(lambda: buffered(processor) == 3, "three buffered")
         assert place.handled() == 0

@@ -1,6 +1,6 @@
 import pytest
 
-from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from streamtable import Long, Stream, String
 from streamtable_testing import Tester
 
@@ -22,7 +22,7 @@ ADD = MicroBatch("add", inputs=[EVENTS], process=add, outputs=[SUMS], rows=[TOTA
 
 
 def test_a_batch_keeps_its_rows_and_sends(tester: Tester) -> None:
-    store = Rehearsal(ADD)
+    store = InMemoryStore(ADD)
     tester.run(ADD, tasks=store)
     tester.emit_many(EVENTS, [("a", 1), ("b", 2), ("a", 3)])
     tester.emit(EVENTS, "a", 5)
@@ -37,7 +37,7 @@ def test_a_batch_keeps_its_rows_and_sends(tester: Tester) -> None:
 )  # fmt: skip
 def test_a_crash_between_any_two_steps_neither_loses_nor_doubles(step: str) -> None:
     with Tester() as tester:
-        store = Rehearsal(ADD)
+        store = InMemoryStore(ADD)
         tester.crash(ADD, step, times=1)
         tester.run(ADD, tasks=store)
         for number in (1, 2, 3):

@@ -1,4 +1,4 @@
-"""What the README of the package shows works as it stands there; the program itself in test_processor.py."""
+"""The examples of the package's README work as shown; the program itself is in test_processor.py."""
 
 import re
 from pathlib import Path

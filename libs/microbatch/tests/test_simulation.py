@@ -2,7 +2,7 @@
 disks, in memory.
 
 It is the code that runs in production, from the consumer to the store's driver; only the schedule is drawn from a seed.
-Wherever a process asks Kafka or the store for something, or comes by a failpoint, the other ones may go on first, time may
+Wherever a process asks Kafka or the store for something, or reaches a failpoint, the other ones may run first, time may
 pass until it counts as dead, or it may die. The handler draws lots. At the end each input record has been handled
 once, each batch has read what the last committed one has left, and the rows that count are those that were left last.
 """
@@ -22,7 +22,7 @@ import orjson
 import pytest
 from prometheus_client import CollectorRegistry
 
-from microbatch import Batch, BatchMetrics, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, BatchMetrics, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.buffer import Buffer
 from microbatch.embedded import EmbeddedTask, EmbeddedTasks
 from microbatch.processor import NoStores
@@ -116,7 +116,7 @@ class Driver:
     def __init__(self, world: "World", life: Life) -> None:
         self._world = world
         self._life = life
-        self._driver = MemoryDriver(world.rehearsal.server, tenant=world.graph.name)
+        self._driver = MemoryDriver(world.store.server, tenant=world.graph.name)
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
         self._world.meddle(self._life, "read")
@@ -161,7 +161,7 @@ class World(Faults):
         )
         self.graph = graph if kind == "embedded" else graph.over_central_store()
         self.kafka.create_topics_of(self.graph, PARTITIONS)
-        self.rehearsal = Rehearsal(self.graph)
+        self.store = InMemoryStore(self.graph)
         self.late: list[Callable[[], object]] = []
         self.lives: dict[str, Life] = {}
         self.disks: dict[str, tuple[MemoryStores, list[Life]]] = {}
@@ -249,7 +249,7 @@ class World(Faults):
         self._do(life, GroupProcessor.start)
 
     def disk_of(self, instance: str) -> MemoryStores:
-        """That of the process before, unless it may be at work still, or its disk is lost."""
+        """The disk of the previous process, unless that may still be running, or the disk is lost."""
         disk, lives = self.disks.get(instance, (MemoryStores(self.clock.now), []))
         if not all(life.dead for life in lives) or self.chance(0.2):
             disk, lives = MemoryStores(self.clock.now), []
@@ -353,7 +353,7 @@ class World(Faults):
 
     def rows(self) -> dict[str, Any]:
         if self.kind == "central":
-            return self.rehearsal.rows(LAST, self.kafka.committed(self.graph.name))
+            return self.store.rows(LAST, self.kafka.committed(self.graph.name))
         table = self.graph.table
         return LAST.of(rows_of(table, (record for _, record in self.kafka.records(table.name))))
 
@@ -399,7 +399,7 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
             break
 
 
-# ---- mistakes that somebody might make -----------------------------------------------------------------------------
+# ---- plausible bugs, each of which must be found -----------------------------------------------------------------------------
 
 
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -488,12 +488,12 @@ def ledger_row_read_before_the_offsets(patch: pytest.MonkeyPatch) -> None:
     opened: dict[Any, Any] = {}
     get = BatchTasks._open
 
-    def stale(self: BatchTasks, partition: int, standing: Any) -> Any:
+    def stale(self: BatchTasks, partition: int, committed_state: Any) -> Any:
         row = opened.get((id(self), partition))
         opened[id(self), partition] = self._store.get(ledger_key(partition))
         store, self._store = self._store, _Remembered(row) if row else self._store  # type: ignore[assignment] # a double
         try:
-            return get(self, partition, standing)
+            return get(self, partition, committed_state)
         finally:
             self._store = store
 

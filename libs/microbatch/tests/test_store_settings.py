@@ -133,8 +133,8 @@ def test_a_malformed_url_is_refused_with_what_is_allowed(url: str, said: str) ->
     ],
 )
 def test_no_refusal_shows_what_may_be_a_password(url: str) -> None:
-    told = refusal(url)
-    assert not re.search("hun|ter2", told)
+    message = refusal(url)
+    assert not re.search("hun|ter2", message)
 
 
 @pytest.mark.parametrize(

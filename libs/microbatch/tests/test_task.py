@@ -1,4 +1,4 @@
-"""What a partition at work does, seen through the Tester, which runs the same engine."""
+"""The task of a micro-batch's partition, run by the Tester with the same engine."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, Written
 from streamtable import Guarantee, Json, Long, OnError, Stream, String
@@ -62,7 +62,7 @@ class Flaky(MemoryDriver):
         return super().write(rows, number, timeout)
 
 
-def latest(stores: list[Rehearsal]) -> Any:
+def latest(stores: list[InMemoryStore]) -> Any:
     """Each process that starts finds the last of these stores."""
 
     def make(*given: Any) -> Any:
@@ -71,7 +71,7 @@ def latest(stores: list[Rehearsal]) -> Any:
     return make
 
 
-def rows_of(tester: Tester, store: Rehearsal, rows: Rows[Any] = TOTALS) -> dict[str, Any]:
+def rows_of(tester: Tester, store: InMemoryStore, rows: Rows[Any] = TOTALS) -> dict[str, Any]:
     return store.rows(rows, tester.kafka.committed("g"))
 
 
@@ -130,7 +130,7 @@ def test_partitions_have_batches_of_their_own() -> None:
 
 def test_what_waits_for_its_batch_is_handled_at_a_stop(tester: Tester) -> None:
     graph = batches(add, max_wait=3_600.0)
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     with Tester(commit_on_request=True) as patient:
         patient.run(graph, tasks=store)
         patient.emit_many(EVENTS, [("a", 1), ("a", 2)])
@@ -155,7 +155,7 @@ def test_rows_are_read_in_one_round_trip_and_written_in_one(tester: Tester) -> N
             return super().write(rows, number, timeout)
 
     graph = batches(add)
-    store = Rehearsal(graph, driver=lambda: Counting(store.server, tenant="g"))
+    store = InMemoryStore(graph, driver=lambda: Counting(store.server, tenant="g"))
     tester.run(graph, tasks=store)
     asked.clear()
     tester.emit_many(EVENTS, [(key, 1) for key in "abcabc"])
@@ -172,7 +172,7 @@ def test_reads_see_what_the_batch_has_put_and_deleted(tester: Tester) -> None:
         assert (rows.get("a"), others.get("a"), rows.get("b"), rows.get("c")) == (1, 2, None, None)
 
     graph = batches(change, rows=[TOTALS, OTHERS])
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
     tester.emit(EVENTS, "x", 1)
     tester.emit(EVENTS, "x", 2)
@@ -182,7 +182,7 @@ def test_reads_see_what_the_batch_has_put_and_deleted(tester: Tester) -> None:
 def test_a_row_of_another_partition_is_refused() -> None:
     graph = batches(lambda batch, _: batch.rows(TOTALS).put("one for all", batch.records[0].value))
     with Tester(partitions=4) as tester:
-        tester.run(graph, tasks=Rehearsal(graph))
+        tester.run(graph, tasks=InMemoryStore(graph))
         tester.emit(EVENTS, "a", 1)
         with pytest.raises(GraphError, match="must follow from the keys of records"):
             tester.emit_many(EVENTS, [(key, number + 9) for number, key in enumerate("abcdefgh")])
@@ -196,7 +196,7 @@ def test_rows_and_outputs_that_are_not_declared_are_refused(tester: Tester) -> N
 
 def test_plain_rows_are_written_as_they_are(tester: Tester) -> None:
     graph = batches(add)
-    store = Rehearsal(graph, plain=True)
+    store = InMemoryStore(graph, plain=True)
     tester.run(graph, tasks=store, guarantee=Guarantee.AT_LEAST_ONCE)
     tester.emit_many(EVENTS, [("a", 1), ("a", 2)])
     assert rows_of(tester, store) == {"a": 3}
@@ -207,7 +207,7 @@ def test_a_store_that_is_away_makes_the_batch_come_again(
     tester: Tester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = batches(add)
-    store = Rehearsal(graph, driver=lambda: Flaky(store.server, tenant="g"))
+    store = InMemoryStore(graph, driver=lambda: Flaky(store.server, tenant="g"))
     monkeypatch.setattr(Flaky, "writes_to_fail", 40)  # longer than a call of the store has time
     monkeypatch.setattr(Flaky, "reads_to_fail", 40)
     tester.run(graph, tasks=store)
@@ -228,7 +228,7 @@ def test_a_store_error_that_process_swallows_undoes_the_batch_none_the_less(
             batch.rows(TOTALS).put("a", -1)
 
     graph = batches(careless)
-    store = Rehearsal(graph, driver=lambda: Flaky(store.server, tenant="g"))
+    store = InMemoryStore(graph, driver=lambda: Flaky(store.server, tenant="g"))
     tester.run(graph, tasks=store)
     monkeypatch.setattr(Flaky, "reads_to_fail", 40)
     tester.emit(EVENTS, "a", 7)
@@ -240,7 +240,7 @@ def test_a_store_error_that_process_swallows_undoes_the_batch_none_the_less(
 
 def test_poison_goes_to_the_dead_letters_and_the_rest_of_its_batch_is_handled(tester: Tester) -> None:
     graph = batches(add)
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.create(EVENTS)
     tester.emit(EVENTS, "a", 1)
     for key, value in [
@@ -283,7 +283,7 @@ def test_rejected_records_go_to_the_dead_letters_and_can_be_sent_again(tester: T
 
 def test_a_process_that_raises_stops_and_names_the_batch(tester: Tester) -> None:
     graph = batches(add)
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
     with pytest.raises(
         HandlerFailed, match=r"ValueError: -1 is negative; .* was events\[0\]@0\.\.1"
@@ -302,7 +302,7 @@ def test_the_records_that_make_process_raise_are_found_and_left_out(
     tester: Tester, on_error: OnError
 ) -> None:
     graph = batches(add, on_error=on_error)
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
     tester.emit_many(EVENTS, [("a", -1 if number in {3, 30, 31} else 1) for number in range(40)])
     assert rows_of(tester, store) == {"a": 37}
@@ -316,7 +316,7 @@ def test_a_row_that_does_not_fit_is_blamed_on_its_record(tester: Tester) -> None
         lambda batch, _: batch.rows(TOTALS).put_many({r.key: r.value * 2 for r in batch.records}),
         on_error=OnError.DEAD_LETTER,
     )
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
     tester.emit_many(EVENTS, [("a", 1), ("b", 2**62 + 1), ("c", 3)])
     assert rows_of(tester, store) == {"a": 2, "c": 6}
@@ -345,7 +345,7 @@ def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(teste
         rows=[texts],
         on_error=OnError.DEAD_LETTER,
     )
-    store = Rehearsal(graph, driver=lambda: Small(store.server, tenant="g"))
+    store = InMemoryStore(graph, driver=lambda: Small(store.server, tenant="g"))
     tester.run(graph, tasks=store)
     tester.emit_many(EVENTS, [("a", 1), ("b", 2), ("c", 600), ("d", 4)])
     assert rows_of(tester, store, texts) == {"a": "x", "b": "xx", "d": "xxxx"}
@@ -444,18 +444,18 @@ def test_a_batch_knows_whether_anything_is_left(tester: Tester) -> None:
 
 def test_an_empty_store_behind_committed_batches_is_refused(tester: Tester) -> None:
     graph = batches(add)
-    stores = [Rehearsal(graph)]
+    stores = [InMemoryStore(graph)]
     tester.run(graph, tasks=latest(stores))
     tester.emit(EVENTS, "a", 1)
     tester.stop(graph)
-    stores.append(Rehearsal(graph))
+    stores.append(InMemoryStore(graph))
     with pytest.raises(StateLost, match="the store has lost rows"):
         tester.start(graph)
 
 
 def test_offsets_that_are_gone_are_refused_while_the_store_is_there(tester: Tester) -> None:
     graph = batches(add)
-    tester.run(graph, tasks=Rehearsal(graph))
+    tester.run(graph, tasks=InMemoryStore(graph))
     tester.emit(EVENTS, "a", 1)
     tester.stop(graph)
     tester.kafka.group("g").offsets.forget()
@@ -465,7 +465,7 @@ def test_offsets_that_are_gone_are_refused_while_the_store_is_there(tester: Test
 
 def test_moving_partitions_keep_their_rows() -> None:
     graph = batches(add)
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     with Tester(partitions=4) as tester:
         tester.run(graph, tasks=store)
         moves: list[Callable[[], None]] = [lambda: tester.join(graph)] * 2 + [lambda: tester.leave(graph, 0)]
@@ -485,7 +485,7 @@ def test_values_of_rows_may_be_anything_a_codec_takes(tester: Tester) -> None:
             rows.put(record.key, [*(rows.get(record.key) or []), record.value])
 
     graph = batches(collect, rows=[pieces])
-    store = Rehearsal(graph)
+    store = InMemoryStore(graph)
     tester.run(graph, tasks=store)
     tester.emit_many(EVENTS, [("a", 1), ("a", 2)])
     tester.emit(MORE, "a", 3)

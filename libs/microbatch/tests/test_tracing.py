@@ -1,4 +1,4 @@
-"""What is told of a micro-batch's work, as far as it differs from that of other groups."""
+"""The spans of a micro-batch, where they differ from those of other groups."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,10 +31,10 @@ class Span:
 
 
 class Listener:
-    """Keeps what it is told, in the order of beginnings, indented by what is going on."""
+    """Records the spans in the order in which they start, indented by nesting."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.sources: dict[str, Sequence[Headers]] = {}
         self.spans: dict[str, Span] = {}
         self._depth = 0
@@ -50,9 +50,9 @@ class Listener:
 
     @contextmanager
     def _span(self, what: str, sources: Sequence[Headers]) -> Iterator[Span]:
-        self.told.append("  " * self._depth + what)
+        self.reported.append("  " * self._depth + what)
         self.sources[what] = sources
-        self.spans[what] = Span(len(self.told))
+        self.spans[what] = Span(len(self.reported))
         self._depth += 1
         yield self.spans[what]
         self._depth -= 1
@@ -80,11 +80,11 @@ def test_a_batch_holds_its_reads_and_a_commit_its_writes(process: Any) -> None:
         return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
 
     with Tester(partitions=1) as tester:
-        tester.kafka.told = listener
+        tester.kafka.shared_tracer = listener
         tester.run(group, tasks=tasks)
-        listener.told.clear()
+        listener.reported.clear()
         tester.emit_raw("events", b"a", Long().encode(3), headers=GIVEN)
-        assert listener.told == ["process", "  read", "commit", "  write"]
+        assert listener.reported == ["process", "  read", "commit", "  write"]
         assert listener.sources["process"] == [GIVEN]
         assert listener.sources["commit"] == [listener.spans["process"].headers]
         (sent,) = tester.records(OUT)
@@ -106,7 +106,7 @@ def test_what_is_sent_ahead_of_the_commit_carries_the_context_of_its_batch() -> 
         return BatchTasks(group, driver, clock, metrics, failpoint, tracer=listener)
 
     with Tester(partitions=1) as tester:
-        tester.kafka.told = listener
+        tester.kafka.shared_tracer = listener
         tester.run(group, tasks=tasks)
         tester.emit_raw("events", b"a", Long().encode(3), headers=GIVEN)
         (sent,) = tester.records(OUT)

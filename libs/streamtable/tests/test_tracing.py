@@ -88,7 +88,7 @@ COUNTS = Group("counts", Input(CLICKS, count), Output(TOLD), Persist(Long()))
 
 def traced(listener: Tracer) -> Iterator[Tester]:
     with Tester(partitions=1) as tester:
-        tester.kafka.told = listener
+        tester.kafka.shared_tracer = listener
         tester.run(COUNTS)
         yield tester
 
@@ -170,7 +170,7 @@ def test_a_batch_whose_handler_fails_is_told_as_failed_and_then_again(listener: 
         "lenient", Input(CLICKS, count, on_error=OnError.DEAD_LETTER), Output(TOLD), Persist(Long())
     )
     with Tester(partitions=1) as tester:
-        tester.kafka.told = listener
+        tester.kafka.shared_tracer = listener
         tester.run(lenient)
         tester.emit_many(CLICKS, [("alice", -1), ("alice", 2)])
         failed, again = listener.of("process")
@@ -191,7 +191,7 @@ def test_records_near_the_largest_size_can_carry_a_context_too(listener: Listene
 
     group = Group("copier", Input(texts, copy, on_error=OnError.DEAD_LETTER), Output(copies))
     with Tester(partitions=1) as tester:
-        tester.kafka.told = listener
+        tester.kafka.shared_tracer = listener
         tester.run(group)
         most = tester.kafka.topics["copies"].info.max_message_bytes
         for size in range(most - 300, most - 100, 20):

@@ -3,7 +3,7 @@ import pytest
 from streamtable_testing.clock import VirtualClock
 
 
-def test_it_stands_still_until_somebody_sleeps_or_moves_it() -> None:
+def test_the_clock_stands_still_until_a_sleep_or_an_advance() -> None:
     clock = VirtualClock(100.0)
     assert (clock.now(), clock.monotonic()) == (100.0, 100.0)
     clock.sleep(2.0)

@@ -83,7 +83,7 @@ class Place:
 
 
 class Member:
-    """A member of the group "g" that keeps what its listener is told; `on_...` run in the callbacks."""
+    """A member of the group "g" that records the callbacks of its listener; `on_...` run in the callbacks."""
 
     def __init__(self, place: Place, topics: list[str]) -> None:
         self.owned: set[TopicPartition] = set()

@@ -1,4 +1,4 @@
-"""What befalls requests, and what the engine is told of it."""
+"""The faults of requests, and the errors that the engine gets."""
 
 from collections.abc import Callable
 
@@ -249,7 +249,7 @@ def test_a_transaction_that_outlived_its_time_is_aborted_and_takes_a_new_produce
         outbox.commit(1)
 
 
-def test_a_producer_fenced_in_time_is_told_so(
+def test_a_producer_that_was_fenced_gets_the_error(
     kafka: VirtualKafka, outbox: VirtualTransactionalProducer
 ) -> None:
     kafka.transactional_producer("tx").open(1)

@@ -1,4 +1,4 @@
-"""Members that are not heard, and what they are told; the rest is in test_testing_contract.py."""
+"""Members that send no heartbeats, and the callbacks they get; the rest is in test_contract.py."""
 
 from collections.abc import Sequence
 
@@ -15,16 +15,16 @@ OFFSETS = {TopicPartition("in", 0): Committed(NextOffset(1))}
 
 class Listener:
     def __init__(self) -> None:
-        self.told: list[tuple[str, list[int]]] = []
+        self.callbacks: list[tuple[str, list[int]]] = []
 
     def assigned(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("assigned", [place.partition for place in places]))
+        self.callbacks.append(("assigned", [place.partition for place in places]))
 
     def revoked(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("revoked", [place.partition for place in places]))
+        self.callbacks.append(("revoked", [place.partition for place in places]))
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        self.told.append(("lost", [place.partition for place in places]))
+        self.callbacks.append(("lost", [place.partition for place in places]))
 
 
 class Member:
@@ -34,11 +34,11 @@ class Member:
         self.consumer.subscribe(["in"], self.listener)
 
     def poll(self, times: int = 1) -> list[tuple[str, list[int]]]:
-        """What it was told meanwhile."""
+        """Step the member, and return the callbacks it got meanwhile."""
         for _ in range(times):
             self.consumer.poll(100, 0.01)
-        told, self.listener.told = self.listener.told, []
-        return told
+        callbacks, self.listener.callbacks = self.listener.callbacks, []
+        return callbacks
 
 
 class Adversary(Faults):
@@ -102,7 +102,7 @@ def test_a_poll_may_return_records_of_a_partition_that_its_callback_has_taken_aw
 
 
 @pytest.mark.parametrize("as_revocation", [False, True])
-def test_a_member_that_was_not_stepped_is_removed_refused_and_told_by_its_next_poll(
+def test_a_member_that_was_not_stepped_is_removed_and_refused_and_its_next_poll_reports_the_loss(
     as_revocation: bool,  # noqa: FBT001 - a parameter of the test
     kafka: VirtualKafka,
     clock: VirtualClock,
@@ -168,7 +168,7 @@ def test_an_assignment_whose_answer_was_lost_comes_again(kafka: VirtualKafka, fa
     assert first.poll() == []
     faults.losing.clear()
     assert second.poll() == []
-    assert first.poll() == [("assigned", [2, 3])]  # it has joined anew, behind the other
+    assert first.poll() == [("assigned", [2, 3])]  # it has rejoined, behind the other
     assert second.poll() == [("assigned", [0, 1])]
 
 
@@ -185,9 +185,7 @@ def test_a_late_heartbeat_gives_nothing_up_that_was_given_meanwhile(
     assert first.poll(2) == [("revoked", [2, 3])]
 
 
-def test_a_late_fetch_of_a_partition_that_has_left_harms_nobody(
-    kafka: VirtualKafka, faults: Adversary
-) -> None:
+def test_a_late_fetch_of_a_revoked_partition_is_harmless(kafka: VirtualKafka, faults: Adversary) -> None:
     first, second = Member(kafka, "first"), Member(kafka, "second")
     first.poll()
     place = TopicPartition("in", 3)

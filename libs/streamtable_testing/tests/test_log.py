@@ -1,4 +1,4 @@
-"""What only the virtual Kafka can be asked: what tests make it do. Its promises are in test_testing_contract.py."""
+"""What tests can make only the virtual Kafka do. Its promises are in test_contract.py."""
 
 import pytest
 

@@ -112,7 +112,7 @@ def test_a_repeat_is_recognised_whenever_the_process_was_killed(
     assert tester.table(group) == {"a": 6}
 
 
-def test_a_repeat_is_recognised_by_whoever_gets_the_partition(tester: Tester) -> None:
+def test_a_repeat_is_recognised_by_the_next_owner_of_the_partition(tester: Tester) -> None:
     group = group_of()
     tester.run(group, partitions=3, standby=True)
     ids = [str(number) for number in range(30)]

@@ -166,7 +166,7 @@ REFUSED = st.builds(
 
 
 def _batch(records: list[Raw], size: int, refused: list[tuple[int, Raw]]) -> list[Raw]:
-    """The records over and over: as good as many different ones, and quickly drawn."""
+    """Repeat the records: as useful as many different ones, and quick to draw."""
     batch = list(islice(cycle(records), size))
     for at, record in refused:
         batch.insert(at % (size + 1), record)
@@ -187,7 +187,7 @@ BATCHES = st.builds(
 
 
 class Result(NamedTuple):
-    """What is left of a group's work when all is done."""
+    """The final state of a group."""
 
     table: dict[str, Any]
     dead_letters: list[tuple[Any, ...]]

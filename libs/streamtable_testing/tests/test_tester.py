@@ -206,7 +206,7 @@ def test_on_request_nothing_is_committed_until_it_is_asked_for() -> None:
         assert tester.table(SUM) == {"alice": 3}
 
 
-def test_on_request_nobody_works_until_it_is_asked_for() -> None:
+def test_on_request_no_process_works_until_work_is_called() -> None:
     with Tester(work_on_request=True) as tester:
         tester.run(COUNT)
         tester.emit(EVENTS, "alice", "click")
@@ -392,7 +392,7 @@ def test_a_group_that_reads_what_it_emits_is_stopped(monkeypatch: pytest.MonkeyP
         tester.emit(EVENTS, "alice", "click")
 
 
-def test_mistakes_are_told_with_what_to_do(tester: Tester) -> None:
+def test_mistakes_are_reported_with_what_to_do(tester: Tester) -> None:
     with pytest.raises(ConfigurationError, match=r"no topic 'events'.*There are: none"):
         tester.emit(EVENTS, "alice", "click")
     with pytest.raises(ConfigurationError, match=r"call tester\.run"):

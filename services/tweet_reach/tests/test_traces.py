@@ -36,7 +36,7 @@ def test_the_way_of_a_tweet_is_one_trace_through_both_stages_and_their_stores() 
         settings = TraceSettings(endpoint=f"http://127.0.0.1:{port}", service="tweet-reach", instance="one")
         with tracing(settings) as tracer, Tester(partitions=1) as tester:
             assert tracer is not None
-            tester.kafka.told = tracer
+            tester.kafka.shared_tracer = tracer
             for stage in stages:
                 tester.run(stage, tasks=tasks_of(stage, tracer))
             # A tweet of somebody without followers reaches nobody, and goes no further.

@@ -127,8 +127,10 @@ def test_the_committed_answers_are_javas(javas: list[dict[str, str]], number: in
 def test_java_reads_what_we_write() -> None:
     """Java says the same about our bytes as about its own; where there is no Java, they are the same bytes."""
     ours = [codec_of(case).encode(value_of(case)).hex() for case in CASES]
-    told = ask_java([f"read {schema_of(case)}\t{data}" for case, data in zip(CASES, ours, strict=True)])
-    assert (told or [case["text"] for case in CASES]) == [case["text"] for case in CASES]
+    java_answers = ask_java(
+        [f"read {schema_of(case)}\t{data}" for case, data in zip(CASES, ours, strict=True)]
+    )
+    assert (java_answers or [case["text"] for case in CASES]) == [case["text"] for case in CASES]
     assert ours == [case["message"] for case in CASES]
 
 

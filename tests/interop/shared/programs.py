@@ -23,9 +23,9 @@ class Program:
     """A program that is built of the folder of its name.
 
     Attributes:
-        needs: what builds and runs it.
+        needs: The tools that build and run it.
         build: the commands, in that folder.
-        command: what runs it.
+        command: The command that runs it.
     """
 
     name: str
@@ -90,12 +90,12 @@ KAFKA_STREAMS = Program(
 
 
 class Run:
-    """A program at work; it is ended with the block.
+    """Run a program; it is stopped at the end of the block.
 
     Args:
-        program: which.
-        arguments: of the command.
-        log: where it prints to.
+        program: The program to run.
+        arguments: The arguments of the command.
+        log: The file for its output.
     """
 
     def __init__(self, program: Program, arguments: Sequence[str], log: Path) -> None:

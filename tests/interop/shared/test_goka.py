@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.skipif(bool(GOKA.unfit), reason=GO
 
 @dataclass(frozen=True)
 class Both:
-    """A Goka program at work, with a table of ours, complete, and a stream of ours."""
+    """A running Goka program with a complete table of ours and a stream of ours."""
 
     run: Run
     partitioner: Partitioner
@@ -65,7 +65,7 @@ def test_a_view_finds_each_row_of_a_table_of_goka(both: Both, shared: Shared) ->
 
 
 def test_a_view_of_goka_finds_each_row_of_our_table(both: Both) -> None:
-    until(lambda: both.run.printed().count("view ") >= len(KEYS), "Goka's view has told its rows")
+    until(lambda: both.run.printed().count("view ") >= len(KEYS), "Goka's view has printed its rows")
     lines = [line.split() for line in both.run.printed().splitlines() if line.startswith("view ")]
     assert {key: int(number) for _, key, number in lines} == COUNTS
 

@@ -25,7 +25,7 @@ def count_in_record(ctx: Context[str, dict[str, int]], event: str) -> None:
 
 @pytest.fixture(scope="module")
 def program(shared: Shared) -> Iterator[Run]:
-    """Kafka Streams at work, with two tables of ours, complete."""
+    """A running Kafka Streams program with two complete tables of ours."""
     for name, handler, codec in (
         ("visit-count", count, Long()),
         ("visit-record", count_in_record, PLAIN),

@@ -39,7 +39,7 @@ class ColumnReader:
 
     Args:
         prefix: bytes in front of each record.
-        fields: by name.
+        fields: The fields by name.
     """
 
     def __init__(self, prefix: bytes, fields: Mapping[str, Field]) -> None:
@@ -99,8 +99,8 @@ def make_column_reader(schema: Schema, prefix: bytes) -> ColumnReader | None:
     """A reader for records of numbers, texts, bytes, booleans and enums, each optional at most; None for all else.
 
     Args:
-        schema: that the messages were written with and are wanted in.
-        prefix: what they begin with.
+        schema: The schema that the messages were written with and are read as.
+        prefix: The bytes that each message begins with.
     """
     tree = schema.tree
     if not isinstance(tree, dict) or tree["type"] != "record":

@@ -25,7 +25,7 @@ _BITS = {"int": 32, "long": 64}
 
 
 def default_value(node: Node, default: Any) -> Any:
-    """What reading a value of this type would give. Raises `Unusable` if the default does not fit it."""
+    """Return what reading a value of this type would give. Raises `Unusable` if the default does not fit it."""
     name = kind(node)
     if isinstance(node, list):
         return _of_branch(node, default)

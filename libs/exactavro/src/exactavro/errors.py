@@ -13,7 +13,7 @@ class Unfit(ValueError):
 
 
 class Unusable(ValueError):
-    """It is no schema, not one that is safe to read with, or nothing written with it can be read as the other."""
+    """The schema is invalid or unsafe to read with, or nothing written with it can be read with the reader's schema."""
 
 
 def placed(place: str, text: str) -> str:

@@ -29,7 +29,7 @@ class Conversion(NamedTuple):
 
 
 def conversion(node: Node) -> Conversion | None:
-    """How a node's values are converted; None if it has no logical type known here."""
+    """Return the conversion of a node's values; None if it has no known logical type."""
     name = (kind(node), logical(node) or "")
     if isinstance(node, dict) and name in {("bytes", "decimal"), ("fixed", "decimal")}:
         return _decimal(node["precision"], node.get("scale", 0), node.get("size"))

@@ -46,7 +46,7 @@ def decode(read: Reader, data: bytes, start: int = 0) -> Any:
 
 
 def _reason(error: Exception) -> str:
-    """What to tell about one of `READ_ERRORS`."""
+    """Return the message for one of `READ_ERRORS`."""
     return "ends in the middle of a value" if isinstance(error, IndexError | StructError) else str(error)
 
 
@@ -180,7 +180,7 @@ def projecting(read: Reader, dropped: set[str], defaults: dict[str, Any]) -> Rea
 
 
 def enum_reader(symbols: Sequence[str], known: Sequence[str | None]) -> Reader:
-    """What `known` has in place of each of the writer's symbols; None: the receiver knows no such thing."""
+    """Make a reader of enums; `known` has the reader's symbol for each of the writer's, None where it has none."""
     short = _by_first_byte({i: symbol for i, symbol in enumerate(known) if symbol is not None})
 
     def read_enum(data: bytes, pos: int) -> tuple[str, int]:
@@ -199,7 +199,11 @@ def enum_reader(symbols: Sequence[str], known: Sequence[str | None]) -> Reader:
 
 
 def union_reader(branches: Sequence[Reader | str]) -> Reader:
-    """What the branch's reader gives; a text in its place says why a record that uses this branch is malformed."""
+    """Make a reader of unions.
+
+    Args:
+        branches: The readers of the branches; a text in place of one says why a record with it is malformed.
+    """
     short = _by_first_byte({i: read for i, read in enumerate(branches) if not isinstance(read, str)})
 
     def read_union(data: bytes, pos: int) -> tuple[Any, int]:
@@ -235,7 +239,7 @@ class Blocks:
         self._items_max = ITEM_NODES_MAX // nodes
 
     def start(self, data: bytes, pos: int, items: int) -> tuple[int, int, int]:
-        """Items in the block that starts here, the position of the first, and of the block's end (-1: not told)."""
+        """Items in the block that starts here, the position of the first, and of the block's end (-1: not given)."""
         count, pos = read_long(data, pos)
         end = -1
         if count < 0:  # then the block's size follows, for readers that skip it

@@ -1,4 +1,4 @@
-"""Which reader turns what one schema describes into what another does, by the specification's rules of resolution."""
+"""Schema resolution: the reader that decodes what one schema wrote into what another describes."""
 
 from collections.abc import Callable
 from struct import Struct
@@ -26,7 +26,7 @@ _FLOAT = Struct("<f")
 
 
 def _narrow(number: int) -> float:
-    """As a float of 32 bits has it."""
+    """Round to a 32-bit float."""
     (rounded,) = _FLOAT.unpack(_FLOAT.pack(number))
     return float(rounded)
 
@@ -61,10 +61,14 @@ def _reader(writer: Node, reader: Node) -> Reader:
     if isinstance(reader, list):
         return _first_match(writer, reader)
     read = _carrier(writer, reader)
-    said, wanted = conversion(writer), conversion(reader)
-    if said is not None and wanted is not None and _logical_facts(writer) != _logical_facts(reader):
+    writer_type, reader_type = conversion(writer), conversion(reader)
+    if (
+        writer_type is not None
+        and reader_type is not None
+        and _logical_facts(writer) != _logical_facts(reader)
+    ):
         raise Unusable(f"{logical(writer)} cannot be read as {logical(reader)}")
-    return read if wanted is None else converting(read, wanted.load)
+    return read if reader_type is None else converting(read, reader_type.load)
 
 
 def _logical_facts(node: Node) -> Any:
@@ -73,23 +77,25 @@ def _logical_facts(node: Node) -> Any:
 
 def _carrier(writer: Node, reader: Node) -> Reader:
     """Without what logical types make of the value."""
-    said, wanted = kind(writer), kind(reader)
-    if said != wanted:
-        if (said, wanted) in _PROMOTIONS:
-            convert = _PROMOTIONS[said, wanted]
-            return PRIMITIVES[said] if convert is None else converting(PRIMITIVES[said], convert)
-    elif said in PRIMITIVES:
-        return PRIMITIVES[said]
+    writer_type, reader_type = kind(writer), kind(reader)
+    if writer_type != reader_type:
+        if (writer_type, reader_type) in _PROMOTIONS:
+            convert = _PROMOTIONS[writer_type, reader_type]
+            return (
+                PRIMITIVES[writer_type] if convert is None else converting(PRIMITIVES[writer_type], convert)
+            )
+    elif writer_type in PRIMITIVES:
+        return PRIMITIVES[writer_type]
     elif isinstance(writer, dict) and isinstance(reader, dict):
         if "name" in writer and simple_name(writer) not in _names(reader):
             raise Unusable(f"{writer['name']} is not {reader['name']}, and none of its aliases")
-        if said in {"array", "map"}:
-            part, make = ("items", array_reader) if said == "array" else ("values", map_reader)
+        if writer_type in {"array", "map"}:
+            part, make = ("items", array_reader) if writer_type == "array" else ("values", map_reader)
             blocks = Blocks(measure(writer[part]).width, measure(reader[part]).nodes)
             return make(_reader(writer[part], reader[part]), blocks)
-        if said == "record":
+        if writer_type == "record":
             return _of_record(writer, reader)
-        if said == "enum":
+        if writer_type == "enum":
             return _of_enum(writer["symbols"], reader)
         if writer["size"] == reader["size"]:
             return fixed_reader(writer["size"])

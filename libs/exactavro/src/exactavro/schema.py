@@ -60,7 +60,7 @@ class Schema:
 
     Attributes:
         text: the JSON it was made from.
-        tree: with names replaced by their definitions; do not change it.
+        tree: The schema with names replaced by their definitions; do not change it.
         canonical: the parsing canonical form.
         fingerprint: CRC-64-AVRO of the canonical form, 8 bytes little-endian as on the wire.
     """
@@ -123,7 +123,7 @@ def simple_name(node: dict[str, Any]) -> str:
 
 
 def title(node: Node) -> str:
-    """For messages: the kind, and the name if it has one."""
+    """Return the kind, and the name if it has one, for error messages."""
     return f"{kind(node)} {node['name']}" if isinstance(node, dict) and "name" in node else kind(node)
 
 

@@ -26,9 +26,9 @@ def unrolled(
 
     Args:
         fields: name, schema and writer of each.
-        write_long: of numbers that take more than a byte.
+        write_long: Writes numbers that take more than one byte.
         short: the bytes 0 to 127.
-        errors: what the writers of fields raise.
+        errors: The exceptions that the writers of fields raise.
         otherwise: takes what is no plain dict of these fields, or holds a value that is not exactly of its type.
     """
     names: dict[str, Any] = {

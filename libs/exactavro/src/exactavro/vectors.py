@@ -17,7 +17,7 @@ Bools = NDArray[np.bool_]
 Words = NDArray[np.uint64]
 Column = NDArray[Any]
 Rows = Ints | None
-"""Which messages of a batch; None: all."""
+"""A selection of the messages of a batch; None for all."""
 Read = Callable[["Batch", Rows, Ints], tuple[list[Column], Ints]]
 """Reads one field of these messages at these positions; gives its columns, and the positions behind it."""
 
@@ -36,8 +36,8 @@ class Batch:
 
     Attributes:
         data: the buffer, with some bytes behind the last message.
-        ends: where each message ends.
-        bad: which messages are in doubt.
+        ends: The position at which each message ends.
+        bad: The messages that may be invalid.
     """
 
     def __init__(self, messages: Sequence[bytes], sizes: Ints) -> None:
@@ -150,7 +150,7 @@ class Field(NamedTuple):
 
     Attributes:
         read: gives its columns.
-        columns: how many.
+        columns: The number of columns.
         value: Python's expression for the value, with {0}, {1}, ... for the columns' entries, `text` for the buffer
             as a text of as many characters, and `data` for the buffer.
         width: the smallest number of bytes.
@@ -165,7 +165,7 @@ class Field(NamedTuple):
 
 
 def field_of(node: Node) -> Field | None:
-    """None if a field of this type cannot be read this way."""
+    """Return the column of a field; None if a field of this type cannot be read this way."""
     if isinstance(node, str):
         return _PRIMITIVES.get(node)
     if isinstance(node, list):

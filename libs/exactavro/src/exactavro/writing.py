@@ -148,7 +148,7 @@ def encode(write: Writer, value: Any) -> bytes:
 
 
 def unfit(error: Exception) -> Unfit:
-    """One of `WRITE_ERRORS` as the error that it means."""
+    """Convert one of `WRITE_ERRORS` to the error that it means."""
     return Unfit(f"{error} is not one of its symbols" if isinstance(error, LookupError) else str(error))
 
 

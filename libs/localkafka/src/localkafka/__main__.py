@@ -1,4 +1,4 @@
-"""`python -m localkafka`: a broker that stays until it is told to go."""
+"""`python -m localkafka`: run a broker until it is stopped."""
 
 import argparse
 import logging

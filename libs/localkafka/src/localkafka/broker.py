@@ -92,18 +92,18 @@ def server_properties(
 
 
 class Broker:
-    """One broker. As a context manager it is started, and at the end stopped; its data stays until `wipe`.
+    """A broker. As a context manager it is started, and stopped at the end; its data stays until `wipe`.
 
     Args:
         data_dir: all that it writes is in here; a broker that was here before goes on where it ended.
         port: 0: a free one, chosen at the first start. It is kept, also while the broker is down, until `close`.
-        heap: of the Java machine.
+        heap: The heap size of the JVM.
         overrides: settings of the broker, over those of `broker.properties`.
         brief: it lives for minutes, as in tests: only Java's first compiler works, which saves a third of the CPU time
             of the first minute, and costs some of the speed of later ones.
         node_id: differs between the brokers of a cluster.
         detached: it outlives this process. Otherwise it is killed with it.
-        security: who may come in; None: everybody, and nothing is encrypted. Passwords are in its folder.
+        security: TLS, users and ACLs; None for plain text without authentication. Passwords are in its folder.
         java_options: more options of the Java machine.
         listeners: more listeners, for clients that come through a proxy; see `localkafka.wire`.
     """
@@ -149,7 +149,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given to find it."""
+        """The bootstrap servers for clients."""
         return f"127.0.0.1:{self.node.port}"
 
     def client(self, user: str | None = None) -> dict[str, str]:
@@ -160,7 +160,7 @@ class Broker:
 
     @property
     def pid(self) -> int:
-        """Of the Java process. Raises `Fatal` when it was not started."""
+        """The id of the Java process. Raises `Fatal` when it was not started."""
         return self._running().pid
 
     @property
@@ -238,7 +238,7 @@ class Broker:
             self._gone()
 
     def kill(self) -> None:
-        """As kill -9, or a power cut to the process, does."""
+        """Kill the process with SIGKILL."""
         if self._child:
             self._child.kill()
             self._gone()
@@ -324,13 +324,13 @@ class BrokerCluster:
 
     Args:
         data_dir: each broker has a folder in it, named after its number.
-        count: of brokers; an odd number.
-        port: of the first; the others take the ports after it. 0: free ones.
-        heap: of each.
+        count: The number of brokers, which must be odd.
+        port: The port of the first broker; the others take the ports after it. 0: free ones.
+        heap: The heap size of each broker.
         overrides: settings of all.
         brief: they live for minutes, as in tests; see `Broker`.
         detached: they outlive this process.
-        security: who may come in; see `Broker`.
+        security: TLS, users and ACLs; see `Broker`.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What is downloaded once and kept: `$XDG_CACHE_HOME/streamtable` (default `~/.cache/streamtable`)."""
+"""The cache of downloads: `$XDG_CACHE_HOME/streamtable` (default `~/.cache/streamtable`)."""
 
 import os
 import shutil
@@ -16,7 +16,7 @@ PINS = files("localkafka") / "pins"
 
 
 def cache_folder() -> Path:
-    """Where everything is kept; it may not exist yet."""
+    """Return the cache folder; it may not exist yet."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "streamtable"
 
 

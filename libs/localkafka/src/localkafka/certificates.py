@@ -54,7 +54,7 @@ class Authority:
 
     Args:
         name: shown in certificates as their issuer.
-        valid: how long its own certificate is good for.
+        valid: The validity of its own certificate.
     """
 
     def __init__(self, name: str, valid: timedelta = HOUR) -> None:
@@ -89,16 +89,16 @@ class Authority:
 
     @property
     def pair(self) -> Pair:
-        """What it takes to sign again later: see `of`."""
+        """The certificate and the key, to sign again later: see `of`."""
         return Pair(self.certificate, _pem(self._key))
 
     def issue(self, name: str, hosts: Sequence[str] = HERE, valid: timedelta = HOUR) -> Pair:
         """A certificate of a server or a caller.
 
         Args:
-            name: whose it is.
+            name: The subject of the certificate.
             hosts: names and addresses under which the server may be reached.
-            valid: for how long from now; a negative time makes one that has expired.
+            valid: The validity from now; a negative time makes an expired certificate.
         """
         key = generate_private_key(SECP256R1())
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())

@@ -1,4 +1,4 @@
-"""Kafka's classes as Java has them in memory, kept in a file that a broker maps instead of reading its jars anew.
+"""Kafka's classes as Java has them in memory, kept in a file that a broker maps instead of reading its jars again.
 
 It takes half of the CPU time out of a start. `python -m localkafka.classes` makes it, once per machine and Java; a
 broker does without where there is none, and Java where it does not fit.

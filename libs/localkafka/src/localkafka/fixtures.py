@@ -56,7 +56,7 @@ class Topics:
         return full
 
     def delete_all(self) -> None:
-        """Delete every topic with the prefix, whoever made it."""
+        """Delete every topic with the prefix, including those that other clients created."""
         names = [name for name in self._known() if name.startswith(self.prefix)]
         if names:
             for deleted in self._admin.delete_topics(names).values():

@@ -42,10 +42,10 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
     """A folder of the cache that holds the pinned jars, and nothing else.
 
     Args:
-        name: of the folder, with the version.
+        name: The name of the folder, with the version.
         roots: group, artifact and version of what Maven is asked for; the rest are their dependencies. Or the file of
             a project (pom.xml) whose dependencies they are.
-        pinned: what `sha256sum` prints of all of them, with their paths in a Maven repository.
+        pinned: The output of `sha256sum` for all of them, with their paths in a Maven repository.
 
     Raises:
         ConfigurationError: they cannot be fetched, or are not what was pinned.
@@ -54,7 +54,7 @@ def maven_jars(name: str, roots: Sequence[tuple[str, str, str]] | Path, pinned: 
 
 
 def class_archive(java: Path) -> Path:
-    """Where the classes of the broker are kept for this Java; `localkafka.classes` makes the file."""
+    """Return the path of the broker's class archive for this Java; `localkafka.classes` makes the file."""
     program = java.resolve()
     of_java = hashlib.sha256(f"{program} {program.stat().st_mtime_ns}".encode()).hexdigest()[:12]
     return cache_folder() / f"kafka-{KAFKA_VERSION}-classes-{of_java}" / "kafka.jsa"

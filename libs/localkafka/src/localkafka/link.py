@@ -62,7 +62,7 @@ class SlowLink:
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given to find the broker through this link."""
+        """The bootstrap servers for clients that reach the broker through this link."""
         return f"127.0.0.1:{self.port}"
 
     def connect(self, server_port: int) -> None:

@@ -24,7 +24,7 @@ class Child:
 
     Args:
         command: the program and its arguments.
-        log_file: what it prints is appended here.
+        log_file: The file to which its output is appended.
         env: its environment; None: ours.
         detached: it outlives us. Otherwise it is killed when our process ends, even by kill -9 (on Linux).
     """
@@ -51,7 +51,7 @@ class Child:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; minus the signal's number if one ended it."""
+        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
         return self._process.poll()
 
     def signal_stop(self) -> None:
@@ -69,7 +69,7 @@ class Child:
         return self._reap()
 
     def kill(self) -> int:
-        """As kill -9 does: it cannot tidy up. Returns its return code."""
+        """Kill the process with SIGKILL, and return its exit code."""
         self._process.kill()
         return self._reap()
 
@@ -94,14 +94,14 @@ class Child:
 def reserve_port(port: int = 0) -> socket.socket:
     """Bind a port on 127.0.0.1 without listening, and so keep it for a program that sets SO_REUSEADDR.
 
-    As long as the socket is open, Linux gives the port to nobody who asks for any free one, nor to an outgoing
+    As long as the socket is open, Linux gives the port neither to a program that asks for any free one nor to an outgoing
     connection: a client that hammers at a stopped broker cannot take the broker's port by connecting to itself.
 
     Args:
-        port: 0: any free one.
+        port: The port to bind; 0 for any free one.
 
     Raises:
-        OSError: somebody listens there.
+        OSError: The port is in use.
     """
     held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:

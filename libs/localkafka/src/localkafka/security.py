@@ -1,4 +1,4 @@
-"""A broker that asks who comes, over TLS, and lets nobody do what was not allowed."""
+"""A broker with TLS, SASL/SCRAM authentication and ACLs that deny by default."""
 
 import secrets
 from collections.abc import Mapping
@@ -15,15 +15,15 @@ BROKER = "broker"
 
 @dataclass(frozen=True)
 class Security:
-    """Who may come in, and how a broker shows who it is: SASL/SCRAM over TLS, for clients and among brokers.
+    """The security of a broker: SASL/SCRAM over TLS with ACLs, for clients and among brokers.
 
-    At first nobody may do anything but the administrator, who then allows others what they need (ACLs).
+    At first only the administrator is authorized; it then grants the other users their ACLs.
 
     Args:
         users: the password of each by name. The administrator can add others later.
         administrator: the one of them who may do all.
         authority: signs the brokers' certificates, which are for 127.0.0.1; it is what clients have to trust.
-        own_password: of the brokers' own user; the same for all of a cluster.
+        own_password: The password of the brokers' own user; the same for all brokers of a cluster.
     """
 
     users: Mapping[str, str] = field(repr=False)
@@ -38,7 +38,7 @@ class Security:
             raise ValueError(f"{BROKER!r} is the brokers' own user: choose another name")
 
     def client(self, user: str, folder: Path) -> dict[str, str]:
-        """Options of librdkafka with which one of the users comes in; `folder` is where `write` was told to write."""
+        """The librdkafka options for one of the users; `folder` is the one that was given to `write`."""
         return {
             "security.protocol": LISTENER,
             "sasl.mechanism": MECHANISM,
@@ -53,7 +53,7 @@ class Security:
         authority_file(folder).write_bytes(self.authority.certificate)
 
     def properties(self, folder: Path) -> dict[str, str]:
-        """What a broker with these files is set to."""
+        """Return the properties of a broker with these files."""
         jaas = (
             "org.apache.kafka.common.security.scram.ScramLoginModule required "
             f'username="{BROKER}" password="{self.own_password}";'
@@ -77,7 +77,7 @@ class Security:
         }
 
     def formatting(self) -> list[str]:
-        """What the storage tool is told, so that the first who come are known."""
+        """The arguments of the storage tool that create the first users' credentials."""
         known = {**self.users, BROKER: self.own_password}
         return [
             part

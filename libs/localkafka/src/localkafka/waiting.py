@@ -22,7 +22,7 @@ def stalled_seconds() -> float:
 
 
 def slowdown() -> float:
-    """How many times slower than on an idle machine a program runs now, by the load of the last minute; at least 1."""
+    """Return how many times slower than on an idle machine a program runs now, by the load average; at least 1."""
     try:
         load = os.getloadavg()[0]
     except OSError:  # not known here
@@ -34,9 +34,9 @@ class Deadline:
     """The end of a wait. Time in which the machine was overloaded counts for a tenth.
 
     Args:
-        seconds: how long the wait may take on an idle machine.
+        seconds: How long the wait may take on an idle machine.
         clock: seconds, from any beginning.
-        stalled: of these seconds, those in which something waited for a processor.
+        stalled: The part of these seconds in which something waited for a CPU.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ def wait_until(
 
     Args:
         condition: is asked again and again.
-        seconds: how long it may take on an idle machine; see `Deadline`.
+        seconds: How long it may take on an idle machine; see `Deadline`.
         what: named if it does not come true.
         every: seconds between two questions.
 

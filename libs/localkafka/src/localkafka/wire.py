@@ -46,7 +46,7 @@ class Wire:
     connections are accepted also while it is dark, because the operating system does that, but nothing is answered.
 
     Attributes:
-        plan: Asked about each request, in the proxy's thread; None: all goes well.
+        plan: Called for each request in the proxy's thread; None to forward all requests.
         bytes_per_second: The rate of each direction, of all connections together; None: not bounded.
         struck: How often each kind of fault was planned, by the number of the request and the fault's class.
     """
@@ -65,12 +65,12 @@ class Wire:
 
     @property
     def listener(self) -> Listener:
-        """What the broker behind it is given."""
+        """The extra listener for the broker behind the proxy."""
         return Listener("WIRE", self._held.getsockname()[1], self.port)
 
     @property
     def bootstrap_servers(self) -> str:
-        """What a client is given to find the broker through this proxy."""
+        """The bootstrap servers for clients that reach the broker through this proxy."""
         return f"127.0.0.1:{self.port}"
 
     def darken(self) -> None:

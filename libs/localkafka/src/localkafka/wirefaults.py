@@ -1,4 +1,4 @@
-"""What may happen to a request of Kafka's protocol on its way, and plans of when it does."""
+"""The faults of requests of Kafka's protocol in transit, and plans of when they happen."""
 
 import struct
 from collections import Counter

@@ -32,12 +32,12 @@ _OPENS = (
 
 
 class CassandraServer(Server):
-    """One node, one replica, no password.
+    """A Cassandra of one node, with one replica and without authentication.
 
     Args:
         data_dir: see `Server`.
-        heap: of the Java machine.
-        port: of CQL; see `Server`.
+        heap: The heap size of the JVM.
+        port: The CQL port; see `Server`.
         detached: see `Server`.
     """
 
@@ -58,7 +58,7 @@ class CassandraServer(Server):
             "cassandra.config": settings.as_uri(),
             "cassandra.storagedir": str(self.data_dir),
             "logback.configurationFile": str(logging),
-            # Alone, it has nobody to wait for.
+            # A single node has no other node to wait for.
             "cassandra.ring_delay_ms": "1",
             "cassandra.skip_wait_for_gossip_to_settle": "0",
             "cassandra-foreground": "yes",

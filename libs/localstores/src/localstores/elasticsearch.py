@@ -41,12 +41,12 @@ _DESCRIPTOR = {
 
 
 class ElasticsearchServer(Server):
-    """One node, without security.
+    """An Elasticsearch of one node, without security.
 
     Args:
         data_dir: see `Server`.
-        heap: of the Java machine.
-        port: of HTTP; see `Server`.
+        heap: The heap size of the JVM.
+        port: The HTTP port; see `Server`.
         detached: see `Server`.
     """
 
@@ -56,7 +56,7 @@ class ElasticsearchServer(Server):
 
     @property
     def url(self) -> str:
-        """What a client is given to find it."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self.port}"
 
     def command(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""What lies between a client and its server and goes wrong: a TCP proxy that delays, cuts, drops, or answers by itself."""
+"""A TCP proxy between a client and its server that delays, cuts, drops, or answers requests."""
 
 import select
 import socket
@@ -48,13 +48,13 @@ class Proxy:
     """Listens on a free port of 127.0.0.1 while it is entered, and passes on what it gets.
 
     Args:
-        port: of the server, on 127.0.0.1.
+        port: The server's port on 127.0.0.1.
 
     Attributes:
-        port: of the proxy.
-        faults: what happens to the next requests, one each; then all goes well again.
-        always: what happens to all others; None: nothing.
-        requests: what clients have sent, one entry for each piece that began a request.
+        port: The proxy's port.
+        faults: The faults of the next requests, one each; later requests are forwarded.
+        always: The fault of all other requests; None for none.
+        requests: The data that clients have sent, one entry for each chunk that began a request.
     """
 
     def __init__(self, port: int) -> None:
@@ -162,7 +162,7 @@ def _passed(source: socket.socket, target: socket.socket) -> bool:
 
 
 def _exactly(source: socket.socket, size: int) -> bytes:
-    """So many bytes, or fewer if no more come for a second."""
+    """Receive up to this many bytes, or fewer if no more come for a second."""
     source.settimeout(1)
     data = b""
     try:

@@ -22,12 +22,12 @@ _WHEELS = {
 
 
 class RedisServer(Server):
-    """A Redis or a Valkey that writes nothing to disk unless told so.
+    """A Redis or a Valkey that writes nothing to disk unless it is configured to.
 
     Args:
         data_dir: see `Server`.
-        flavour: which of the two.
-        options: as on its command line: `("--appendonly", "yes")`.
+        flavour: Whether it is a Redis or a Valkey.
+        options: Command-line options, such as `("--appendonly", "yes")`.
         port: see `Server`.
         detached: see `Server`.
     """
@@ -47,7 +47,7 @@ class RedisServer(Server):
 
     @property
     def url(self) -> str:
-        """What a client is given to find it."""
+        """The URL for clients."""
         return f"redis://127.0.0.1:{self.port}/0"
 
     def command(self) -> Sequence[str]:

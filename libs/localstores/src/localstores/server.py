@@ -15,7 +15,7 @@ from localkafka.waiting import Deadline
 
 
 class Server(ABC):
-    """One server on 127.0.0.1. As a context manager it is started, and at the end stopped; its data stays.
+    """A server on 127.0.0.1. As a context manager it is started, and stopped at the end; its data stays.
 
     Args:
         data_dir: all that it writes is in here.
@@ -26,7 +26,7 @@ class Server(ABC):
     def __init__(self, data_dir: Path, *, port: int = 0, detached: bool = False) -> None:
         self.data_dir = data_dir.resolve()
         self.log_file = self.data_dir / "server.log"
-        self._wanted_port = port
+        self._requested_port = port
         self._detached = detached
         self._ports: list[int] = []
         self._held = ExitStack()
@@ -42,7 +42,7 @@ class Server(ABC):
 
     @property
     def port(self) -> int:
-        """For clients; reserved when first asked for."""
+        """The port for clients, which is reserved at the first access."""
         return self.ports(1)[0]
 
     @property
@@ -53,11 +53,11 @@ class Server(ABC):
     def ports(self, count: int) -> Sequence[int]:
         """The first one is for clients, the others are for what else it listens to."""
         while len(self._ports) < count:
-            wanted = 0 if self._ports else self._wanted_port
+            requested = 0 if self._ports else self._requested_port
             try:
-                held = self._held.enter_context(reserve_port(wanted))
+                held = self._held.enter_context(reserve_port(requested))
             except OSError as error:
-                raise ConfigurationError(f"port {wanted} is taken: name another") from error
+                raise ConfigurationError(f"port {requested} is taken: name another") from error
             self._ports.append(held.getsockname()[1])
         return self._ports[:count]
 
@@ -91,7 +91,7 @@ class Server(ABC):
             self._child = None
 
     def kill(self) -> None:
-        """As kill -9 does."""
+        """Kill the process with SIGKILL."""
         if self._child:
             self._child.kill()
             self._child = None

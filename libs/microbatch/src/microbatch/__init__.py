@@ -4,18 +4,18 @@ from microbatch.batch import Batch, Record, Send
 from microbatch.graph import Limits, MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.processor import BatchProcessor
-from microbatch.rehearsal import Rehearsal
 from microbatch.rows import BatchRows, Rows
+from microbatch.testing import InMemoryStore
 
 __all__ = [
     "Batch",
     "BatchMetrics",
     "BatchProcessor",
     "BatchRows",
+    "InMemoryStore",
     "Limits",
     "MicroBatch",
     "Record",
-    "Rehearsal",
     "Rows",
     "Send",
 ]

@@ -25,7 +25,7 @@ class Record(Generic[K, E]):
     """A decoded record of a batch.
 
     Attributes:
-        key: as the stream's codec reads it.
+        key: The key, as the stream's codec decodes it.
         value: the same.
         stream: name of the input; of a dead letter that was sent again, that of its origin.
         raw: the records that it came with.
@@ -111,7 +111,7 @@ class Batch:
 
     Attributes:
         partition: its number.
-        records: of all inputs, in the order in which they came; of one input that is the order of offsets.
+        records: The records of all inputs in the order of arrival; those of one input are in the order of offsets.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ class Batch:
     def has_caught_up(self) -> bool:
         """After this batch nothing is left in this partition of the inputs. It asks the broker.
 
-        The last offset of a topic may be a transaction's marker, which nobody reads: so a difference of one counts as
+        The last offset of a topic may be a transaction marker, which no consumer reads: so a difference of one counts as
         none, and there may be one record more.
 
         Raises:
@@ -170,7 +170,7 @@ class Batch:
         return all(marks[place].high - self._next_offsets[place.topic] <= 1 for place in places)
 
     async def gather(self, work: Iterable[Awaitable[R]], *, at_once: int = _AT_ONCE_MAX) -> list[R]:
-        """What each has come to, in their order; at most so many are awaited at a time. The first error ends it."""
+        """Return the results in order, awaiting at most so many at a time. The first error ends it."""
         room = asyncio.Semaphore(at_once)
         all_work = list(work)
 
@@ -187,7 +187,7 @@ class Batch:
             await asyncio.gather(*running, return_exceptions=True)
             for each in all_work:
                 if inspect.iscoroutine(each):
-                    each.close()  # or Python complains of those that nobody has awaited
+                    each.close()  # or Python warns of coroutines that were never awaited
 
     @property
     def used_rows(self) -> Iterable[BatchRows[Any]]:

@@ -24,11 +24,11 @@ class Buffer:
     """Chunks in the order in which they came, to be cut into batches.
 
     Args:
-        limits: of a batch.
-        next_offsets: where each topic goes on; records below are known already.
+        limits: The limits of a batch.
+        next_offsets: The next offset of each topic; records below it are skipped as known.
 
     Attributes:
-        next_offsets: after what is buffered.
+        next_offsets: The next offset of each topic after the buffered records.
     """
 
     def __init__(self, limits: Limits, next_offsets: Mapping[str, NextOffset]) -> None:
@@ -62,7 +62,7 @@ class Buffer:
 
     @property
     def first_arrival(self) -> float:
-        """Of what is buffered; there must be something."""
+        """The arrival time of the oldest buffered record; there must be one."""
         return self._chunks[0].arrived
 
     def cut(self, records_max: int | None = None) -> list[Chunk]:
@@ -101,7 +101,7 @@ class Buffer:
 
     @staticmethod
     def _part(chunk: Chunk, records_left: int, bytes_left: int, *, at_least: int) -> Chunk | None:
-        """As much of a chunk as there is room for; None if nothing of it."""
+        """Return as much of a chunk as there is room for; None if there is no room."""
         if len(chunk.records) <= records_left and chunk.bytes <= bytes_left:
             return chunk
         count = 0
@@ -124,16 +124,16 @@ def sizes(records: RecordBatch) -> list[int]:
 
 
 @dataclass
-class Suspects:
-    """Which record made `process` fail, of a partition: found by halving the batch until one is left.
+class PoisonBisector:
+    """Finds the record of a partition that makes `process` fail, by halving the batch until one record is left.
 
-    What is good before it is committed, and the batches behind it grow again, so that a few bad records cost a few calls
+    The good records before it are committed, and the batches after it grow again, so that a few bad records cost a few calls
     each. It outlives the task, which may have to recover in between.
 
     Attributes:
-        records_max: of the next batch; None: as many as allowed.
-        until: by topic, where the batch ended that has failed: beyond, nobody is suspected.
-        found: what the records that are to be left out have raised, by topic and offset.
+        records_max: The size limit of the next batch; None if there is no limit of its own.
+        until: The end offsets of the failed batch by topic; records beyond them are not suspected.
+        found: The errors of the records to leave out, by topic and offset.
     """
 
     records_max: int | None = None
@@ -141,18 +141,18 @@ class Suspects:
     found: dict[tuple[str, int], HandlerFailed] = field(default_factory=dict)
 
     def halve(self, records: int, next_offsets: Mapping[str, int]) -> None:
-        """A batch of so many records, more than one, has failed; it ended here."""
+        """Halve the next batch, because a batch of this many records (more than one) failed."""
         self.records_max = max(1, records // 2)
         for topic, offset in next_offsets.items():
             self.until[topic] = max(offset, self.until.get(topic, 0))
 
-    def condemn(self, topic: str, offset: int, error: HandlerFailed) -> None:
-        """This record it was."""
+    def isolated(self, topic: str, offset: int, error: HandlerFailed) -> None:
+        """Note the record that a failed batch of one has isolated: it is left out from now on."""
         self.found[topic, offset] = error
         self.records_max = 1
 
     def passed(self, next_offsets: Mapping[str, int]) -> None:
-        """All up to here is committed."""
+        """Let the batches grow again, because everything up to these offsets is committed."""
         if all(next_offsets[topic] >= offset for topic, offset in self.until.items()):
             self.records_max = None
             self.until.clear()
@@ -161,8 +161,8 @@ class Suspects:
         self.found = {at: error for at, error in self.found.items() if at[1] >= next_offsets.get(at[0], 0)}
 
 
-class SuspectsOf(defaultdict[int, Suspects]):
-    """Suspects by partition: they outlive the tasks."""
+class PoisonBisectors(defaultdict[int, PoisonBisector]):
+    """The bisectors by partition: they outlive the tasks."""
 
     def __init__(self) -> None:
-        super().__init__(Suspects)
+        super().__init__(PoisonBisector)

@@ -95,7 +95,7 @@ def sweep_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count what would be removed.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove deleted rows that nobody can need any more, while the group goes on.
+    """Remove deleted rows that no reader or writer can need any more, while the group keeps running.
 
     The first sweep only notes what is deleted; a later one, --after so many seconds, removes it. Run it once a day.
     """

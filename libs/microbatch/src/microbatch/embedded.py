@@ -13,12 +13,12 @@ from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import SuspectsOf
+from microbatch.buffer import PoisonBisectors
+from microbatch.committed_state import decode as decode_committed_state
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import StoredRows
 from microbatch.rows import Written as WrittenRows
-from microbatch.standing import decode as decode_standing
 from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Cut, Surroundings
 from streamtable.clock import Clock
@@ -80,17 +80,17 @@ class KeyOwners:
 
 
 class EmbeddedTask(BatchTask):
-    """One partition of a `MicroBatch` whose rows are in its changelog and a local store.
+    """The task of one partition of a `MicroBatch` whose rows are in its changelog and a local store.
 
     Args:
-        around: what all tasks of the process share.
+        around: The parts that all tasks of the process share.
         recovered: the partition, with its store open and complete.
-        suspects: of the partition.
-        owners: of the process.
+        bisectors: The bisectors by partition; each outlives the partition's task.
+        owners: The key owners of the process.
     """
 
     def __init__(
-        self, around: Surroundings, recovered: Restore, suspects: SuspectsOf, owners: KeyOwners
+        self, around: Surroundings, recovered: Restore, bisectors: PoisonBisectors, owners: KeyOwners
     ) -> None:
         assert recovered.plan is not None, "asked for before it is ready"
         self._table = around.group.table.name if around.group.persist else ""
@@ -101,7 +101,7 @@ class EmbeddedTask(BatchTask):
             next_offsets=recovered.plan.next_offsets,
             ledger=None,
             uncommitted=recovered.plan.uncommitted,
-            suspects=suspects[recovered.partition],
+            bisector=bisectors[recovered.partition],
             stores=recovered.stores,
             changelog_position=recovered.position(self._table),
         )
@@ -182,7 +182,7 @@ class EmbeddedTasks:
     Args:
         group: the graph, with its table.
         clock: wall and monotonic time.
-        metrics: where the numbers go.
+        metrics: The metrics to update.
         failpoint: called between any two steps.
         tracer: Traces batches.
     """
@@ -198,7 +198,7 @@ class EmbeddedTasks:
     ) -> None:
         self._around = Surroundings(group, None, clock, metrics, failpoint, tracer)
         self._owners = KeyOwners()
-        self._suspects = SuspectsOf()
+        self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
     def recover(
@@ -210,7 +210,7 @@ class EmbeddedTasks:
             StateLost: the group's rows are in a central store.
         """
         for topic, each in committed.items():
-            if each is not None and decode_standing(each.metadata) is not None:
+            if each is not None and decode_committed_state(each.metadata) is not None:
                 raise StateLost(
                     "the group has committed over a central store, and its rows are there: the embedded store would "
                     "count from nothing. Run it with that store (STREAMTABLE_STORE), or give the group another name, "
@@ -225,7 +225,7 @@ class EmbeddedTasks:
     def make(self, recovered: Restore) -> EmbeddedTask:
         assert recovered.plan is not None, "asked for before it is ready"
         self._beginnings.check(recovered.partition, recovered.plan.next_offsets)
-        return EmbeddedTask(self._around, recovered, self._suspects, self._owners)
+        return EmbeddedTask(self._around, recovered, self._bisectors, self._owners)
 
     def close(self) -> None:
         """The engine closes the stores."""

@@ -29,8 +29,8 @@ class Limits:
     """When a partition's batch is complete: whichever comes first.
 
     Args:
-        records: of all inputs together.
-        bytes: of their keys and values. A single record may be larger.
+        records: The number of records of all inputs together.
+        bytes: The bytes of their keys and values. A single record may be larger.
         seconds: since the batch's first record came.
     """
 
@@ -55,16 +55,16 @@ class MicroBatch(Group[Any, Any]):
     given a central store.
 
     Args:
-        name: of the consumer group; `<name>-retry` and `<name>-dead-letters` are its topics, and `<name>-table` if it
-            keeps rows.
+        name: The name of the consumer group; `<name>-retry` and `<name>-dead-letters` are its topics, and
+            `<name>-table` if it keeps rows.
         inputs: keyed alike, in the same number of partitions. A record without key or value is a dead letter.
         process: called with each batch. It may raise `RetryLater` to be given the same records again later.
-        outputs: what it may send to.
-        rows: what it may keep, each partition its own.
+        outputs: The streams that it may send to.
+        rows: The kinds of rows that it may keep, per partition.
         max_records: completes a batch.
-        max_bytes: of keys and values; completes a batch.
+        max_bytes: The bytes of keys and values that complete a batch.
         max_wait: seconds from the batch's first record, which complete it.
-        start: where a new group begins.
+        start: The offset at which a new group starts.
         on_error: when `process` raises, or makes what does not fit. Other than with `STOP` the batch is cut in halves
             until the record that did it is alone.
 
@@ -122,7 +122,7 @@ class MicroBatch(Group[Any, Any]):
 
     def __tester_tasks__(self) -> Any:
         """Return what makes its tasks in the `Tester`: over its own table, as a process without a central store does."""
-        from microbatch.rehearsal import embedded_tasks  # noqa: PLC0415 - it knows this module
+        from microbatch.testing import embedded_tasks  # noqa: PLC0415 - it knows this module
 
         return embedded_tasks(self)
 

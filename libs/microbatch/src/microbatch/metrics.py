@@ -1,4 +1,4 @@
-"""What micro-batches tell of themselves, beside what every processor does: batches, and what they ask of the store."""
+"""The metrics of micro-batches beside those of every processor: batches, and store calls."""
 
 import threading
 import time
@@ -23,13 +23,13 @@ class BatchMetrics:
 
     Attributes:
         records: records of a batch.
-        age_seconds: from the arrival of a batch's first record to its end.
-        seconds: that `process` has taken, with what it has read and awaited.
+        age_seconds: The time from the arrival of a batch's first record to its end.
+        seconds: The duration of `process`, including its reads and awaits.
         failures: batches that were undone, with `reason`: the error's name.
         store_operations: round trips, those that failed among them.
         store_keys: keys that these were about.
-        store_bytes: of the rows that were read or written.
-        store_seconds: of round trips.
+        store_bytes: The bytes of the rows that were read or written.
+        store_seconds: The duration of round trips.
         store_retries: keys that were not answered, and are asked for again.
         store_refused: writes refused because a later owner has written.
     """
@@ -80,10 +80,10 @@ class MeteredDriver:
     """A driver whose calls are counted and traced, and made one at a time: recoveries ask from a thread of their own.
 
     Args:
-        driver: what it asks.
-        metrics: where the numbers go.
-        group: for their label.
-        tracer: told of each call.
+        driver: The driver to call.
+        metrics: The metrics to update.
+        group: The group for their label.
+        tracer: The tracer that gets a span for each call.
     """
 
     def __init__(self, driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> None:

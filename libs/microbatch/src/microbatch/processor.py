@@ -46,12 +46,12 @@ class BatchProcessor(GroupProcessor):
         store: a central store, of the group's tenant; closed at the end. None: the rows are embedded.
         state_dir: embedded rows are kept in `<state_dir>/<group>/<table>/<partition>`.
         instance_id: names this process among the group's; the host name unless given.
-        guarantee: of offsets and output. Rows with versions need exactly once.
+        guarantee: The guarantee of offsets and output. Rows with versions need exactly once.
         plain_writes: rows in the central store without versions: for state that comes out the same when a batch is
             applied twice. It is also what allows at least once.
-        standby: keep a warm copy of every partition of embedded rows, also of those at work elsewhere.
+        standby: Whether to keep a standby replica of every partition of embedded rows that another process owns.
         state_retention: seconds that embedded rows of partitions that left are kept.
-        memory_bytes: for RocksDB's caches.
+        memory_bytes: The size of RocksDB's caches.
         store_deadline: seconds for a call of the central store, with all its attempts; then the batch is undone, and
             comes again.
         store_attempt: seconds for one of them.
@@ -61,9 +61,9 @@ class BatchProcessor(GroupProcessor):
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready.
-        metrics: where numbers go; a registry of its own unless given.
+        metrics: The registry of the metrics; one of its own by default.
         batch_metrics: those of batches and store; the same.
-        failpoint: where the process kills or freezes itself, for tests; see `streamtable.failpoint`.
+        failpoint: The place where the process kills or freezes itself in tests; see `streamtable.failpoint`.
 
     Raises:
         ConfigurationError: the arguments contradict each other.
@@ -194,7 +194,7 @@ def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) 
 
 
 class NoStores:
-    """Where the local tables of a group without any live; a `ports.Stores`."""
+    """The `ports.Stores` of a group without local tables."""
 
     def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
         del spare

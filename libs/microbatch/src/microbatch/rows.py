@@ -21,9 +21,9 @@ class Rows(Generic[V]):
     record (`author`, `author/3`), or two partitions will meet in a row, which is refused.
 
     Args:
-        name: of the kind; it is part of the keys in the store.
+        name: The name of the kind, which is part of the keys in the store.
         value: codec of the rows.
-        fields: what searches find a row by, beside its opaque data, where the store can search.
+        fields: The fields that searches find a row by, beside its opaque data, if the store can search.
     """
 
     name: str
@@ -43,7 +43,7 @@ class Rows(Generic[V]):
         }
 
     def key(self, key: str) -> bytes:
-        """As the store has it. Raises `Unencodable`: too long, or no text."""
+        """Return the key in the store. Raises `Unencodable`: too long, or no text."""
         try:
             found = f"{self.name}/{key}".encode()
         except UnicodeEncodeError as error:
@@ -56,7 +56,7 @@ class Rows(Generic[V]):
 
 
 class ReadRows(Protocol):
-    """Where rows are read from: a central store, or the partition's local one."""
+    """The source of rows: a central store, or the partition's local one."""
 
     def get_many(self, keys: Iterable[bytes]) -> Mapping[bytes, Row]:
         """The rows of those keys that have one."""
@@ -64,7 +64,7 @@ class ReadRows(Protocol):
 
 
 class StoredRows:
-    """What one batch knows of the store.
+    """The rows that one batch has read or changed.
 
     Args:
         store: the tenant's, or the partition's.
@@ -72,7 +72,7 @@ class StoredRows:
         ledger: tells which versions count; None: rows are plain, without versions.
 
     Attributes:
-        failure: what the store has raised; whoever catches it in `process` does not get rid of it.
+        failure: The store's error; the batch fails with it even if `process` catches it.
     """
 
     def __init__(self, store: ReadRows, partition: int, ledger: Ledger | None) -> None:
@@ -125,7 +125,7 @@ class BatchRows(Generic[V]):
         self._raw: dict[str, bytes] = {}  # keys as the store has them
 
     def get(self, key: str) -> V | None:
-        """One row; None if there is none. A round trip, unless it is known: ask for many with `get_many` before."""
+        """Return a row; None if there is none. It takes a round trip unless the row is known: read many with `get_many` first."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, V]:
@@ -136,13 +136,13 @@ class BatchRows(Generic[V]):
         Raises:
             RetryLater: the store has not answered in time. Let it pass: the batch is undone, and comes again.
         """
-        wanted = list(dict.fromkeys(keys))
-        unknown = [key for key in wanted if key not in self._values]
+        requested = list(dict.fromkeys(keys))
+        unknown = [key for key in requested if key not in self._values]
         if unknown:
             self._stored.read([self._key(key) for key in unknown])
             for key in unknown:
                 self._values[key] = self._decoded(self._stored.known(self._raw[key]).value)
-        values = ((key, self._values[key]) for key in wanted)
+        values = ((key, self._values[key]) for key in requested)
         return {key: value for key, value in values if value is not None}
 
     def put(self, key: str, value: V) -> None:
@@ -166,7 +166,7 @@ class BatchRows(Generic[V]):
         self._changed.update(dict.fromkeys(gone))
 
     def changes(self) -> dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]]:
-        """What was changed, encoded, by the store's keys, with what it is found by. Raises `Unencodable`."""
+        """Return the encoded changes by store key, with their search fields. Raises `Unencodable`."""
         found: dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]] = {}
         for key in self._changed:
             value, fields = self._values[key], self._rows.fields
@@ -205,7 +205,7 @@ class BatchRows(Generic[V]):
 
 @dataclass(frozen=True)
 class Written:
-    """What a batch leaves in the store. `number` None: plain rows."""
+    """The rows that a batch writes to the store. `number` is None for plain rows."""
 
     rows: Mapping[bytes, bytes | None]
     number: int | None
@@ -213,7 +213,7 @@ class Written:
 
 
 def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger | None) -> Written:
-    """What is to be written for these changes. Rows that were put without being read are read first, in one round trip.
+    """Return the rows to write for these changes. Rows that were put without being read are read first, in one round trip.
 
     Raises:
         Unencodable: a value does not fit its schema.
@@ -224,17 +224,17 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
     changes = [(kind, kind.changes()) for kind in kinds]
     if ledger is not None:
         stored.read([key for _, changed in changes for key in changed])
-    mark = ledger.next_mark if ledger is not None else NOTHING
+    write_id = ledger.next_write_id if ledger is not None else NOTHING
     for kind, changed in changes:
         for key, (data, found_by) in changed.items():
             if ledger is None:
                 found[key], before = data, None
             else:
                 was = stored.known(key)
-                cell = None if was.value == data else replace(was, mark, data, stored.partition)
+                cell = None if was.value == data else replace(was, write_id, data, stored.partition)
                 if cell is None:
                     continue
                 found[key], before = cell.encode(), was.value
             if kind.searched:
                 fields[key] = Fields(found_by, kind.found_by(before))
-    return Written(found, None if ledger is None else mark.number, fields)
+    return Written(found, None if ledger is None else write_id.number, fields)

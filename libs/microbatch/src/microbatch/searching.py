@@ -4,14 +4,14 @@ import threading
 from collections.abc import Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from microbatch.committed_state import decode
 from microbatch.graph import MicroBatch
 from microbatch.rows import Rows
-from microbatch.standing import decode
 from microbatch.stores.elasticsearch import Query
 from microbatch.stores.port import Driver
 from microbatch.stores.search import ledgers_from, search
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import UNOWNED, Standing
+from microbatch.stores.versions import UNOWNED, CommittedState
 from streamtable.clock import Clock, SystemClock
 from streamtable.errors import RetryLater
 from streamtable.ports import Cluster
@@ -37,10 +37,10 @@ class Searcher(Generic[V]):
     """Searches the committed rows of one kind. Any thread; they wait for each other.
 
     Args:
-        group: whose rows.
+        group: The group that owns the rows.
         rows: the kind, with `fields`. Another kind of the group should not have fields of the same names.
-        cluster: of the group's Kafka; closed with this.
-        driver: of the group's store and tenant, an Elasticsearch; closed with this.
+        cluster: The cluster client of the group's Kafka; closed with this.
+        driver: The Elasticsearch driver of the group's store and tenant; closed with this.
         clock: monotonic time, and pauses.
     """
 
@@ -64,8 +64,8 @@ class Searcher(Generic[V]):
         """Rows whose committed version has all of these fields, the best first.
 
         Args:
-            fields: by name. Texts are searched for all of their words, all else must be equal.
-            limit: of rows, 1 to 100.
+            fields: The fields by name. Texts are searched for all of their words, all else must be equal.
+            limit: The maximal number of rows, 1 to 100.
             timeout: seconds for each of three questions: to the index, to Kafka, for the ledgers.
 
         Raises:
@@ -78,7 +78,7 @@ class Searcher(Generic[V]):
         try:
             store = RemoteStore(self._driver, deadline=timeout, attempt=timeout, clock=self._clock)
             until = self._clock.monotonic() + 2 * timeout
-            ledgers = ledgers_from(store, lambda: self._standings(until))
+            ledgers = ledgers_from(store, lambda: self._committed_states(until))
             found = search(self._driver, fields, ledgers, limit=limit, timeout=timeout)
         finally:
             self._one.release()
@@ -93,8 +93,8 @@ class Searcher(Generic[V]):
         self._driver.close()
         self._cluster.close()
 
-    def _standings(self, until: float) -> Mapping[int, Standing]:
-        """Of each partition, as of now; a commit on its way is waited for."""
+    def _committed_states(self, until: float) -> Mapping[int, CommittedState]:
+        """Return the committed state of each partition, after waiting for pending commits."""
         while True:
             try:
                 topics = self._cluster.topics(self._group.input_topics)
@@ -113,6 +113,6 @@ class Searcher(Generic[V]):
         for place, offset in committed.items():
             ours = decode(offset.metadata) if offset is not None else None
             if ours is not None:
-                newest = max(found[place.partition], ours[0], key=lambda each: (each.token, each.end))
+                newest = max(found[place.partition], ours[0], key=lambda each: (each.epoch, each.end))
                 found[place.partition] = newest
         return found

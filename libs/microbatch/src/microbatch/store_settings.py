@@ -56,11 +56,11 @@ _DAY = 86_400
 
 
 class Parameter(NamedTuple):
-    """What may stand behind the question mark.
+    """A parameter of a store's URL.
 
     Attributes:
-        parse: of its text; raises ValueError with what was expected.
-        default: as parsed.
+        parse: The parser of its text; raises ValueError with what was expected.
+        default: The parsed default.
         secret: not to be shown.
     """
 
@@ -134,15 +134,15 @@ PARAMETERS: Mapping[Kind, Mapping[str, Parameter]] = {
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """Where a group's rows are, and how they are kept there. Its text has no secret in it.
+    """The address and the options of a group's store. Its text contains no secret.
 
     Attributes:
-        kind: of server.
+        kind: The kind of server.
         tls: whether it is spoken to over TLS.
         hosts: addresses, `(host, port)`.
-        path: what the URL has behind the hosts, without the first slash.
-        user: to log in as; None: without.
-        password: of the user.
+        path: The path of the URL, without the first slash.
+        user: The user name; None for no authentication.
+        password: The password of the user.
         parameters: those of `PARAMETERS`, each with a value.
     """
 
@@ -197,7 +197,7 @@ class StoreSettings:
         return f"{scheme}://{hosts}/{self.path}"
 
     def driver(self, tenant: str) -> Driver:
-        """Nobody is asked before its first call.
+        """Make the driver; it does not connect before its first call.
 
         Raises:
             ConfigurationError: the tenant's name is none, or the server's client is not installed; the message says
@@ -206,10 +206,11 @@ class StoreSettings:
         return self._made(tenant)[0]
 
     def admin(self, tenant: str) -> Admin:
-        """Who makes it and looks after it; close it after use.
+        """Return the driver's admin, which creates and examines the store; close it after use.
 
         Raises:
-            ConfigurationError: as `driver` does, and for a store in memory, which nobody can look after from outside.
+            ConfigurationError: as `driver` does, and for a store in memory, which another process cannot
+                administer.
         """
         driver, admin = self._made(tenant)
         if admin is None:  # in memory
@@ -249,8 +250,8 @@ class StoreSettings:
                     tenant=tenant,
                     options={**login, **options},
                 )
-                wanted = {name: given[name] for name in ("shards", "replicas", "refresh", "fields")}
-                return driver, admin.ElasticsearchAdmin(driver, **wanted)
+                chosen = {name: given[name] for name in ("shards", "replicas", "refresh", "fields")}
+                return driver, admin.ElasticsearchAdmin(driver, **chosen)
             case "cassandra":
                 module, admin = self._module("cassandra"), import_module("microbatch.stores.cassandra_admin")
                 keyspace, _, table = self.path.partition("/")
@@ -298,7 +299,7 @@ def service_driver(url: str | None, tenant: str) -> Driver | None:
 
     Args:
         url: `STREAMTABLE_STORE`; None: `embedded:`.
-        tenant: whose rows; by custom the group's name.
+        tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
         ConfigurationError: as `store_from`, and for `memory:`, which is gone with its process while the group's
@@ -325,7 +326,7 @@ def store_from(url: str, tenant: str) -> Driver:
 
     Args:
         url: `STREAMTABLE_STORE`. `memory:`: rows of this driver alone, gone with it.
-        tenant: whose rows; by custom the group's name.
+        tenant: The tenant of the rows; by convention the group's name.
 
     Raises:
         ConfigurationError: the URL or the tenant is malformed, or the server's client is not installed.

@@ -1,8 +1,8 @@
-"""A partition of a micro-batch at work: records are buffered, and when a batch is due, `process` runs on it.
+"""The task of a micro-batch's partition: records are buffered, and when a batch is due, `process` runs on it.
 
 The store is written before Kafka commits, under the number that the same commit makes count (docs/explanation/
 micro-batch.md). Between its write and its commit the task is ahead of Kafka: if the commit does not come, it must recover,
-which takes a new token.
+which takes a new epoch.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from typing import Any
 import structlog
 
 from microbatch.batch import Batch, Record, Send
-from microbatch.buffer import Buffer, Chunk, Suspects
+from microbatch.buffer import Buffer, Chunk, PoisonBisector
+from microbatch.committed_state import encode
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import StoredRows, Written, written
-from microbatch.standing import encode
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import Ledger, ledger_key
 from streamtable.clock import Clock
@@ -78,7 +78,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What all tasks of a process share."""
+    """The parts that all tasks of a process share."""
 
     group: MicroBatch
     store: RemoteStore | None  # None: the rows are embedded
@@ -89,18 +89,18 @@ class Surroundings:
 
 
 class BatchTask(BaseTask):
-    """One partition of a `MicroBatch`.
+    """The task of one partition of a `MicroBatch`.
 
     Args:
-        around: what all tasks of the process share.
-        topics: of the group, as the broker describes them.
+        around: The parts that all tasks of the process share.
+        topics: The topics of the group, as the broker describes them.
         partition: its number.
-        next_offsets: where each input goes on.
-        ledger: of the partition, under a token that nobody has used; None: rows are plain.
+        next_offsets: The next offset of each input.
+        ledger: The partition's ledger, under an epoch that was never used; None if rows are plain.
         uncommitted: its offsets must be committed before its first record; always with a ledger: that is the proof.
-        suspects: of the partition.
-        stores: what is open locally, by table.
-        changelog_position: where the group's own table stands, if it has one.
+        bisector: The bisector of the partition.
+        stores: The open local stores, by table.
+        changelog_position: The changelog position of the group's own table, if it has one.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class BatchTask(BaseTask):
         next_offsets: Mapping[str, NextOffset],
         ledger: Ledger | None,
         uncommitted: bool,
-        suspects: Suspects,
+        bisector: PoisonBisector,
         stores: Mapping[str, Store] | None = None,
         changelog_position: int = 0,
     ) -> None:
@@ -129,7 +129,7 @@ class BatchTask(BaseTask):
         self._graph = around.group
         self._around = around
         self._ledger = ledger
-        self._suspects = suspects
+        self._bisector = bisector
         self._outgoing = OutputBuffer(around.group, topics, around.clock)
         self._buffer = Buffer(around.group.limits, next_offsets)
         self._done: Done | None = None
@@ -142,7 +142,7 @@ class BatchTask(BaseTask):
 
     @property
     def next_offsets(self) -> Mapping[str, NextOffset]:
-        """Where each input goes on, after the last batch; what waits for the next one is not handled yet."""
+        """The next offset of each input after the last batch; records buffered for the next one are not handled yet."""
         return self.committed_offsets
 
     def process(
@@ -170,7 +170,7 @@ class BatchTask(BaseTask):
 
     @property
     def due_at(self) -> float:
-        if self.uncommitted or self._buffer.full or self._suspects.records_max is not None:
+        if self.uncommitted or self._buffer.full or self._bisector.records_max is not None:
             return AT_ONCE
         if not len(self._buffer):
             return self._moved_at + MOVED_SECONDS
@@ -236,7 +236,7 @@ class BatchTask(BaseTask):
 
     def _end(self, cut: Cut, batch: Batch, stored: StoredRows, began: float) -> None:
         if stored.failure is not None:
-            raise stored.failure  # somebody has caught it; what was made without these rows must not count
+            raise stored.failure  # process has caught it; results made without these rows must not count
         self._done = Done(cut, self._written(batch, stored))
         self._around.metrics.seconds.labels(self.group.name).observe(time.perf_counter() - began)
 
@@ -244,7 +244,7 @@ class BatchTask(BaseTask):
         return StoredRows(self._server, self.partition, self._ledger)
 
     def _written(self, batch: Batch, stored: StoredRows) -> Written:
-        """What the batch leaves in the store. Raises what `written` does."""
+        """Return the rows that the batch writes to the store. Raises what `written` does."""
         return written(batch.used_rows, stored, self._ledger)
 
     @property
@@ -253,7 +253,7 @@ class BatchTask(BaseTask):
         return self._around.store
 
     def _cut(self, records_max: int | None) -> Cut:
-        bounds = [each for each in (self._suspects.records_max, records_max) if each is not None]
+        bounds = [each for each in (self._bisector.records_max, records_max) if each is not None]
         chunks = self._buffer.cut(min(bounds, default=None))
         ends = {chunk.records.topic: NextOffset(chunk.records.last_offset + 1) for chunk in chunks}
         if not len(self._buffer):
@@ -335,10 +335,10 @@ class BatchTask(BaseTask):
                     for index, data in enumerate(raw)
                     if data is None
                 )
-        condemned = self._suspects.found
-        if condemned:
+        poison = self._bisector.found
+        if poison:
             at = enumerate((records.topic, offset) for offset in records.offsets)
-            bad.update((index, condemned[place]) for index, place in at if place in condemned)
+            bad.update((index, poison[place]) for index, place in at if place in poison)
         for index, error in sorted(bad.items()):
             if isinstance(error, HandlerFailed) and self._graph.on_error is OnError.SKIP:
                 log.warning("record is skipped", group=self.group.name, error=str(error))
@@ -351,7 +351,7 @@ class BatchTask(BaseTask):
         ]
 
     def _failed(self, error: BaseException, cut: Cut) -> StreamtableError:
-        """What to raise, after taking note of who is suspected."""
+        """Return the error to raise, after noting which records the bisector tries next."""
         self._around.metrics.failures.labels(self.group.name, type(error).__name__).inc()
         chunks, records = cut.chunks, cut.records
         first = records[0]
@@ -366,9 +366,9 @@ class BatchTask(BaseTask):
         if self._graph.on_error is OnError.STOP:
             return failed
         if len(records) == 1:
-            self._suspects.condemn(first.topic, first.offset, failed)
+            self._bisector.isolated(first.topic, first.offset, failed)
         else:
-            self._suspects.halve(sum(len(chunk.records) for chunk in chunks), cut.next_offsets)
+            self._bisector.halve(sum(len(chunk.records) for chunk in chunks), cut.next_offsets)
         log.warning("batch failed, a part of it is tried next", error=str(failed), exc_info=error)
         return RewindNeeded("process failed", topic=failed.topic, partition=self.partition)
 
@@ -404,10 +404,10 @@ class BatchTask(BaseTask):
     def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
         del position
         ledger, seen = self._next_ledger(), self.seen(work.next_offsets)
-        standing = ledger.standing if ledger is not None else None
+        committed_state = ledger.committed_state if ledger is not None else None
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, encode(standing, work.next_offsets, seen.get(topic))
+                offset, encode(committed_state, work.next_offsets, seen.get(topic))
             )
             for topic, offset in work.next_offsets.items()
         }
@@ -422,7 +422,7 @@ class BatchTask(BaseTask):
         self.committed_offsets = dict(work.next_offsets)
         if self._done is not None:
             self._measure(self._done)
-            self._suspects.passed(self.committed_offsets)
+            self._bisector.passed(self.committed_offsets)
         self._done = None
         self._outgoing.forget()
 
@@ -439,7 +439,10 @@ class BatchTask(BaseTask):
         return self._ledger
 
     def _write_ledger(self, ledger: Ledger) -> None:
-        """Now that the commit has proved the token. Until then the metadata have the one end that the row lacks."""
+        """Write the ledger's row after the commit that proved the epoch.
+
+        Until then the metadata have the one end that the row lacks.
+        """
         try:
             self._server.put_many({ledger_key(self.partition): ledger.encode()}, ledger.opening)
         except (RetryLater, Migrated) as error:

@@ -1,15 +1,15 @@
-"""Makes the tasks of a process: opens each partition's ledger under a new token when its recovery asks for it."""
+"""Makes the tasks of a process: opens each partition's ledger under a new epoch when its recovery asks for it."""
 
 from collections.abc import Mapping
 
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import SuspectsOf
+from microbatch.buffer import PoisonBisectors
+from microbatch.committed_state import committed_state_of
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics, metered
-from microbatch.standing import standing_of
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Ledger, Standing, ledger_key, reset_error
+from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.clock import Clock
 from streamtable.engine.restore import Restore
@@ -25,14 +25,14 @@ class BatchTasks:
 
     Args:
         group: the graph.
-        driver: of the store; closed with this.
+        driver: The driver of the store; closed with this.
         clock: monotonic time, and pauses between attempts.
-        metrics: where the numbers go.
+        metrics: The metrics to update.
         failpoint: called between any two steps.
         plain: rows without versions, written without condition.
         deadline: seconds for a call of the store, all its attempts together.
         attempt: seconds for one of them.
-        tracer: told of batches, and of what they ask of the store.
+        tracer: The tracer that gets a span for each batch and each of its store calls.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class BatchTasks:
         self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
         self._plain = plain
         self._ledgers: dict[int, Ledger] = {}
-        self._refused: dict[int, Standing] = {}
-        self._suspects = SuspectsOf()
+        self._refused: dict[int, CommittedState] = {}
+        self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
     def recover(
@@ -71,7 +71,7 @@ class BatchTasks:
         if self._plain:
             self._mark_plain(partition, committed)
         else:
-            self._ledgers[partition] = self._open(partition, standing_of(partition, committed))
+            self._ledgers[partition] = self._open(partition, committed_state_of(partition, committed))
         self._beginnings.note(partition, committed)
         return committed
 
@@ -87,7 +87,7 @@ class BatchTasks:
             next_offsets=recovered.plan.next_offsets,
             ledger=ledger,
             uncommitted=recovered.plan.uncommitted or ledger is not None,
-            suspects=self._suspects[partition],
+            bisector=self._bisectors[partition],
             stores=recovered.stores,
         )
 
@@ -115,17 +115,17 @@ class BatchTasks:
                 )
         self._store.put_many({key: b"plain"}, None)
 
-    def _open(self, partition: int, standing: Standing) -> Ledger:
+    def _open(self, partition: int, committed_state: CommittedState) -> Ledger:
         row = self._store.get(ledger_key(partition))
         self._around.failpoint("ledger-read")
         try:
-            ledger = Ledger.open(standing, row)
+            ledger = Ledger.open(committed_state, row)
         except Migrated as error:
             # An owner after us may have committed since the offsets were asked for. Asked again, they say so, unless
             # they have been reset.
-            if row is not None and self._refused.get(partition) == standing:
-                raise reset_error(row, standing) from error
-            self._refused[partition] = standing
+            if row is not None and self._refused.get(partition) == committed_state:
+                raise reset_error(row, committed_state) from error
+            self._refused[partition] = committed_state
             raise RetryLater(error.message) from error
         self._refused.pop(partition, None)
         return ledger

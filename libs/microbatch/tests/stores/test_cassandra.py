@@ -93,7 +93,7 @@ def test_a_node_that_was_away_for_an_hour_is_tried_again_within_seconds_and_for_
     cluster.shutdown()
 
 
-def test_nobody_there_is_an_error_that_says_where() -> None:
+def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
     driver = CassandraDriver(["127.0.0.1"], port=1, keyspace="k", table="t", tenant="t")
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
         RemoteStore(driver, deadline=0.3).get(b"a")

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.broker
 
 
 class Keyspace:
-    """One of this test alone."""
+    """A keyspace of this test alone."""
 
     def __init__(self, port: int) -> None:
         self.name = f"k{uuid.uuid4().hex[:8]}"

@@ -14,7 +14,7 @@ from localstores.redis import RedisServer
 from microbatch.stores.redis import RedisDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import NOTES_KEY
-from microbatch.stores.versions import Cell, Ledger, Mark, Version, ledger_key
+from microbatch.stores.versions import Ledger, Version, VersionedCell, WriteId, ledger_key
 
 
 @pytest.fixture(autouse=True)
@@ -108,8 +108,8 @@ def test_a_sweep_notes_first_and_removes_later(cli: Cli, redis: RedisServer) -> 
     store = RemoteStore(driver)
     ledger = Ledger(3, {2: 5})
     store.put_many({ledger_key(0): ledger.encode()}, ledger.opening)
-    gone = Cell(Version(Mark(2, 5), None), Version(Mark(1, 1), b"x"), 0)
-    store.put_many({b"a": gone.encode()}, Mark(2, 5).number)
+    gone = VersionedCell(Version(WriteId(2, 5), None), Version(WriteId(1, 1), b"x"), 0)
+    store.put_many({b"a": gone.encode()}, WriteId(2, 5).number)
     sweep = ("store", "sweep", redis.url, "--tenant", "t")
     ran = cli(*sweep)
     assert ran.code == 0

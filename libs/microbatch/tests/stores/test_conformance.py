@@ -1,4 +1,4 @@
-"""What `port.Driver` promises, of every kind of server, through the `RemoteStore` above it."""
+"""The promises of `port.Driver` for every kind of server, through the `RemoteStore` above it."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 
 from microbatch.stores.port import LARGEST_NUMBER, Driver, Row
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import ABSENT, UNOWNED, Cell, Ledger, Mark, Version, ledger_key, replace
+from microbatch.stores.versions import (
+    ABSENT,
+    UNOWNED,
+    Ledger,
+    Version,
+    VersionedCell,
+    WriteId,
+    ledger_key,
+    replace,
+)
 from streamtable.errors import ConfigurationError, Migrated, Unencodable
 
 MakeDriver = Callable[[str], Driver]
@@ -25,7 +34,7 @@ def store(make_driver: MakeDriver, tenant: str) -> Iterator[RemoteStore]:
 
 
 def put(store: RemoteStore, rows: dict[bytes, bytes | None], number: int | None) -> None:
-    """As a zombie does: it may be told, or silently ignored."""
+    """Write as a zombie does: the write may be refused or silently ignored."""
     with suppress(Migrated):
         store.put_many(rows, number)
 
@@ -192,18 +201,18 @@ def data_of(number: int) -> bytes | None:
 def test_a_batch_that_was_never_committed_is_read_as_if_it_had_not_been(store: RemoteStore) -> None:
     first = Ledger.open(UNOWNED, None)
     store.put_many({ledger_key(0): first.encode()}, first.opening)
-    cell = replace(ABSENT, first.next_mark, b"one", 0)
+    cell = replace(ABSENT, first.next_write_id, b"one", 0)
     assert cell is not None
-    store.put_many({b"a": cell.encode()}, first.next_mark.number)
+    store.put_many({b"a": cell.encode()}, first.next_write_id.number)
     first = first.committed()
-    crashed = replace(first.read(store.get(b"a")), first.next_mark, b"two", 0)
+    crashed = replace(first.read(store.get(b"a")), first.next_write_id, b"two", 0)
     assert crashed is not None
-    store.put_many({b"a": crashed.encode()}, first.next_mark.number)
+    store.put_many({b"a": crashed.encode()}, first.next_write_id.number)
 
-    second = Ledger.open(first.standing, store.get(ledger_key(0)))
+    second = Ledger.open(first.committed_state, store.get(ledger_key(0)))
     store.put_many({ledger_key(0): second.encode()}, second.opening)
-    assert second.read(store.get(b"a")) == Version(Mark(1, 1), b"one")
-    again = Cell(Version(second.next_mark, b"2"), second.read(store.get(b"a")), 0)
-    store.put_many({b"a": again.encode()}, second.next_mark.number)
-    put(store, {b"a": crashed.encode()}, crashed.current.mark.number)  # it had been on its way
+    assert second.read(store.get(b"a")) == Version(WriteId(1, 1), b"one")
+    again = VersionedCell(Version(second.next_write_id, b"2"), second.read(store.get(b"a")), 0)
+    store.put_many({b"a": again.encode()}, second.next_write_id.number)
+    put(store, {b"a": crashed.encode()}, crashed.current.write_id.number)  # it had been on its way
     assert second.committed().read(store.get(b"a")).value == b"2"

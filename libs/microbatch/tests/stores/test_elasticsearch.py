@@ -123,7 +123,7 @@ def test_something_else_under_the_tenant_stops_the_process(
         RemoteStore(driver).get(b"a")
 
 
-def test_nobody_there_is_an_error_that_says_where() -> None:
+def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
     driver = ElasticsearchDriver("http://127.0.0.1:1", alias="a", tenant="t")
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
         RemoteStore(driver, deadline=0.2).get(b"a")

@@ -31,8 +31,8 @@ class Index:
             self.driver, shards=shards, replicas=replicas, refresh=refresh, fields=fields
         )
 
-    def found(self, **wanted: Any) -> dict[str, Finding]:
-        return {each.subject: each for each in self.admin(**wanted).examine()}
+    def found(self, **options: Any) -> dict[str, Finding]:
+        return {each.subject: each for each in self.admin(**options).examine()}
 
     def set(self, **settings: Any) -> None:
         changed = {f"index.{name.replace('__', '.')}": value for name, value in settings.items()}
@@ -100,8 +100,8 @@ def test_a_mapping_that_guesses_or_differs_is_a_problem(index: Index) -> None:
         mappings={"properties": {"tenant": {"type": "text"}, "data": {"type": "binary"}}},
     )
     fact = index.found(fields={})["mapping"].fact
-    assert "tenant is text, wanted is keyword" in fact
-    assert "nobody declared" in fact
+    assert "tenant is text, expected keyword" in fact
+    assert "undeclared fields" in fact
 
 
 def test_what_would_lose_acknowledged_rows_is_a_problem(index: Index) -> None:

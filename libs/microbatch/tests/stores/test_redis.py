@@ -15,7 +15,7 @@ from microbatch.stores.redis import RedisDriver
 from microbatch.stores.store import RemoteStore
 from streamtable.errors import ConfigurationError, Migrated, RetryKeys, RetryLater, StateLost
 
-NOBODY = "redis://127.0.0.1:1/0"
+NO_SERVER = "redis://127.0.0.1:1/0"
 
 
 class Start(Protocol):
@@ -87,9 +87,9 @@ def test_a_write_goes_on_when_a_killed_server_is_back_without_its_script(start: 
     assert store.get_many([b"a", b"b"]) == {b"a": Row(1, b"1"), b"b": Row(2, b"2")}
 
 
-def test_nobody_there_is_an_error_that_says_where() -> None:
+def test_an_unreachable_server_is_an_error_that_names_its_address() -> None:
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:1"):
-        store_at(NOBODY, deadline=0.2).get(b"a")
+        store_at(NO_SERVER, deadline=0.2).get(b"a")
 
 
 def test_a_full_server_fails_the_rows_that_it_did_not_take_and_goes_on_when_there_is_room(
@@ -158,7 +158,7 @@ def test_after_a_failover_the_promoted_replica_has_every_row_that_was_acknowledg
     assert len(acknowledged) >= 20
 
 
-def test_a_zombie_is_told(start: Start) -> None:
+def test_a_zombie_s_write_is_refused(start: Start) -> None:
     store = store_at(start().url)
     store.put_many({b"%d" % at: b"new" for at in range(500)}, 2)
     with pytest.raises(Migrated, match=r"500 rows have a higher number than 1, .*a later owner"):

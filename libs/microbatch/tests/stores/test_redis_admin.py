@@ -1,4 +1,4 @@
-"""What an examination says of Redis and Valkey in each state that matters."""
+"""The findings about Redis and Valkey in each relevant state."""
 
 import socket
 import time
@@ -74,7 +74,7 @@ def test_a_crash_that_loses_acknowledged_rows_is_warned_of(start: Start) -> None
     assert levels(server)["disk"] is Level.OK
 
 
-def test_a_user_who_may_not_see_the_settings_is_told_so(start: Start) -> None:
+def test_a_user_without_access_to_the_settings_gets_a_finding_that_says_so(start: Start) -> None:
     server = start("--appendonly", "yes", "--appendfsync", "always")
     ask(server, "ACL", "SETUSER", "app", "on", ">secret", "~t:*", "+@all", "-config")
     driver = RedisDriver(server.url.replace("//", "//app:secret@"), tenant="t")

@@ -1,4 +1,4 @@
-"""How often a batch asks its store: counted by the servers, and on the way to a server that is frozen and cannot answer."""
+"""The number of a batch's round trips: counted by the servers, and on the way to a frozen server."""
 
 import struct
 import time
@@ -15,7 +15,7 @@ from redis import Redis
 from localstores.proxy import Proxy
 from localstores.redis import RedisServer
 from localstores.server import Server
-from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.port import Driver
 from microbatch.stores.redis import RedisDriver
@@ -34,7 +34,7 @@ def add(batch: Batch, send: Send) -> None:
     found = totals.get_many(record.key for record in batch.records)
     for record in batch.of(EVENTS):
         found[record.key] = found.get(record.key, 0) + record.value
-        totals.get(record.key)  # known: it asks nobody
+        totals.get(record.key)  # known: no request is sent
     totals.put_many(found)
 
 
@@ -73,7 +73,7 @@ def test_a_batch_reads_from_redis_once_and_writes_once_for_each_200_rows(
 ) -> None:
     group = MicroBatch("add", inputs=[EVENTS], process=process, rows=[TOTALS, LATEST], max_wait=1.0)
     with Tester() as tester:
-        store = Rehearsal(group, driver=lambda: RedisDriver(counted.server.url, tenant="t"))
+        store = InMemoryStore(group, driver=lambda: RedisDriver(counted.server.url, tenant="t"))
         tester.create(EVENTS, partitions=1)
         tester.run(group, tasks=store, partitions=1)
         tester.emit(EVENTS, "first", 1)  # with it come the ledger and the script

@@ -16,11 +16,11 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import (
     ABSENT,
     UNOWNED,
-    Cell,
+    CommittedState,
     Ledger,
-    Mark,
-    Standing,
     Version,
+    VersionedCell,
+    WriteId,
     ledger_key,
     replace,
 )
@@ -39,7 +39,7 @@ def fields_of(value: bytes | None) -> dict[str, FieldValue] | None:
 
 
 class Group:
-    """One partition's owner, as far as the store sees it; and somebody who searches."""
+    """One partition's owner, as far as the store sees it, and a client that searches."""
 
     def __init__(self, driver: ElasticsearchDriver) -> None:
         self.driver = driver
@@ -51,7 +51,7 @@ class Group:
         self.store.put_many({ledger_key(0): self.ledger.encode()}, self.ledger.opening)
 
     def crash(self) -> None:
-        self.ledger = Ledger.open(self.ledger.standing, self.store.get(ledger_key(0)))
+        self.ledger = Ledger.open(self.ledger.committed_state, self.store.get(ledger_key(0)))
         self.open()
 
     def write(self, rows: dict[bytes, bytes | None]) -> None:
@@ -60,11 +60,11 @@ class Group:
         fields = {}
         for key, value in rows.items():
             before = self.ledger.read(found.get(key))
-            cell = replace(before, self.ledger.next_mark, value, 0)
+            cell = replace(before, self.ledger.next_write_id, value, 0)
             if cell is not None:
                 cells[key] = cell.encode()
                 fields[key] = Fields(fields_of(value), fields_of(before.value))
-        self.store.put_many(cells, self.ledger.next_mark.number, fields)
+        self.store.put_many(cells, self.ledger.next_write_id.number, fields)
 
     def commit(self) -> None:
         self.ledger = self.ledger.committed()
@@ -74,7 +74,7 @@ class Group:
         return [hit.value for hit in self.search(limit, **fields)]
 
     def search(self, limit: int = 20, **fields: str | int) -> list[Hit]:
-        ledgers = ledgers_from(self.store, lambda: {0: self.ledger.standing})
+        ledgers = ledgers_from(self.store, lambda: {0: self.ledger.committed_state})
         return search(self.driver, fields, ledgers, limit=limit, timeout=30)
 
 
@@ -171,7 +171,7 @@ def test_a_value_that_is_too_long_to_be_found_by_is_kept_all_the_same(group: Gro
 
 @broker
 def test_a_field_that_was_not_declared_stops_the_write(group: Group) -> None:
-    cell = replace(ABSENT, Mark(1, 1), b"x", 0)
+    cell = replace(ABSENT, WriteId(1, 1), b"x", 0)
     assert cell is not None
     with pytest.raises(ConfigurationError, match="strict_dynamic_mapping"):
         group.store.put_many({b"a": cell.encode()}, 1, {b"a": Fields({"undeclared": 1}, None)})
@@ -205,21 +205,21 @@ def test_only_elasticsearch_can_search() -> None:
 
 
 @pytest.mark.parametrize(
-    ("standing", "row", "counts"),
+    ("committed_state", "row", "counts"),
     [
         (UNOWNED, None, set()),
-        (Standing(1, Mark(1, 2)), None, {(1, 1), (1, 2)}),
-        (Standing(1, Mark(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
+        (CommittedState(1, WriteId(1, 2)), None, {(1, 1), (1, 2)}),
+        (CommittedState(1, WriteId(1, 2)), Ledger(2, {1: 3}), {(1, 1), (1, 2), (1, 3)}),
         (UNOWNED, Ledger(2, {1: 1}), {(1, 1)}),
-        (Standing(3, Mark(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
+        (CommittedState(3, WriteId(2, 1)), Ledger(2, {1: 1}), {(1, 1), (2, 1)}),
     ],
 )
 def test_who_owns_nothing_sees_what_the_offsets_and_the_ledger_say_together(
-    standing: Standing, row: Ledger | None, counts: set[tuple[int, int]]
+    committed_state: CommittedState, row: Ledger | None, counts: set[tuple[int, int]]
 ) -> None:
     store = RemoteStore(MemoryDriver(tenant="t"))
     if row is not None:
         store.put_many({ledger_key(5): row.encode()}, row.opening)
-    seen = ledgers_from(store, lambda: {5: standing})()[5]
-    assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(Mark(t, b))} == counts
-    assert seen.counting(Cell(Version(Mark(9, 9), b"x"), ABSENT, 5)) == ABSENT
+    seen = ledgers_from(store, lambda: {5: committed_state})()[5]
+    assert {(t, b) for t in range(4) for b in range(1, 5) if seen.counts(WriteId(t, b))} == counts
+    assert seen.counting(VersionedCell(Version(WriteId(9, 9), b"x"), ABSENT, 5)) == ABSENT

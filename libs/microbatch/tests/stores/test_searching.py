@@ -13,12 +13,12 @@ from elasticsearch import Elasticsearch
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
+from microbatch.committed_state import encode
 from microbatch.searching import Match, Searcher
-from microbatch.standing import encode
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Fields
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import ABSENT, Ledger, Mark, Standing, ledger_key, replace
+from microbatch.stores.versions import ABSENT, CommittedState, Ledger, WriteId, ledger_key, replace
 from streamtable import Emitter, Kafka, Long, Stream, String
 from streamtable.errors import RetryLater
 from streamtable.ports import TopicInfo
@@ -41,7 +41,7 @@ class Committing:
 
     def __init__(self, partitions: int) -> None:
         self.partitions = partitions
-        self.standings: dict[int, Standing] = {}
+        self.committed_states: dict[int, CommittedState] = {}
         self.busy = 0
         self.closed = False
 
@@ -49,20 +49,20 @@ class Committing:
         return {name: TopicInfo(name, self.partitions, "id", False, 0, 1_000_000) for name in names}
 
     def topic_ids(self, names: Iterable[str]) -> Mapping[str, str]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def watermarks(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, Watermarks]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        raise AssertionError("nobody needs it")
+        raise AssertionError("not called in these tests")
 
     @property
     def servers(self) -> str:
-        raise AssertionError("nobody needs them")
+        raise AssertionError("not called in these tests")
 
     def stable_offsets(
         self, group: str, places: Iterable[TopicPartition]
@@ -72,9 +72,9 @@ class Committing:
             self.busy -= 1
             raise RetryLater("a transaction is pending")
         found: dict[TopicPartition, Committed | None] = dict.fromkeys(places)
-        for partition, standing in self.standings.items():
+        for partition, committed_state in self.committed_states.items():
             place = TopicPartition(INPUT.name, partition)
-            found[place] = Committed(NextOffset(7), encode(standing, [INPUT.name]))
+            found[place] = Committed(NextOffset(7), encode(committed_state, [INPUT.name]))
         return found
 
     def close(self) -> None:
@@ -103,27 +103,29 @@ def driver(connect: Callable[[], ElasticsearchDriver]) -> Iterator[Elasticsearch
         yield made
 
 
-def write(driver: ElasticsearchDriver, partition: int, mark: Mark, key: str, text: str) -> None:
+def write(driver: ElasticsearchDriver, partition: int, write_id: WriteId, key: str, text: str) -> None:
     store = RemoteStore(driver, deadline=60, attempt=20)
-    cell = replace(ABSENT, mark, text.encode(), partition)
+    cell = replace(ABSENT, write_id, text.encode(), partition)
     assert cell is not None
     raw = PAGES.key(key)
-    store.put_many({raw: cell.encode()}, mark.number, {raw: Fields({"text": text}, None)})
-    store.put_many({ledger_key(partition): Ledger(mark.token, {}).encode()}, Mark(mark.token, 0).number)
+    store.put_many({raw: cell.encode()}, write_id.number, {raw: Fields({"text": text}, None)})
+    store.put_many(
+        {ledger_key(partition): Ledger(write_id.epoch, {}).encode()}, WriteId(write_id.epoch, 0).number
+    )
     store.flush()
 
 
 def test_rows_are_found_by_what_each_partition_has_committed(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=3)
-    write(driver, 0, Mark(1, 1), "a", "red one")
-    write(driver, 1, Mark(1, 2), "b", "red two")
-    write(driver, 2, Mark(1, 1), "c", "red three")
-    cluster.standings = {0: Standing(1, Mark(1, 1)), 1: Standing(1, Mark(1, 1))}
+    write(driver, 0, WriteId(1, 1), "a", "red one")
+    write(driver, 1, WriteId(1, 2), "b", "red two")
+    write(driver, 2, WriteId(1, 1), "c", "red three")
+    cluster.committed_states = {0: CommittedState(1, WriteId(1, 1)), 1: CommittedState(1, WriteId(1, 1))}
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     (found,) = searcher.search({"text": "red"}, timeout=30)
     assert isinstance(found, Match)
     assert (found.key, found.value) == ("a", "red one")
-    cluster.standings[1] = Standing(1, Mark(1, 2))
+    cluster.committed_states[1] = CommittedState(1, WriteId(1, 2))
     assert {each.key for each in searcher.search({"text": "red"}, timeout=30)} == {"a", "b"}
     searcher.close()
     assert cluster.closed
@@ -131,8 +133,8 @@ def test_rows_are_found_by_what_each_partition_has_committed(driver: Elasticsear
 
 def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: ElasticsearchDriver) -> None:
     cluster = Committing(partitions=1)
-    write(driver, 0, Mark(1, 1), "a", "red one")
-    cluster.standings = {0: Standing(1, Mark(1, 1))}
+    write(driver, 0, WriteId(1, 1), "a", "red one")
+    cluster.committed_states = {0: CommittedState(1, WriteId(1, 1))}
     cluster.busy = 3
     searcher = Searcher(GROUP, PAGES, cluster, driver)
     assert [each.key for each in searcher.search({"text": "red"}, timeout=30)] == ["a"]
@@ -141,7 +143,7 @@ def test_a_commit_on_its_way_is_waited_for_and_not_for_ever(driver: Elasticsearc
         searcher.search({"text": "red"}, timeout=1)
 
 
-# ---- of a group at work --------------------------------------------------------------------------------------------
+# ---- of a running group --------------------------------------------------------------------------------------------
 
 
 def keep(batch: Batch, send: Send) -> None:
@@ -174,7 +176,7 @@ def test_what_a_group_at_work_has_written_is_found_after_a_refresh_and_never_wha
             return {}  # the group has not committed anything yet, or commits right now
 
     def wait_until_found(word: str, expected: dict[str, str]) -> None:
-        """Nobody flushes: the index refreshes itself, each second."""
+        """No explicit refresh: the index refreshes itself each second."""
         end = time.monotonic() + 60
         while (now := found(word)) != expected:
             assert all(word in text for text in now.values()), now

@@ -15,7 +15,15 @@ import pytest
 
 from microbatch.stores.port import Deletion, Row
 from microbatch.stores.sweep import may_go
-from microbatch.stores.versions import UNOWNED, Cell, Ledger, Mark, Standing, Version, replace
+from microbatch.stores.versions import (
+    UNOWNED,
+    CommittedState,
+    Ledger,
+    Version,
+    VersionedCell,
+    WriteId,
+    replace,
+)
 from streamtable.errors import Migrated
 
 LEDGER = "ledger"
@@ -26,7 +34,7 @@ Steps = Generator[None, None, None]
 
 
 class Aborted(Exception):
-    """The batch is dropped, or nobody knows: the owner begins again from what is committed."""
+    """The batch was aborted or its outcome is unknown: the owner starts again from the committed state."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +61,7 @@ class World:
     keys: str = KEYS
     owner: int = 0
     offset: int = 0
-    standing: Standing = UNOWNED
+    committed_state: CommittedState = UNOWNED
     committed: dict[str, bytes | None] = field(default_factory=dict)
     commits: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
@@ -72,10 +80,10 @@ class World:
     def chance(self, probability: float) -> bool:
         return not self.calm and self.random.random() < probability
 
-    def commit(self, owner: int, offset: int, standing: Standing) -> bool:
+    def commit(self, owner: int, offset: int, committed_state: CommittedState) -> bool:
         if owner != self.owner:
             return False
-        self.offset, self.standing = offset, standing
+        self.offset, self.committed_state = offset, committed_state
         return True
 
     def arrives(self, key: str, row: Row) -> bool:
@@ -105,15 +113,15 @@ class World:
 
 def claim(world: World, owner: int) -> Generator[None, None, tuple[int, Ledger]]:
     world.began[owner] = world.now
-    offset, standing = world.offset, world.standing
+    offset, committed_state = world.offset, world.committed_state
     yield
     row = world.rows.get(LEDGER)
     yield
-    ledger = Ledger.open(standing, row)
+    ledger = Ledger.open(committed_state, row)
     if not world.rules.proof_first:
         yield from world.write(LEDGER, Row(ledger.opening, ledger.encode()))
     yield
-    if world.rules.proof and not world.commit(owner, offset, ledger.standing):
+    if world.rules.proof and not world.commit(owner, offset, ledger.committed_state):
         raise Migrated("not ours")
     if world.chance(0.1):
         raise Aborted
@@ -130,7 +138,7 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
     for key in keys:
         yield
         read[key] = ledger.read(world.rows.get(key))
-    mark = ledger.next_mark
+    write_id = ledger.next_write_id
     new: dict[str, bytes | None] = {}
     world.random.shuffle(keys)
     for key in keys:
@@ -139,23 +147,23 @@ def batch(world: World, owner: int, offset: int, ledger: Ledger) -> Generator[No
         value = None if world.chance(0.2) else b"%d" % next(world.values)
         before = read[key]
         if not world.rules.keeps_read and key in world.rows:
-            before = Cell.decode(world.rows[key]).current
-        cell = replace(before, mark, value, 0) if before.mark < mark else None
+            before = VersionedCell.decode(world.rows[key]).current
+        cell = replace(before, write_id, value, 0) if before.write_id < write_id else None
         new[key] = value
         if cell is not None:
-            yield from world.write(key, Row(mark.number, cell.encode()))
+            yield from world.write(key, Row(write_id.number, cell.encode()))
     yield
     if world.chance(0.1):
         raise Aborted  # the transaction was refused
     after = ledger.committed()
-    if not world.commit(owner, end, after.standing):
+    if not world.commit(owner, end, after.committed_state):
         raise Migrated("not ours")
     for key, version in read.items():
         assert version.value == world.committed.get(key), f"{key} at {offset}"
     world.committed.update(new)
     world.commits += 1
     if world.chance(0.1):
-        raise Aborted  # it has happened, and nobody said so
+        raise Aborted  # the commit has happened, but the response is lost
     return end, after
 
 
@@ -167,8 +175,8 @@ def process(world: World, owner: int) -> Steps:
             if ledger is None or world.rules.new_token:
                 offset, ledger = yield from claim(world, owner)
             else:
-                end = world.standing.end
-                offset, ledger = world.offset, Ledger(ledger.token, {**ledger.ends, end.token: end.batch})
+                end = world.committed_state.end
+                offset, ledger = world.offset, Ledger(ledger.epoch, {**ledger.ends, end.epoch: end.batch})
             while offset < world.length:
                 offset, ledger = yield from batch(world, owner, offset, ledger)
         except Aborted:
@@ -184,18 +192,18 @@ def sweeper(world: World) -> Steps:
     while True:
         yield
         row = world.rows.get(LEDGER)
-        ledger, token = Ledger.seen(UNOWNED, row), Mark.of(row.number).token if row else 0
-        over = max(token for time, token in notes if time == 0 or world.now - time > STALL)
+        ledger, epoch = Ledger.seen(UNOWNED, row), WriteId.of(row.number).epoch if row else 0
+        over = max(epoch for time, epoch in notes if time == 0 or world.now - time > STALL)
         if not world.rules.swept_old:
-            over = token
+            over = epoch
         chosen = []
         for key in world.keys:
             yield
             row = world.rows.get(key)
-            if row is None or Cell.decode(row).current.value is not None:
+            if row is None or VersionedCell.decode(row).current.value is not None:
                 continue
-            mark = Mark.of(row.number)
-            judge = ledger if world.rules.swept_counting else Ledger(token, {mark.token: mark.batch})
+            write_id = WriteId.of(row.number)
+            judge = ledger if world.rules.swept_counting else Ledger(epoch, {write_id.epoch: write_id.batch})
             if may_go(Deletion(key.encode(), row.number, 0), judge, {0: over}):
                 chosen.append((key, row.number))
         for key, number in chosen:
@@ -204,7 +212,7 @@ def sweeper(world: World) -> Steps:
             if key in world.rows and (world.rows[key].number == number or not world.rules.swept_same):
                 del world.rows[key]
                 world.swept += 1
-        notes.append((world.now, token))
+        notes.append((world.now, epoch))
 
 
 def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool = False) -> World:
@@ -245,20 +253,20 @@ def run(seed: int, rules: Rules = Rules(), *, length: int = 40, sweeping: bool =
 
 def check_rows(world: World) -> None:
     """A reader that comes after all finds what is committed."""
-    ledger = Ledger.open(world.standing, world.rows.get(LEDGER))
+    ledger = Ledger.open(world.committed_state, world.rows.get(LEDGER))
     for key in world.keys:
         assert ledger.read(world.rows.get(key)).value == world.committed.get(key), key
 
 
 @pytest.mark.parametrize("block", range(10))
 def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> None:
-    tokens = commits = 0
+    epochs = commits = 0
     for seed in range(block * 60, block * 60 + 60):
         world = run(seed)
-        tokens += world.standing.token
+        epochs += world.committed_state.epoch
         commits += world.commits
     # It was eventful: several owners or aborts in each run, and a commit for few records.
-    assert tokens > 60 * 5
+    assert epochs > 60 * 5
     assert commits > 60 * 10
 
 
@@ -274,7 +282,7 @@ def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> N
     ids=[
         "no proof",
         "the ledger before the proof",
-        "the same token after an abort",
+        "the same epoch after an abort",
         "no fencing",
         "an uncommitted version is kept",
     ],
@@ -291,7 +299,7 @@ def test_without_one_of_its_rules_the_simulation_finds_an_error(rules: Rules) ->
 
 
 @pytest.mark.parametrize("block", range(5))
-def test_a_sweep_is_noticed_by_nobody(block: int) -> None:
+def test_a_sweep_never_changes_what_a_reader_sees(block: int) -> None:
     swept = sum(run(seed, length=120, sweeping=True).swept for seed in range(block * 40, block * 40 + 40))
     assert swept > 20
 

@@ -1,4 +1,4 @@
-"""How calls are repeated: of a batch, what failed; for as long as there is time."""
+"""The retries of calls: only the failed part of a batch, until the deadline."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -11,7 +11,7 @@ from streamtable_testing.clock import VirtualClock
 
 
 class Scripted:
-    """A driver that answers what it is told to, one answer for each attempt, and remembers what it was asked."""
+    """A driver that returns the given answers, one for each attempt, and records the requests."""
 
     def __init__(self, *answers: Found | Written | Exception) -> None:
         self.answers: Iterator[Found | Written | Exception] = iter(answers)
@@ -101,7 +101,7 @@ def test_what_cannot_be_mended_by_asking_again_is_not_asked_again() -> None:
     assert len(driver.asked) == 1
 
 
-def test_nothing_to_do_asks_nobody() -> None:
+def test_an_empty_request_does_not_call_the_server() -> None:
     driver = Scripted()
     store = store_of(driver)
     assert store.get_many([]) == {}

@@ -8,7 +8,7 @@ from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Deletion, Driver, Row, SweepDriver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.sweep import NOTES_KEY, Swept, may_go, sweep
-from microbatch.stores.versions import ABSENT, Cell, Ledger, Mark, Version, ledger_key
+from microbatch.stores.versions import ABSENT, Ledger, Version, VersionedCell, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 MakeDriver = Callable[[str], Driver]
@@ -25,13 +25,13 @@ class Tenant:
         self.driver = driver
         self.store = RemoteStore(driver, deadline=60, attempt=20)
 
-    def ledger(self, partition: int, token: int, **ends: int) -> None:
-        ledger = Ledger(token, {int(name[1:]): end for name, end in ends.items()})
+    def ledger(self, partition: int, epoch: int, **ends: int) -> None:
+        ledger = Ledger(epoch, {int(name[1:]): end for name, end in ends.items()})
         self.store.put_many({ledger_key(partition): ledger.encode()}, ledger.opening)
 
-    def cell(self, key: bytes, mark: Mark, value: bytes | None, partition: int = 0) -> None:
-        cell = Cell(Version(mark, value), Version(Mark(1, 1), b"before"), partition)
-        self.store.put_many({key: cell.encode()}, mark.number)
+    def cell(self, key: bytes, write_id: WriteId, value: bytes | None, partition: int = 0) -> None:
+        cell = VersionedCell(Version(write_id, value), Version(WriteId(1, 1), b"before"), partition)
+        self.store.put_many({key: cell.encode()}, write_id.number)
 
     def sweep(self, now: float, *, keep: bool = False) -> Swept:
         self.store.flush()
@@ -51,10 +51,10 @@ def memory() -> Tenant:
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
 def test_a_deletion_that_counts_goes_a_day_after_it_was_noted(rows: Tenant) -> None:
     rows.ledger(0, 3, t1=1, t2=5)
-    rows.cell(b"gone", Mark(2, 5), None)
-    rows.cell(b"never committed", Mark(2, 6), None)
-    rows.cell(b"there", Mark(2, 5), b"value")
-    rows.cell(b"of the owner", Mark(3, 1), None)
+    rows.cell(b"gone", WriteId(2, 5), None)
+    rows.cell(b"never committed", WriteId(2, 6), None)
+    rows.cell(b"there", WriteId(2, 5), b"value")
+    rows.cell(b"of the owner", WriteId(3, 1), None)
     assert rows.sweep(0) == Swept(deletions=3, may_go=0, removed=0, waits_for=DAY)
     assert rows.sweep(DAY - 1) == Swept(deletions=3, may_go=0, removed=0, waits_for=1)
     assert rows.sweep(LATER, keep=True) == Swept(deletions=3, may_go=1, removed=0, waits_for=0)
@@ -66,13 +66,13 @@ def test_a_deletion_that_counts_goes_a_day_after_it_was_noted(rows: Tenant) -> N
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
 def test_a_row_that_was_written_meanwhile_stays(rows: Tenant) -> None:
-    rows.cell(b"a", Mark(2, 5), None)
-    rows.cell(b"b", Mark(2, 5), None)
+    rows.cell(b"a", WriteId(2, 5), None)
+    rows.cell(b"b", WriteId(2, 5), None)
     rows.store.flush()
     (found,) = [each for page in rows.driver.deletions(30) for each in page if each.key == b"a"]
-    assert found == Deletion(b"a", Mark(2, 5).number, 0)
-    rows.cell(b"a", Mark(2, 6), b"new")
-    assert rows.driver.forget([found, Deletion(b"b", Mark(2, 5).number, 0)], 30) == 1
+    assert found == Deletion(b"a", WriteId(2, 5).number, 0)
+    rows.cell(b"a", WriteId(2, 6), b"new")
+    assert rows.driver.forget([found, Deletion(b"b", WriteId(2, 5).number, 0)], 30) == 1
     assert rows.store.get_many([b"a", b"b"]).keys() == {b"a"}
     assert rows.driver.forget([], 30) == 0
 
@@ -80,14 +80,14 @@ def test_a_row_that_was_written_meanwhile_stays(rows: Tenant) -> None:
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
 def test_after_a_sweep_the_owner_writes_on(rows: Tenant) -> None:
     rows.ledger(0, 3, t2=5)
-    rows.cell(b"a", Mark(2, 5), None)
+    rows.cell(b"a", WriteId(2, 5), None)
     rows.sweep(0)
     rows.sweep(LATER)
     assert rows.store.get(b"a") is None
-    rows.cell(b"a", Mark(3, 1), b"new")
+    rows.cell(b"a", WriteId(3, 1), b"new")
     row = rows.store.get(b"a")
     assert row is not None
-    assert row.number == Mark(3, 1).number
+    assert row.number == WriteId(3, 1).number
 
 
 @pytest.mark.parametrize("make_driver", SWEEPABLE, indirect=True)
@@ -95,11 +95,11 @@ def test_thousands_are_swept_in_pages_and_other_tenants_are_left(
     rows: Tenant, make_driver: MakeDriver, tenant: str
 ) -> None:
     other = Tenant(make_driver(tenant + ".other"))
-    deleted = Cell(Version(Mark(2, 5), None), ABSENT, 7).encode()
+    deleted = VersionedCell(Version(WriteId(2, 5), None), ABSENT, 7).encode()
     keys = [b"%d" % at for at in range(2_500)] + [b"k" * 4000]
     for each in (rows, other):
         each.ledger(7, 3, t2=5)
-        each.store.put_many(dict.fromkeys(keys, deleted), Mark(2, 5).number)
+        each.store.put_many(dict.fromkeys(keys, deleted), WriteId(2, 5).number)
     rows.sweep(0)
     swept = rows.sweep(LATER)
     assert swept.removed == len(keys)
@@ -112,7 +112,7 @@ def test_partitions_are_judged_by_their_own_ledgers(memory: Tenant) -> None:
     memory.ledger(1, 9, t2=4)
     memory.ledger(2, 2)
     for partition in range(4):  # of the last one there is no ledger
-        memory.cell(b"%d" % partition, Mark(2, 5), None, partition)
+        memory.cell(b"%d" % partition, WriteId(2, 5), None, partition)
     memory.sweep(0)
     assert memory.sweep(LATER).removed == 1
     assert memory.store.get(b"0") is None
@@ -120,7 +120,7 @@ def test_partitions_are_judged_by_their_own_ledgers(memory: Tenant) -> None:
 
 def test_a_token_that_was_the_owners_when_it_was_noted_waits_for_another_day(memory: Tenant) -> None:
     memory.ledger(0, 2, t1=1)
-    memory.cell(b"a", Mark(2, 5), None)
+    memory.cell(b"a", WriteId(2, 5), None)
     memory.sweep(0)
     memory.ledger(0, 3, t1=1, t2=5)
     assert memory.sweep(LATER).removed == 0
@@ -129,7 +129,7 @@ def test_a_token_that_was_the_owners_when_it_was_noted_waits_for_another_day(mem
 
 def test_a_clock_that_went_back_makes_nothing_old(memory: Tenant) -> None:
     memory.ledger(0, 3, t2=5)
-    memory.cell(b"a", Mark(2, 5), None)
+    memory.cell(b"a", WriteId(2, 5), None)
     memory.sweep(LATER)
     assert memory.sweep(0).removed == 0
     assert memory.sweep(DAY - 1).removed == 0
@@ -137,7 +137,7 @@ def test_a_clock_that_went_back_makes_nothing_old(memory: Tenant) -> None:
 
 def test_daily_sweeps_keep_a_day_of_notes(memory: Tenant) -> None:
     memory.ledger(0, 3, t2=5)
-    memory.cell(b"a", Mark(2, 6), None)
+    memory.cell(b"a", WriteId(2, 6), None)
     for hour in range(300):
         memory.sweep(hour * 3600.0)
     notes = memory.store.get(NOTES_KEY)
@@ -153,15 +153,15 @@ def test_a_sweep_that_would_not_outwait_a_stalled_process_is_refused(memory: Ten
 @pytest.mark.parametrize(
     ("deletion", "over", "goes"),
     [
-        (Mark(2, 5), {0: 3}, True),
-        (Mark(2, 6), {0: 3}, False),
-        (Mark(2, 5), {0: 2}, False),
-        (Mark(2, 5), {1: 3}, False),
-        (Mark(1, 1), {0: 3}, False),
+        (WriteId(2, 5), {0: 3}, True),
+        (WriteId(2, 6), {0: 3}, False),
+        (WriteId(2, 5), {0: 2}, False),
+        (WriteId(2, 5), {1: 3}, False),
+        (WriteId(1, 1), {0: 3}, False),
     ],
-    ids=["old and counts", "does not count", "its token was not over", "not noted", "nothing committed"],
+    ids=["old and counts", "does not count", "its epoch was not over", "not noted", "nothing committed"],
 )
 def test_a_row_may_go_when_its_deletion_counts_and_was_over_when_it_was_noted(
-    deletion: Mark, over: dict[int, int], *, goes: bool
+    deletion: WriteId, over: dict[int, int], *, goes: bool
 ) -> None:
     assert may_go(Deletion(b"a", deletion.number, 0), Ledger(4, {2: 5}), over) is goes

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 import pytest
 from libs.microbatch.tests.stores.conftest import GetServer
 
-from microbatch import Batch, MicroBatch, Rehearsal, Rows, Send
+from microbatch import Batch, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.port import Driver
 from microbatch.stores.redis import RedisDriver
@@ -71,7 +71,7 @@ def test_a_group_goes_on_after_a_restart_later_than_its_rows_live(make_driver: M
     group = MicroBatch("add", inputs=[EVENTS], process=add, outputs=[SUMS], rows=[TOTALS], max_wait=0.1)
     mortal = make_driver()
     with Tester() as tester:
-        tester.run(group, tasks=Rehearsal(group, plain=plain, driver=make_driver))
+        tester.run(group, tasks=InMemoryStore(group, plain=plain, driver=make_driver))
         tester.emit(EVENTS, "a", 1)
         tester.stop(group)
         wait_gone(mortal, TOTALS.key("a"))

@@ -10,50 +10,53 @@ from microbatch.stores.versions import (
     HEAD_BYTES,
     NOTHING,
     UNOWNED,
-    Cell,
+    CommittedState,
     Head,
     Ledger,
-    Mark,
-    Standing,
     Version,
+    VersionedCell,
+    WriteId,
     replace,
     reset_error,
 )
 from streamtable.errors import Migrated, StateLost
 
-tokens = st.integers(0, (1 << 31) - 1)
-marks = st.builds(Mark, tokens, st.integers(0, (1 << 32) - 1))
+epochs = st.integers(0, (1 << 31) - 1)
+write_ids = st.builds(WriteId, epochs, st.integers(0, (1 << 32) - 1))
 values = st.none() | st.binary(max_size=50)
 cells = st.builds(
-    Cell, st.builds(Version, marks, values), st.builds(Version, marks, values), st.integers(0, (1 << 31) - 1)
+    VersionedCell,
+    st.builds(Version, write_ids, values),
+    st.builds(Version, write_ids, values),
+    st.integers(0, (1 << 31) - 1),
 )
 LEDGER = Ledger(4, {1: 5, 3: 1, 4: 2})
 
 
-def row(cell: Cell) -> Row:
-    return Row(cell.current.mark.number, cell.encode())
+def row(cell: VersionedCell) -> Row:
+    return Row(cell.current.write_id.number, cell.encode())
 
 
-@given(marks, marks)
-def test_numbers_have_the_order_of_their_marks_and_fit_into_63_bits(one: Mark, other: Mark) -> None:
+@given(write_ids, write_ids)
+def test_numbers_have_the_order_of_their_marks_and_fit_into_63_bits(one: WriteId, other: WriteId) -> None:
     assert (one.number < other.number) == (one < other)
     assert 0 <= one.number <= LARGEST_NUMBER
-    assert Mark.of(one.number) == one
+    assert WriteId.of(one.number) == one
 
 
 @given(cells)
-def test_a_cell_comes_back_as_it_was(cell: Cell) -> None:
-    assert Cell.decode(row(cell)) == cell
+def test_a_cell_comes_back_as_it_was(cell: VersionedCell) -> None:
+    assert VersionedCell.decode(row(cell)) == cell
 
 
 @given(cells, st.data())
 def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
-    cell: Cell, data: st.DataObject
+    cell: VersionedCell, data: st.DataObject
 ) -> None:
     whole = cell.encode()
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     try:
-        found = Cell.decode(Row(7, cut))
+        found = VersionedCell.decode(Row(7, cut))
     except StateLost:
         return
     # The only part without a length of its own; stores do not cut rows.
@@ -65,54 +68,56 @@ def test_a_cut_or_foreign_row_is_refused_or_is_a_shorter_previous_value(
 )
 def test_what_something_else_has_written_stops_the_process(data: bytes) -> None:
     with pytest.raises(StateLost, match="something else writes"):
-        Cell.decode(Row(1, data))
+        VersionedCell.decode(Row(1, data))
 
 
 @pytest.mark.parametrize(
-    ("mark", "counts"),
+    ("write_id", "counts"),
     [
         (NOTHING, True),
-        (Mark(1, 1), True),
-        (Mark(1, 5), True),
-        (Mark(1, 6), False),
-        (Mark(2, 1), False),
-        (Mark(3, 1), True),
-        (Mark(3, 2), False),
-        (Mark(4, 0), False),
-        (Mark(4, 2), True),
-        (Mark(4, 3), False),
+        (WriteId(1, 1), True),
+        (WriteId(1, 5), True),
+        (WriteId(1, 6), False),
+        (WriteId(2, 1), False),
+        (WriteId(3, 1), True),
+        (WriteId(3, 2), False),
+        (WriteId(4, 0), False),
+        (WriteId(4, 2), True),
+        (WriteId(4, 3), False),
     ],
 )
-def test_a_version_counts_up_to_the_last_committed_batch_of_its_token(mark: Mark, *, counts: bool) -> None:
-    assert LEDGER.counts(mark) is counts
+def test_a_version_counts_up_to_the_last_committed_batch_of_its_token(
+    write_id: WriteId, *, counts: bool
+) -> None:
+    assert LEDGER.counts(write_id) is counts
 
 
 def test_the_newest_version_that_counts_is_read() -> None:
-    before = Version(Mark(1, 5), b"old")
+    before = Version(WriteId(1, 5), b"old")
     assert LEDGER.read(None) == ABSENT
-    assert LEDGER.read(row(Cell(Version(Mark(4, 1), b"new"), before, 0))).value == b"new"
-    assert LEDGER.read(row(Cell(Version(Mark(1, 6), b"new"), before, 0))) == before
-    assert LEDGER.read(row(Cell(Version(Mark(2, 1), b"new"), ABSENT, 0))) == ABSENT
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(4, 1), b"new"), before, 0))).value == b"new"
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(1, 6), b"new"), before, 0))) == before
+    assert LEDGER.read(row(VersionedCell(Version(WriteId(2, 1), b"new"), ABSENT, 0))) == ABSENT
 
 
 def test_a_row_of_a_later_owner_ends_this_one() -> None:
-    with pytest.raises(Migrated, match="token 5, ours is 4"):
-        LEDGER.read(row(Cell(Version(Mark(5, 1), b""), ABSENT, 0)))
+    with pytest.raises(Migrated, match="epoch 5, ours is 4"):
+        LEDGER.read(row(VersionedCell(Version(WriteId(5, 1), b""), ABSENT, 0)))
 
 
 def test_a_row_in_which_neither_version_counts_stops_the_process() -> None:
     with pytest.raises(StateLost, match="clear the tenant"):
-        LEDGER.read(row(Cell(Version(Mark(4, 3), b""), Version(Mark(2, 9), b""), 0)))
+        LEDGER.read(row(VersionedCell(Version(WriteId(4, 3), b""), Version(WriteId(2, 9), b""), 0)))
 
 
 def test_a_delete_of_what_is_not_there_writes_nothing() -> None:
-    assert replace(ABSENT, Mark(1, 1), None, 0) is None
-    assert replace(Version(Mark(1, 1), None), Mark(1, 2), None, 0) is None
-    assert replace(ABSENT, Mark(1, 1), b"x", 7) == Cell(Version(Mark(1, 1), b"x"), ABSENT, 7)
+    assert replace(ABSENT, WriteId(1, 1), None, 0) is None
+    assert replace(Version(WriteId(1, 1), None), WriteId(1, 2), None, 0) is None
+    assert replace(ABSENT, WriteId(1, 1), b"x", 7) == VersionedCell(Version(WriteId(1, 1), b"x"), ABSENT, 7)
 
 
 @given(cells)
-def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: Cell) -> None:
+def test_the_head_of_a_cell_tells_its_partition_and_whether_it_was_deleted(cell: VersionedCell) -> None:
     data = cell.encode()
     assert Head.of(data[:HEAD_BYTES]) == Head.of(data) == (cell.partition, cell.current.value is None)
 
@@ -129,36 +134,36 @@ def opened(ledger: Ledger) -> Row:
 def test_the_first_owner_finds_nothing_and_opens_token_1() -> None:
     ledger = Ledger.open(UNOWNED, None)
     assert ledger == Ledger(1, {})
-    assert ledger.standing == Standing(1, NOTHING)
-    assert ledger.next_mark == Mark(1, 1)
-    assert ledger.committed().counts(Mark(1, 1))
-    assert ledger.committed().standing == Standing(1, Mark(1, 1))
+    assert ledger.committed_state == CommittedState(1, NOTHING)
+    assert ledger.next_write_id == WriteId(1, 1)
+    assert ledger.committed().counts(WriteId(1, 1))
+    assert ledger.committed().committed_state == CommittedState(1, WriteId(1, 1))
 
 
 def test_an_owner_adds_what_the_last_one_has_committed_and_takes_the_next_token() -> None:
     before = Ledger(3, {1: 5})
-    after = Ledger.open(before.committed().standing, opened(before))
+    after = Ledger.open(before.committed().committed_state, opened(before))
     assert after == Ledger(4, {1: 5, 3: 1})
-    assert after.standing == Standing(4, Mark(3, 1))
+    assert after.committed_state == CommittedState(4, WriteId(3, 1))
 
 
 def test_a_token_without_a_commit_leaves_nothing_in_the_ledger() -> None:
     before = Ledger(2, {1: 5})
-    assert Ledger.open(before.standing, opened(before)) == Ledger(3, {1: 5})
+    assert Ledger.open(before.committed_state, opened(before)) == Ledger(3, {1: 5})
 
 
 def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
     before = Ledger(1, {})
-    first = Ledger.open(before.committed().standing, opened(before))
-    second = Ledger.open(first.standing, opened(before))  # the first one died after its proof
+    first = Ledger.open(before.committed().committed_state, opened(before))
+    second = Ledger.open(first.committed_state, opened(before))  # the first one died after its proof
     assert second == Ledger(3, {1: 1})
 
 
 def test_a_store_that_has_lost_its_rows_stops_the_process() -> None:
-    with pytest.raises(StateLost, match="ledger is at token 0, batches are committed under 3"):
-        Ledger.open(Standing(3, Mark(3, 1)), None)
-    with pytest.raises(StateLost, match="ledger is at token 2, batches are committed under 3"):
-        Ledger.open(Standing(7, Mark(3, 1)), opened(Ledger(2, {})))
+    with pytest.raises(StateLost, match="ledger is at epoch 0, batches are committed under 3"):
+        Ledger.open(CommittedState(3, WriteId(3, 1)), None)
+    with pytest.raises(StateLost, match="ledger is at epoch 2, batches are committed under 3"):
+        Ledger.open(CommittedState(7, WriteId(3, 1)), opened(Ledger(2, {})))
 
 
 def test_a_ledger_ahead_of_the_offsets_is_a_later_owner_or_reset_offsets() -> None:

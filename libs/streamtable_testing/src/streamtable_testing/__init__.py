@@ -1,4 +1,4 @@
-"""For tests of processors: the Tester, and the virtual Kafka under it. Nothing of the library imports this."""
+"""Tests of processors: the Tester, and the virtual Kafka under it. Nothing of the library imports this."""
 
 from streamtable_testing.tester import DeadLetter, Emitted, Tester
 

@@ -1,4 +1,4 @@
-"""Time that a test owns: it stands still unless somebody sleeps, or moves it."""
+"""A clock controlled by the test: it advances only when a client sleeps or the test moves it."""
 
 
 class VirtualClock:

@@ -61,7 +61,7 @@ class VirtualCluster:
         return self._wire.ask("stable-ends", look, silent=RetryLater)
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        """None: committed offsets are in no topic here."""
+        """Return nothing: committed offsets are in no topic here."""
         del group
         return None
 

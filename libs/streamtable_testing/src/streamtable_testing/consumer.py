@@ -23,13 +23,13 @@ _Callback = Literal["assigned", "revoked", "lost"]
 
 
 class VirtualGroupConsumer:
-    """One member.
+    """A consumer: one member of a group.
 
     Args:
         member_id: unlike all others'.
         group: its coordinator.
         partition: finds a partition; None if there is none.
-        wire: to the broker.
+        wire: The connection to the broker.
         clock: a poll without records lets its time-out pass.
     """
 
@@ -173,18 +173,18 @@ class VirtualGroupConsumer:
             self._group.join(self._member_id, self._topics)
         return self._group.heartbeat(self._member_id, self._epoch or 0, frozenset(self._owned))
 
-    def _take(self, places: frozenset[TopicPartition], told: _Callback) -> None:
-        self._tell(told, places)
+    def _take(self, places: frozenset[TopicPartition], callback: _Callback) -> None:
+        self._tell(callback, places)
         self._owned -= places
         self._paused -= places
         for place in places:
             self._next.pop(place, None)
             self._passed.pop(place, None)
 
-    def _tell(self, told: _Callback, places: frozenset[TopicPartition]) -> None:
+    def _tell(self, callback: _Callback, places: frozenset[TopicPartition]) -> None:
         if places and self._listener is not None and self._failure is None:
             try:
-                getattr(self._listener, told)(sorted(places))
+                getattr(self._listener, callback)(sorted(places))
             except Exception as error:  # noqa: BLE001 - kept, and raised as it is by `poll` or `close`
                 self._failure = error
 

@@ -1,6 +1,6 @@
-"""Where an adversary stands: between the clients of each process and the virtual broker.
+"""Fault injection between the clients of each process and the virtual broker.
 
-Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` what is to befall it. The
+Everything that a client asks of the broker passes `Wire.ask`, which first asks the `Faults` for its fault. The
 default is that nothing does; a simulation overrides `before`, and decides from its seed.
 """
 
@@ -26,22 +26,22 @@ CALLS = (
 
 
 class Fault(Enum):
-    """What befalls one request. The caller is told in the way of the real adapter: as `RetryLater` by questions, as
+    """The fault of one request. The caller gets the error of the real adapter: as `RetryLater` by questions, as
     `OutcomeUnknown` by a commit without an answer, as [] by polls.
     """
 
     REFUSED = "refused"
-    """Nothing happens, and the caller is told so: `RewindNeeded` within a transaction, else `RetryLater`."""
+    """The request has no effect, and the caller gets an error: `RewindNeeded` within a transaction, else `RetryLater`."""
     REQUEST_LOST = "request lost"
     """Nothing happens, and no answer comes."""
     ANSWER_LOST = "answer lost"
-    """It happens, but no answer comes."""
+    """The request takes effect, but no response comes."""
     LATE = "late"
     """No answer comes. It happens later (see `VirtualKafka.deliver_late`), if the broker still accepts it then."""
 
 
 class Faults:
-    """What goes wrong: nothing, unless overridden."""
+    """The faults to inject: none, unless overridden."""
 
     def before(self, process: str, call: str) -> Fault | None:
         """Asked before each request.
@@ -69,7 +69,7 @@ class Faults:
 
 
 class LateEffects:
-    """What is on its way to the broker: in order, each with the time by which it arrives at the latest."""
+    """The delayed requests to the broker in order, each with the time by which it arrives at the latest."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -86,7 +86,7 @@ class LateEffects:
         now = self._clock.monotonic()
         while self._waiting and (not due_only or self._waiting[0][0] <= now):
             _, effect = self._waiting.pop(0)
-            with suppress(StreamtableError):  # nobody is there to be told
+            with suppress(StreamtableError):  # there is no caller to report it to
                 effect()
 
 
@@ -118,7 +118,7 @@ class Wire:
 
         Args:
             call: one of `CALLS`.
-            effect: what the broker does; its errors are the broker's refusals.
+            effect: The broker's action; its errors are the broker's refusals.
             silent: raised if no answer comes.
             refused: raised for `Fault.REFUSED`, if not the same.
         """

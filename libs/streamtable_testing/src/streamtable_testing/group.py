@@ -18,7 +18,7 @@ Places = frozenset[TopicPartition]
 
 @dataclass(frozen=True, slots=True)
 class VirtualMembership:
-    """Who sends offsets, as of the heartbeat before. `member_id` is empty outside of the group."""
+    """The member that commits offsets, as of its last heartbeat. `member_id` is empty outside of the group."""
 
     group: str
     member_id: str
@@ -43,7 +43,7 @@ class _Member:
 
 
 class Offsets:
-    """What a group has committed, and what is pending in transactions."""
+    """The committed offsets of a group, and those pending in transactions."""
 
     def __init__(self) -> None:
         self.committed: dict[TopicPartition, Committed] = {}
@@ -68,19 +68,19 @@ class Offsets:
         return found
 
     def forget(self, topic: str | None = None) -> None:
-        """As when a topic is deleted, or when all offsets expire."""
+        """Delete offsets, as when a topic is deleted or when all offsets expire."""
         for place in [p for p in self.committed if topic in {None, p.topic}]:
             del self.committed[place]
 
 
 class GroupCoordinator:
-    """One group.
+    """A consumer group.
 
     Args:
-        name: of the group.
-        clock: for heartbeats.
+        name: The name of the group.
+        clock: The clock for heartbeats.
         session_timeout: seconds without a heartbeat after which a member is removed.
-        partitions: of a topic by its name; 0 if there is none.
+        partitions: Returns the number of partitions of a topic; 0 if it does not exist.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class GroupCoordinator:
 
     @property
     def members(self) -> Mapping[str, Places]:
-        """What each member holds, by member id."""
+        """The assigned partitions by member id."""
         return {member_id: member.owned for member_id, member in self._members.items()}
 
     def join(self, member_id: str, topics: Sequence[str]) -> None:
@@ -131,10 +131,10 @@ class GroupCoordinator:
         return Heard(member.epoch, assign=member.owned - owned)
 
     def check(self, membership: VirtualMembership, *, older: bool = False) -> None:
-        """Refuse whoever is not a member, or speaks of an earlier time. Raises `Migrated`.
+        """Refuse a client that is not a member, or whose member epoch is stale. Raises `Migrated`.
 
         Args:
-            membership: who asks.
+            membership: The membership of the client.
             older: an earlier epoch is accepted: the answer to a heartbeat may have been lost.
         """
         member = self._members.get(membership.member_id)
@@ -149,7 +149,7 @@ class GroupCoordinator:
     def _aim(self) -> None:
         """Contiguous ranges of each topic in the order of joining, so that equal topics are dealt alike."""
         topics = sorted({topic for member in self._members.values() for topic in member.topics})
-        # Each heartbeat comes by here, and hardly any of them finds a change.
+        # Each heartbeat calls this, and hardly any of them finds a change.
         dealt = (
             [(member_id, member.topics) for member_id, member in self._members.items()],
             [self._partitions(topic) for topic in topics],

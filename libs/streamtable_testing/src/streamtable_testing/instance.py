@@ -41,13 +41,13 @@ class Graves(Faults):
 class Instance:
     """A process: the engine's own code, turn by turn, on the virtual Kafka and a disk in memory.
 
-    It is killed where it comes by the failpoint `kill_at` for the n-th of `times`.
+    It is killed when it reaches the failpoint `kill_at` for the n-th of `times`.
 
     Args:
         group: the graph.
         kafka: the broker.
-        graves: where it goes when it is killed.
-        settings: how it works.
+        graves: The registry of killed processes.
+        settings: The settings of the process.
         make_tasks: makes the tasks of each life; None: tasks over local tables.
     """
 

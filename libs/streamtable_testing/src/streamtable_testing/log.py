@@ -2,14 +2,14 @@
 
 It does what the engine relies on in Kafka 4: partitions with offsets, markers, compaction and DeleteRecords;
 transactions with fencing, time-outs, pending offsets and a last stable offset; groups that move partitions one after
-the other and refuse offsets of whoever has left. It has one thread, no randomness, and a clock that only moves when
-told to, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
+the other and refuse offsets of members that have left. It has one thread, no randomness, and a clock that only moves when
+the test moves it, or when a client waits: the same calls give the same results. Not done: replication, classic groups, static
 membership.
 
     clock = VirtualClock()
     kafka = VirtualKafka(clock, faults)
     kafka.create_topics_of(GROUP, partitions=4)
-    log = kafka.process("first")       # a Log for one process; the faults are told its name
+    log = kafka.process("first")       # a Log for one process; the faults get its name
 """
 
 from collections.abc import Mapping
@@ -43,8 +43,8 @@ class _Clients:
 
     @property
     def tracer(self) -> Tracer:
-        """That of all processes."""
-        return self.kafka.told
+        """The tracer that all processes share."""
+        return self.kafka.shared_tracer
 
     def cluster(self) -> VirtualCluster:
         return VirtualCluster(self.kafka.topics, self.kafka.partition, self.kafka.group, self._wire())
@@ -78,15 +78,15 @@ class _Clients:
 
 
 class VirtualKafka(_Clients):
-    """The broker, which is itself a `Log` for whoever needs no name.
+    """The broker, which is itself a `Log` for a process without a name.
 
     Args:
-        clock: of the broker and of all clients: a poll without records sleeps on it.
-        faults: what goes wrong; nothing unless given.
-        session_timeout: seconds without a poll after which a member is removed.
-        transaction_timeout: seconds after which an open transaction is aborted.
-        late_seconds: after which what is late arrives by itself.
-        told: the tracer that all processes bring; none unless given.
+        clock: The clock of the broker and of all clients: a poll without records sleeps on it.
+        faults: The faults to inject; none by default.
+        session_timeout: Seconds without a poll after which a member is removed.
+        transaction_timeout: Seconds after which an open transaction is aborted.
+        late_seconds: Seconds after which a delayed request arrives by itself.
+        shared_tracer: The tracer of all processes; none by default.
     """
 
     def __init__(
@@ -97,10 +97,10 @@ class VirtualKafka(_Clients):
         session_timeout: float = 45.0,
         transaction_timeout: float = 10.0,
         late_seconds: float = 5.0,
-        told: Tracer = UNTRACED,
+        shared_tracer: Tracer = UNTRACED,
     ) -> None:
         self.kafka, self.name = self, ""
-        self.told = told
+        self.shared_tracer = shared_tracer
         self.clock = clock
         self.faults = faults or Faults()
         self.late = LateEffects(clock, late_seconds)
@@ -181,7 +181,7 @@ class VirtualKafka(_Clients):
         return [(partition.place, record) for partition in partitions for record in partition.committed()]
 
     def committed(self, group: str) -> Mapping[TopicPartition, Committed]:
-        """What the group has committed."""
+        """Return the committed offsets of the group."""
         return dict(self.group(group).offsets.committed)
 
     # ---- what the clients use --------------------------------------------------------------------------------------

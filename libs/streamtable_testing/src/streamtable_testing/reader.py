@@ -17,7 +17,7 @@ class VirtualTableReader:
 
     Args:
         partition: finds a partition; None if there is none.
-        wire: to the broker.
+        wire: The connection to the broker.
     """
 
     def __init__(self, partition: Callable[[TopicPartition], Partition | None], wire: Wire) -> None:

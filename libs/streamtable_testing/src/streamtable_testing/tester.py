@@ -37,7 +37,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _TURNS_MAX = 20_000
-_QUIET_TURNS = 3  # a rebalance takes a turn of everybody for each of its steps
+_QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its steps
 _TICK_SECONDS = 2e-6  # what an idle turn takes of the clock's time
 _RETRY_SECONDS = 0.1
 _SLICE_SECONDS = 10.0  # members are heard at least that often while time passes
@@ -76,7 +76,7 @@ class DeadLetter:
     Attributes:
         key: raw.
         value: raw.
-        origin: where it stood first.
+        origin: The position of the original record.
         error: name of the error.
         reason: its message.
         headers: all of them: its own, then those that `streamtable.deadletter` names.
@@ -91,7 +91,7 @@ class DeadLetter:
 
     @staticmethod
     def of(message: Message) -> "DeadLetter | None":
-        """None for a record that is no dead letter, as it lacks the headers of one."""
+        """Decode a dead letter; None for a record without the headers of one."""
         headers = tuple(message.headers() or ())
         texts = {name: (value or b"").decode() for name, value in headers}
         origin = Origin.read(headers)
@@ -101,7 +101,7 @@ class DeadLetter:
 
 
 def rows_of(table: Table[K, V], messages: Iterable[Message]) -> Mapping[K, V]:
-    """What the records of a table's topic come to: the last value of each key, without those that are deleted."""
+    """Return the table in the records of its topic: the last value of each key, without deleted ones."""
     rows = {message.key(): message.value() for message in messages}
     return MappingProxyType(
         {
@@ -116,10 +116,10 @@ class Tester:
     """Groups, topics and time for one test. A context manager; pytest gives one to each test that asks for `tester`.
 
     Args:
-        partitions: of topics, unless said otherwise.
+        partitions: The default number of partitions of topics.
         commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
             otherwise after every turn.
-        work_on_request: nobody works until `work` is called: for tests of what happens in between.
+        work_on_request: Whether processes work only when `work` is called, for tests of what happens in between.
 
     Attributes:
         clock: it stands still but for `advance`, and a moment for each turn.
@@ -183,9 +183,9 @@ class Tester:
         Args:
             groups: joined by topics, if one reads what another emits.
             members: processes of each group.
-            partitions: of topics that are created; as many as the group's input has, if that is there.
-            guarantee: as a processor's.
-            standby: as a processor's: with more than one member, each keeps copies of what the others work on.
+            partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
+            guarantee: The processor's guarantee.
+            standby: Whether each member keeps standby replicas of the other members' partitions, as a processor does.
             tasks: makes the tasks of each process, for a group of another kind than over local tables; its own unless
                 given.
 
@@ -224,11 +224,11 @@ class Tester:
         self._work_by_itself()
 
     def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
-        """Members that were stopped, have crashed, or were ended by an error, start again.
+        """Start the members again that were stopped, have crashed, or were ended by an error.
 
         Args:
-            group: whose.
-            disk: whether they find the tables that they have left.
+            group: The group.
+            disk: Whether they find their local state on disk.
         """
         for instance in self._of(group):
             if instance.processor is None:
@@ -244,11 +244,11 @@ class Tester:
         ordered but has not happened is an error when the Tester ends.
 
         Args:
-            group: whose.
+            group: The group.
             at: between which steps, by the name of a failpoint (`streamtable.failpoint.ALL_STEPS`). Of a group
                 that does not run yet, or a member that is down: when it starts.
-            member: which, in the order of joining.
-            times: when it comes by there for the n-th time.
+            member: The number of the member in the order of joining.
+            times: The number of times it reaches the failpoint before it is killed.
 
         Raises:
             ValueError: no failpoint has that name.
@@ -274,10 +274,10 @@ class Tester:
         headers: Headers = (),
         timestamp_ms: int = 0,
     ) -> Ack:
-        """Emit an event as an `Emitter` does, and let everybody work.
+        """Emit an event as an `Emitter` does, and let all processes work.
 
         Args:
-            stream: where to.
+            stream: The stream to emit to.
             key: decides the partition.
             value: None: a tombstone.
             headers: names and bytes.
@@ -293,7 +293,7 @@ class Tester:
         return ack
 
     def emit_many(self, stream: Stream[K, V], events: Iterable[tuple[K, V | None]]) -> None:
-        """Emit events first and let everybody work afterwards, so that they come in one batch."""
+        """Emit events first and let all processes work afterwards, so that the events come in one batch."""
         self._exists(stream.name)
         with Emitter(stream, self.kafka) as emitter:
             for key, value in events:
@@ -324,7 +324,7 @@ class Tester:
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass, with everybody at work meanwhile."""
+        """Advance the clock, with all processes working meanwhile."""
         while seconds > 0:
             part = min(seconds, _SLICE_SECONDS)
             self.clock.advance(part)
@@ -338,7 +338,7 @@ class Tester:
         self._work_by_itself()
 
     def work(self) -> None:
-        """Let everybody work until nothing more happens. All other methods do so by themselves, unless told not to.
+        """Let all processes work until nothing more happens. All other methods do so too, except with `work_on_request`.
 
         Raises:
             AssertionError: it does not come to an end, as when a group reads what it emits.
@@ -374,7 +374,7 @@ class Tester:
         return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
 
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
-        """What the group could not process, partition by partition."""
+        """Return the dead letters of the group, partition by partition."""
         self._exists(group.dead_letters)
         letters = (DeadLetter.of(record) for _, record in self.kafka.records(group.dead_letters))
         return [letter for letter in letters if letter is not None]

@@ -14,15 +14,15 @@ from streamtable.types import Headers, TopicPartition
 from streamtable_testing.transactions import Transaction
 
 BATCH_OVERHEAD_BYTES = 70
-"""What Kafka adds to a single record, about: the header of its batch, and lengths."""
+"""The approximate overhead of a single record in Kafka: the header of its batch, and lengths."""
 
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """As the Kafka client hands it over; see `types.Message`.
+    """A record as the Kafka client returns it; see `types.Message`.
 
     Attributes:
-        transaction: that it was written in.
+        transaction: The transaction that it was written in.
         cleaned_at: seconds: when compaction first passed it, if it is a tombstone.
     """
 
@@ -57,7 +57,7 @@ def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
 
 
 class Partition:
-    """One partition: its records, its ends, and the transactions that are open in it."""
+    """A partition: its records, its ends, and the transactions that are open in it."""
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -101,7 +101,7 @@ class Partition:
         if not self.low <= start <= self.high:
             raise InputLost(
                 f"the reading position is outside of what the partition holds, {self.low} to {self.high}; find out "
-                "what was lost, then set the offsets anew"
+                "what was lost, then reset the offsets"
             ).at(*self.place, start)
         found: list[Record] = []
         for record in self.records[self._index(start) : self._index(self.stable_end)]:
@@ -126,7 +126,7 @@ class Partition:
         return self.read(self.low, self.high + 1)[0]
 
     def delete_before(self, offset: int) -> None:
-        """As DeleteRecords, or retention."""
+        """Delete records, as DeleteRecords or retention does."""
         self.low = max(self.low, min(offset, self.high))
         del self.records[: self._index(self.low)]
 
@@ -166,7 +166,7 @@ class Topic:
         self._next = 0
 
     def partition_of(self, key: bytes | None, partitioner: Partitioner = "murmur2") -> Partition:
-        """By the key; records without one go to one partition after the other."""
+        """Return the partition of the key; records without a key are distributed round-robin."""
         if key is not None:
             return self.partitions[partition_for(key, len(self.partitions), partitioner)]
         self._next += 1

@@ -49,15 +49,15 @@ class _Refused(RewindNeeded):
 
 
 class VirtualTransactionalProducer:
-    """One producer.
+    """A transactional producer.
 
     Args:
         transactional_id: None for one without transactions.
         transactions: the coordinator.
         topic: finds a topic; None if there is none.
         group: finds a group.
-        wire: to the broker.
-        clock: for timestamps and the age of transactions.
+        wire: The connection to the broker.
+        clock: The clock for timestamps and the age of transactions.
     """
 
     def __init__(
@@ -215,7 +215,7 @@ class VirtualTransactionalProducer:
             self._damaged = self._id is not None
 
     def _append(self, queued: list[_Queued], number: int) -> _Delivered:
-        """What the broker does with records."""
+        """Append records, as the broker does."""
         transaction = None
         if self._id is not None:
             if number != self._number:

@@ -21,12 +21,12 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Transaction:
-    """What was written in it, where its markers are still missing, and how it ended.
+    """A transaction: what was written in it, where its markers are missing, and how it ended.
 
     Attributes:
         committed: None while it has not ended.
-        partitions: with records of it and no marker yet.
-        offsets: of groups, pending in it.
+        partitions: The partitions with records of it and no marker yet.
+        offsets: The pending offsets of groups.
     """
 
     def __init__(self, began_at: float) -> None:
@@ -49,7 +49,7 @@ class Transaction:
 
 
 class _Owner:
-    """Of a transactional id: its current epoch, and its transaction."""
+    """The current epoch and transaction of a transactional id."""
 
     epoch = 0
     last: Transaction | None = None
@@ -63,7 +63,7 @@ class Transactions:
     """The coordinator.
 
     Args:
-        clock: for the age of transactions.
+        clock: The clock for the age of transactions.
         timeout: seconds after which a transaction is aborted and its producer fenced.
         faults: asked whether markers are late.
         late: takes the markers that are.
@@ -77,7 +77,7 @@ class Transactions:
         self._owners: dict[str, _Owner] = {}
 
     def open(self, transactional_id: str) -> int:
-        """Fence whoever had the id, end what it left, and return the new epoch."""
+        """Fence the previous producer with the id, abort its open transaction, and return the new epoch."""
         owner = self._owners.setdefault(transactional_id, _Owner())
         self._bump(transactional_id, owner)
         if owner.last is not None:

@@ -62,9 +62,9 @@ class CassandraDriver:
     Args:
         hosts: some of the cluster's addresses.
         keyspace: and
-        table: as `create` has made them.
-        tenant: whose rows.
-        port: of CQL.
+        table: The table, as `create` has made it.
+        tenant: The tenant of the rows.
+        port: The CQL port.
         datacenter: the local one; None: the cluster has only one.
         user: and
         password: if it wants them.
@@ -96,7 +96,7 @@ class CassandraDriver:
             ),
         )
         login = PlainTextAuthProvider(user, password) if user else None
-        # Made anew for each attempt to connect: one that has failed is good for nothing.
+        # A new one for each attempt to connect: one that has failed cannot be used again.
         self._make_cluster: Callable[[float], Any] = lambda timeout: Cluster(
             list(hosts),
             port=port,
@@ -116,7 +116,7 @@ class CassandraDriver:
         """Make keyspace and table, if they are missing. What is there is left as it is.
 
         Args:
-            replicas: how many in which datacenter.
+            replicas: The number of replicas by datacenter.
             forgets_after: seconds for which a deleted row keeps lower numbers out.
         """
         keyspace, _, _ = self._table.partition(".")
@@ -255,6 +255,6 @@ def identifier(name: str) -> str:
     """The name, if CQL takes it without quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are wanted"
+            f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are required"
         )
     return name

@@ -20,8 +20,8 @@ class CassandraAdmin:
     """Makes and examines one table.
 
     Args:
-        driver: of it; closed by its owner.
-        replicas: how many in which datacenter; needed to make a keyspace.
+        driver: The driver of the store; closed by its owner.
+        replicas: The number of replicas by datacenter; required to create a keyspace.
         forgets_after: seconds for which a deleted row keeps lower numbers out, when the table is made.
     """
 
@@ -100,10 +100,10 @@ class CassandraAdmin:
         replication = dict(row[0])
         strategy = replication.pop("class", "").rpartition(".")[2]
         shown = f"{strategy}, {', '.join(f'{name}: {count}' for name, count in replication.items())}"
-        wanted = self._replicas or {}
-        less = [name for name, count in wanted.items() if int(replication.get(name, 0)) < count]
+        required = self._replicas or {}
+        less = [name for name, count in required.items() if int(replication.get(name, 0)) < count]
         if less:
-            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than wanted", "alter the keyspace")
+            return Finding(Level.PROBLEM, "replicas", f"{shown}; fewer than required", "alter the keyspace")
         if strategy != "NetworkTopologyStrategy":
             return Finding(Level.WARNING, "replicas", shown, "use NetworkTopologyStrategy")
         if min(map(int, replication.values()), default=0) < _SAFE_REPLICAS:
@@ -130,8 +130,10 @@ class CassandraAdmin:
             self.driver.place,
         )
         if {name: (kind, role) for name, kind, role in rows} == _COLUMNS:
-            return Finding(Level.OK, "table", "as wanted")
-        return Finding(Level.PROBLEM, "table", "its columns are others than wanted", "use another table")
+            return Finding(Level.OK, "table", "as required")
+        return Finding(
+            Level.PROBLEM, "table", "its columns differ from the required ones", "use another table"
+        )
 
     @staticmethod
     def _options(row: Any) -> Iterator[Finding]:

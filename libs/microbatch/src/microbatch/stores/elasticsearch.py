@@ -29,11 +29,11 @@ _TOO_MANY, _SERVER = 429, 500
 
 
 class FoundRow(NamedTuple):
-    """What a search has found.
+    """A row that a search has found.
 
     Attributes:
         score: the higher, the better it fits.
-        versions: which of the row's have the fields: `now`, `before`.
+        versions: The versions of the row that have the fields: `now`, `before`.
     """
 
     key: bytes
@@ -46,7 +46,7 @@ Query = Mapping[str, str | int | float | bool]
 
 
 def mapping(fields: Mapping[str, str]) -> dict[str, Any]:
-    """Of the index. Anything else in a document is refused, rather than guessed at."""
+    """Return the mapping of the index, which rejects all other fields of a document."""
     # A keyword that is longer than Lucene takes is not found, instead of refused with its row.
     limits = {"keyword": {"ignore_above": 8191}}
     types = {name: {"type": each, **limits.get(each, {})} for name, each in fields.items()}
@@ -62,10 +62,10 @@ class ElasticsearchDriver:
     """A tenant's rows in one index.
 
     Args:
-        urls: of a node or several, `https://host:9200`.
-        alias: of the index, as `create` has made it.
-        tenant: whose rows.
-        options: of the client, for logging in: `api_key`, `basic_auth`, `ca_certs`.
+        urls: The URLs of one or more nodes, `https://host:9200`.
+        alias: The alias of the index, as `create` has made it.
+        tenant: The tenant of the rows.
+        options: The client's options for authentication: `api_key`, `basic_auth`, `ca_certs`.
     """
 
     def __init__(
@@ -97,8 +97,8 @@ class ElasticsearchDriver:
         """Make the index `<alias>-1` and its alias, if the alias is missing. What is there is left as it is.
 
         Args:
-            shards: of the index.
-            replicas: of each shard.
+            shards: The number of shards of the index.
+            replicas: The number of replicas of each shard.
             refresh_seconds: until searches see a write.
             fields: name and type of what rows are found by.
         """
@@ -118,7 +118,7 @@ class ElasticsearchDriver:
             )
 
     def ask(self, request: Callable[[Elasticsearch], R], timeout: float = _CHANGE_S) -> R:
-        """One request. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
+        """Send a request. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
         client = self._client.options(request_timeout=timeout)
         return self._whole(lambda: request(client))
 
@@ -174,9 +174,9 @@ class ElasticsearchDriver:
         """Rows one of whose versions has these fields, the best first. It knows nothing of what counts.
 
         Args:
-            fields: by name; texts are searched for all of their words, all else must be equal.
-            limit: of rows, 1 to 10,000.
-            timeout: in seconds; half an answer is none.
+            fields: The fields by name; texts are searched for all of their words, all else must be equal.
+            limit: The maximal number of rows, 1 to 10,000.
+            timeout: The timeout in seconds; a partial answer counts as none.
         """
 
         def clause(version: str) -> dict[str, Any]:
@@ -251,7 +251,7 @@ class ElasticsearchDriver:
             self.ask(lambda client: client.close_point_in_time(id=point["id"]), timeout)
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Read again, and deleted only if it is still what was read: between the two nobody can write unseen."""
+        """Read again, and deleted only if it is unchanged: a concurrent write is always noticed."""
         if not deletions:
             return 0
         numbers = {self._id(each.key): each.number for each in deletions}
@@ -324,7 +324,7 @@ class ElasticsearchDriver:
         return f"{self._tenant}:~{sha256(key).hexdigest()}"
 
     def _whole(self, ask: Callable[[], R]) -> R:
-        """One request, with what can be wrong with it as a whole."""
+        """Send a request, and raise the errors that concern all of it."""
         try:
             answer = ask()
         except UnsupportedProductError as error:  # above all because its answer was cut within the headers

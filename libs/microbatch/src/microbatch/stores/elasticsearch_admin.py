@@ -13,9 +13,9 @@ class ElasticsearchAdmin:
     """Makes and examines one index behind its alias.
 
     Args:
-        driver: of it; closed by its owner.
-        shards: of the index when it is made.
-        replicas: of each shard.
+        driver: The driver of the store; closed by its owner.
+        shards: The number of shards of a new index.
+        replicas: The number of replicas of each shard.
         refresh: seconds until a search sees a write.
         fields: name and type of what searches find rows by.
     """
@@ -53,7 +53,7 @@ class ElasticsearchAdmin:
             Step(
                 "fields",
                 found[0],
-                f"{details}; rows that are there are found by them once they are written anew",
+                f"{details}; existing rows are found by them after they are written again",
             )
         ]
 
@@ -118,16 +118,16 @@ class ElasticsearchAdmin:
         ]
 
     def _mapping(self, index: Mapping[str, Any]) -> Iterator[Finding]:
-        wanted, there = mapping(self._fields)["properties"], _properties(index)
+        declared, there = mapping(self._fields)["properties"], _properties(index)
         differing = []
-        for name, expected in _leaves(wanted):
+        for name, expected in _leaves(declared):
             kind = dict(_leaves(there)).get(name)
             if kind != expected:
-                differing.append(f"{name} is {kind or 'missing'}, wanted is {expected}")
+                differing.append(f"{name} is {kind or 'missing'}, expected {expected}")
         if index["mappings"].get("dynamic") != "strict":
-            differing.append("fields that nobody declared are taken")
+            differing.append("undeclared fields are accepted")
         if not differing:
-            yield Finding(Level.OK, "mapping", "strict, as wanted")
+            yield Finding(Level.OK, "mapping", "strict, as required")
             return
         advice = "missing fields: streamtable store create; else: a new index under another alias"
         yield Finding(Level.PROBLEM, "mapping", "; ".join(differing), advice)
@@ -147,7 +147,7 @@ class ElasticsearchAdmin:
         replicas = int(found.get("number_of_replicas", 0))
         if replicas < self._replicas:
             advice = "set index.number_of_replicas, or lower the parameter replicas"
-            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, wanted are {self._replicas}", advice)
+            yield Finding(Level.PROBLEM, "replicas", f"{replicas}, expected {self._replicas}", advice)
         elif replicas == 0:
             yield Finding(Level.WARNING, "replicas", "none: a lost disk loses the rows", "set replicas=1")
         else:

@@ -8,7 +8,7 @@ from microbatch.stores.versions import Head
 
 
 class MemoryServer:
-    """What several drivers in one process share, as they would share a server."""
+    """The rows that several drivers in one process share, as they would share a server."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -19,8 +19,8 @@ class MemoryDriver:
     """A tenant's rows.
 
     Args:
-        server: where they are; None: nobody else sees them.
-        tenant: whose they are.
+        server: The server that holds the rows; None for one that no other driver shares.
+        tenant: The tenant that the rows belong to.
     """
 
     def __init__(self, server: MemoryServer | None = None, *, tenant: str) -> None:
@@ -73,7 +73,7 @@ class MemoryDriver:
         return gone
 
     def flush(self, timeout: float) -> None:
-        """There is nothing that could be late."""
+        """Do nothing: no write can be late."""
 
     def close(self) -> None:
         """The rows stay with the server."""

@@ -1,4 +1,4 @@
-"""What a central store is asked for: rows of bytes, each with the number of the write that made it.
+"""The interface of a central store: rows of bytes, each with the number of the write that made it.
 
 Below is a `Driver`, one for each kind of server: a single attempt, in one round trip. Above is `RemoteStore`, which
 repeats what failed until a deadline. The meaning of the numbers is given by `microbatch.stores.versions`.
@@ -15,7 +15,7 @@ from streamtable.errors import ConfigurationError
 LARGEST_NUMBER = (1 << 63) - 1
 LONGEST_KEY = 4096
 OWN = b"\0"
-"""What keys of the library's own rows begin with: ledgers, the notes of sweeps. They never have a time to live: a group
+"""The prefix of the keys of the library's own rows: ledgers, the notes of sweeps. They never have a time to live: a group
 whose ledger is gone is stopped. No other row has such a key."""
 _TENANT = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
@@ -24,10 +24,10 @@ FieldValue = str | int | float | bool | Sequence[str]
 
 
 class Row(NamedTuple):
-    """What a store holds for a key.
+    """The row that a store holds for a key.
 
     Attributes:
-        number: of the write that made it; 0 where rows are written without numbers.
+        number: The number of the write that made it; 0 where rows are written without numbers.
         data: opaque to the store.
     """
 
@@ -36,9 +36,9 @@ class Row(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """What searches find a row by, beside its opaque data. None: a version without a value.
+    """The fields that searches find a row by, beside its opaque data. None: a version without a value.
 
-    Both versions of a cell are given, as either may be the one that counts when somebody searches.
+    Both versions of a cell are given, as either may be the one that counts when a search finds it.
 
     Attributes:
         now: fields of the version that is written.
@@ -76,7 +76,7 @@ class Written:
 
 
 class Driver(Protocol):
-    """One attempt at one server. Never called from two threads at once, nor with more than a batch.
+    """A client of one server that makes one attempt. Never called from two threads at once, nor with more than a batch.
 
     All methods raise `RetryLater` when the server as a whole did not answer: then nothing is known of any key. They
     raise `ConfigurationError` when asking again cannot help: no index, no right, a row of another kind.
@@ -95,7 +95,7 @@ class Driver(Protocol):
         Args:
             rows: data by key.
             number: 1 to 2**63 - 1; None: without condition, the last one to arrive wins.
-            timeout: in seconds, for the attempt.
+            timeout: The timeout of the attempt in seconds.
         """
         ...
 
@@ -117,12 +117,12 @@ class SearchDriver(Driver, Protocol):
         timeout: float,
         fields: Mapping[bytes, Fields],
     ) -> Written:
-        """As `write`; those rows that `fields` names are found by them after the next refresh."""
+        """Write rows as `write` does; those that `fields` names are found by them after the next refresh."""
         ...
 
 
 class Level(StrEnum):
-    """How bad a finding is."""
+    """The severity of a finding."""
 
     OK = "ok"
     WARNING = "warning"
@@ -130,12 +130,12 @@ class Level(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What an examination of a store has found.
+    """A result of the examination of a store.
 
     Attributes:
-        subject: what was looked at.
-        fact: what was found.
-        advice: what to do; empty if nothing.
+        subject: The examined part of the store.
+        fact: The result of the examination.
+        advice: What to do; empty if nothing.
     """
 
     level: Level
@@ -150,7 +150,7 @@ class Step(NamedTuple):
     Attributes:
         what: an index, a keyspace, a table.
         name: and
-        settings: with which it is made.
+        settings: The settings with which it is created.
     """
 
     what: str
@@ -162,8 +162,8 @@ class Deletion(NamedTuple):
     """A row whose last written version is a deletion.
 
     Attributes:
-        number: of the write.
-        partition: of its key.
+        number: The number of the write.
+        partition: The partition of its key.
     """
 
     key: bytes
@@ -172,12 +172,12 @@ class Deletion(NamedTuple):
 
 
 class Admin(Protocol):
-    """Makes what rows are kept in, and looks after it. Methods raise what those of `Driver` do."""
+    """Creates and examines the table or index of the rows. Its methods raise the errors of `Driver`."""
 
     driver: Driver
 
     def plan(self) -> Sequence[Step]:
-        """What `create` would make; empty when everything is there."""
+        """Return what `create` would create; empty when everything exists."""
         ...
 
     def create(self) -> None:
@@ -191,7 +191,7 @@ class Admin(Protocol):
 
 @runtime_checkable
 class SweepDriver(Driver, Protocol):
-    """A driver of a store in which deleted rows stay until somebody sweeps them."""
+    """A driver of a store in which deleted rows stay until a sweep removes them."""
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
         """All of the tenant's, in pages of about 1,000; some may come twice. `timeout` is for each page."""
@@ -209,6 +209,6 @@ def tenant_name(name: str) -> str:
     """
     if not _TENANT.fullmatch(name):
         raise ConfigurationError(
-            f"tenant {name[:200]!r}: 1 to 100 letters, digits, dots, hyphens and underscores are wanted"
+            f"tenant {name[:200]!r}: 1 to 100 letters, digits, dots, hyphens and underscores are required"
         )
     return name

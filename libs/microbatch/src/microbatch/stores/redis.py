@@ -62,7 +62,7 @@ _SHA = sha1(_SCRIPT, usedforsecurity=False).hexdigest().encode()  # the name tha
 _DIGITS = 19
 _ROW, _DELETED = b"+", b"-"
 _PAGE = 1000
-_CHUNK = 200  # rows a script writes at once: nobody else is served meanwhile, some 200 microseconds
+_CHUNK = 200  # rows a script writes at once: it blocks all other clients for some 200 microseconds
 # Errors that pass: a full memory, a replica that was a master or is going to be one, a disk that refuses, start-up.
 _PASSING = (OutOfMemoryError, ReadOnlyError, MasterDownError, TryAgainError, ClusterDownError)
 # Within a script Redis 6 puts the place in front of them: "@user_script: 12: -READONLY You can't write ...".
@@ -76,9 +76,9 @@ class RedisDriver:
 
     Args:
         url: `redis://user:password@host:6379/0`, `rediss://` with TLS, `unix:///path`.
-        tenant: whose rows; the keys in Redis are `<tenant>:<key>`.
+        tenant: The tenant of the rows; the keys in Redis are `<tenant>:<key>`.
         ttl: seconds that a row lives after it was last written; None: for ever. The ledger's rows stay.
-        replicas: how many replicas must have a write before it is answered. 0: a failover can lose it.
+        replicas: The number of replicas that must have a write before it is acknowledged. 0: a failover can lose it.
     """
 
     def __init__(self, url: str, *, tenant: str, ttl: float | None = None, replicas: int = 0) -> None:
@@ -148,7 +148,7 @@ class RedisDriver:
         return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, ttl_ms, *data)
 
     def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
-        """The answers, and how many replicas have all of it (as far as anybody wants to know)."""
+        """The answers, and the number of replicas that have all of it (counted only as far as required)."""
         if not self._replicas:
             return self.ask(commands, timeout), 0
         # Half of the time, so that the answer "one of two" arrives before we stop waiting for it.
@@ -190,7 +190,7 @@ class RedisDriver:
             connection.disconnect()
             raise RetryLater(f"Redis: {error}") from error
         except BaseException:
-            connection.disconnect()  # answers that nobody has read are on their way
+            connection.disconnect()  # unread responses are still in flight
             raise
         finally:
             self._pool.release(connection)
@@ -237,7 +237,7 @@ class RedisDriver:
 
 
 def _chunks(keys: Iterable[bytes]) -> list[list[bytes]]:
-    """Those that go into one script each: the library's own rows apart, as they have no time to live."""
+    """Split keys into the chunks of one script each: the library's own rows separately, as they have no TTL."""
     parts: tuple[list[bytes], list[bytes]] = ([], [])
     for key in keys:
         parts[key.startswith(OWN)].append(key)
@@ -245,6 +245,6 @@ def _chunks(keys: Iterable[bytes]) -> list[list[bytes]]:
 
 
 def _packed(command: Sequence[bytes]) -> bytes:
-    """As the protocol has it. The client's own way looks at the type of each argument, which takes three times as long."""
+    """Encode a command. The client's own encoder checks the type of each argument, which takes three times as long."""
     arguments = b"".join([b"$%d\r\n%b\r\n" % (len(each), each) for each in command])
     return b"*%d\r\n%b" % (len(command), arguments)

@@ -11,11 +11,11 @@ _SECONDS = 5.0
 
 
 class RedisAdmin:
-    """Looks after one server.
+    """Examines one server.
 
     Args:
-        driver: of it; closed by its owner.
-        replicas: how many are to have a write before it is answered.
+        driver: The driver of the store; closed by its owner.
+        replicas: The number of replicas that must have a write before it is acknowledged.
     """
 
     def __init__(self, driver: RedisDriver, *, replicas: int) -> None:
@@ -26,7 +26,7 @@ class RedisAdmin:
         return ()
 
     def create(self) -> None:
-        """There is nothing to make."""
+        """Return nothing: Redis needs no schema."""
 
     def examine(self) -> Iterator[Finding]:
         """Role, eviction, what survives a crash, and what survives a failover."""
@@ -76,7 +76,7 @@ class RedisAdmin:
                 Level.WARNING,
                 "disk",
                 "a crash loses what was acknowledged since the last snapshot, if there is one",
-                "set appendonly yes and appendfsync always, or keep only what can be built anew",
+                "set appendonly yes and appendfsync always, or keep only what can be rebuilt",
             )
         if found.get("aof_last_write_status", "ok") != "ok":
             return Finding(Level.PROBLEM, "disk", "the last write of the log has failed", "look at the disk")

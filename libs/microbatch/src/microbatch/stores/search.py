@@ -12,12 +12,12 @@ from typing import NamedTuple
 from microbatch.stores.elasticsearch import ElasticsearchDriver, Query
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import Cell, Ledger, Standing, ledger_key
+from microbatch.stores.versions import CommittedState, Ledger, VersionedCell, ledger_key
 from streamtable.errors import ConfigurationError, Unencodable
 
 LIMIT_MAX = 100
 _CHARACTERS_MAX = 1_000
-_SPARE = 2  # rows asked for, for each that is wanted: some are no hits
+_SPARE = 2  # rows requested for each hit to return: some rows are no hits
 Ledgers = Callable[[], Mapping[int, Ledger]]
 
 
@@ -25,8 +25,8 @@ class Hit(NamedTuple):
     """A row whose committed version has the fields.
 
     Attributes:
-        key: of the row.
-        value: of the version that counts.
+        key: The key of the row.
+        value: The value of the version that counts.
         score: the higher, the better it fits.
     """
 
@@ -44,11 +44,11 @@ def search(
     more.
 
     Args:
-        driver: of an Elasticsearch; not shared with another thread.
-        fields: by name. Texts are searched for all of their words, all else must be equal. A field that the index does
-            not have finds nothing.
-        ledgers: by partition, as of now; it is asked after the rows were found. `ledgers_from` makes one.
-        limit: of hits, 1 to 100.
+        driver: The Elasticsearch driver; not shared with another thread.
+        fields: The fields by name. Texts are searched for all of their words, all else must be equal. A field
+            that the index does not have finds nothing.
+        ledgers: Returns the current ledgers by partition; it is called after the rows were found. `ledgers_from` makes one.
+        limit: The maximal number of hits, 1 to 100.
         timeout: seconds for the search; an answer that is not whole by then is an error.
 
     Raises:
@@ -76,7 +76,7 @@ def search(
     known = ledgers()
     hits = []
     for key, row, score, versions in found:
-        cell = Cell.decode(row)
+        cell = VersionedCell.decode(row)
         version = known[cell.partition].counting(cell)
         which = "now" if version is cell.current else "before"
         if version.value is not None and which in versions:
@@ -84,20 +84,20 @@ def search(
     return hits[:limit]
 
 
-def ledgers_from(store: RemoteStore, standings: Callable[[], Mapping[int, Standing]]) -> Ledgers:
-    """Ledgers as somebody sees them who does not own the partitions.
+def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int, CommittedState]]) -> Ledgers:
+    """The ledgers as seen by a reader that does not own the partitions.
 
     Args:
-        store: where the ledgers' rows are.
-        standings: what the metadata of the group's stable committed offsets say now, by partition.
+        store: The store that holds the ledgers' rows.
+        committed_states: Returns the committed states in the group's stable committed offsets, by partition.
     """
 
     def ledgers() -> dict[int, Ledger]:
-        committed = standings()  # before the rows: what is missing in the one is in the other
+        committed = committed_states()  # before the rows: what is missing in the one is in the other
         rows = store.get_many([ledger_key(partition) for partition in committed])
         return {
-            partition: Ledger.seen(standing, rows.get(ledger_key(partition)))
-            for partition, standing in committed.items()
+            partition: Ledger.seen(committed_state, rows.get(ledger_key(partition)))
+            for partition, committed_state in committed.items()
         }
 
     return ledgers

@@ -24,7 +24,7 @@ class RemoteStore:
         ConfigurationError: asking again cannot help: no index or table, no right to write, a row of another kind.
 
     Args:
-        driver: of the server; closed with this.
+        driver: The driver of the server; closed with this.
         deadline: seconds for a call, all its attempts together.
         attempt: seconds for one of them.
         clock: monotonic time, and pauses between attempts.
@@ -42,9 +42,9 @@ class RemoteStore:
         return self.get_many([key]).get(key)
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
-        """The rows of those keys that have one. One round trip, if all goes well."""
-        wanted = list(dict.fromkeys(keys))
-        self._check_keys(wanted)
+        """Return the rows of those keys that have one, in one round trip unless it has to retry."""
+        distinct = list(dict.fromkeys(keys))
+        self._check_keys(distinct)
         found: dict[bytes, Row] = {}
 
         def attempt(left: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
@@ -52,7 +52,7 @@ class RemoteStore:
             found.update(answer.rows)
             return answer.failed
 
-        self._repeat("reading", wanted, attempt)
+        self._repeat("reading", distinct, attempt)
         return found
 
     def put_many(
@@ -61,15 +61,15 @@ class RemoteStore:
         number: int | None,
         fields: Mapping[bytes, Fields] | None = None,
     ) -> None:
-        """Write rows; None deletes. One round trip, if all goes well. When it returns, the store has all of them.
+        """Write rows, in one round trip unless it has to retry; None deletes. When it returns, the store has all of them.
 
         A row that has a higher number stays. The same number is the same write once more: repeating a call after
         any error is safe, with the same rows.
 
         Args:
             rows: data by key.
-            number: of this write, 1 to 2**63 - 1. None: plain writes, without any condition.
-            fields: what searches find these rows by, for those that are to be found. Stores that cannot search
+            number: The number of this write, 1 to 2**63 - 1. None for plain writes, without any condition.
+            fields: The fields that searches find these rows by, for those that are to be found. Stores that cannot search
                 (all but Elasticsearch) do without.
 
         Raises:
@@ -96,7 +96,7 @@ class RemoteStore:
         self._repeat("writing", list(rows), attempt)
 
     def delete_many(self, keys: Iterable[bytes], number: int | None) -> None:
-        """As `put_many` with None for each."""
+        """Delete rows, as `put_many` with None for each does."""
         self.put_many(dict.fromkeys(keys), number)
 
     def flush(self) -> None:

@@ -1,11 +1,11 @@
 """Removing deleted rows, which otherwise stay for ever: each keeps writes with lower numbers out.
 
-A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every token
-before its own. It is *old*: the deletion's token was over already when an earlier sweep looked, longer ago than any
+A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every epoch
+before its own. It is *old*: the deletion's epoch was over already when an earlier sweep looked, longer ago than any
 process can stall or any write be on its way. And its number is *still the same* at the moment it goes. What comes later
 finds no row, which reads as a deleted one does.
 
-So the first sweep removes nothing: it notes the time and at which token each ledger stands, in a row of the tenant.
+So the first sweep removes nothing: it notes the time and at which epoch each ledger stands, in a row of the tenant.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from microbatch.stores.port import OWN, Deletion, SweepDriver
 from microbatch.stores.store import RemoteStore
-from microbatch.stores.versions import UNOWNED, Ledger, Mark, ledger_key
+from microbatch.stores.versions import UNOWNED, Ledger, WriteId, ledger_key
 from streamtable.errors import ConfigurationError
 
 NOTES_KEY = OWN + b"sweep"
@@ -24,19 +24,19 @@ _PAGE_S = 30.0
 
 
 class Note(NamedTuple):
-    """What an earlier sweep saw.
+    """The note of an earlier sweep.
 
     Attributes:
         time: seconds since 1970, after it had looked.
-        tokens: at which each partition's ledger stood, so every earlier token was over.
+        epochs: The epoch of each partition's ledger; every earlier epoch was over.
     """
 
     time: float
-    tokens: Mapping[int, int]
+    epochs: Mapping[int, int]
 
 
 class Swept(NamedTuple):
-    """What a sweep has found and done.
+    """The result of a sweep.
 
     Attributes:
         deletions: rows whose last written version is a deletion.
@@ -55,22 +55,22 @@ def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
     """Whether a row may be removed, if its number is still the same.
 
     Args:
-        deletion: what is there.
-        ledger: of its partition.
-        over: by partition, below which token all had been over long enough ago.
+        deletion: The deletion in the store.
+        ledger: The ledger of its partition.
+        over: The epoch by partition below which all have been over for long enough.
     """
-    mark = Mark.of(deletion.number)
-    return mark.token < over.get(deletion.partition, 0) and ledger.counts(mark)
+    write_id = WriteId.of(deletion.number)
+    return write_id.epoch < over.get(deletion.partition, 0) and ledger.counts(write_id)
 
 
 def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, keep: bool = False) -> Swept:
-    """Remove a tenant's deleted rows that nobody can need any more, and note what the next sweep may remove.
+    """Remove a tenant's deleted rows that no reader or writer can need any more, and note what the next sweep may remove.
 
-    The group goes on meanwhile. A deletion made under the present token of its partition goes in a sweep after the
+    The group goes on meanwhile. A deletion made under the present epoch of its partition goes in a sweep after the
     next rebalance or restart.
 
     Args:
-        driver: of the store.
+        driver: The driver of the store.
         store: the same one.
         after: seconds, longer than any process can stall and any write be on its way; an hour at least, better a day.
         now: seconds since 1970.
@@ -85,32 +85,32 @@ def sweep(driver: SweepDriver, store: RemoteStore, *, after: float, now: float, 
             f"a sweep waits for {SHORTEST_WAIT} s at least, not {after:g}: a process may stall"
         )
     notes = [note for note in _read(store) if note.time <= now]
-    over = next((note.tokens for note in reversed(notes) if now - note.time >= after), {})
-    tokens: dict[int, int] = {}
+    over = next((note.epochs for note in reversed(notes) if now - note.time >= after), {})
+    epochs: dict[int, int] = {}
     ledgers: dict[int, Ledger] = {}
     seen = going = removed = 0
     for page in driver.deletions(_PAGE_S):
-        _look_up(store, (each.partition for each in page), ledgers, tokens)
+        _look_up(store, (each.partition for each in page), ledgers, epochs)
         chosen = [each for each in page if may_go(each, ledgers[each.partition], over)]
         seen += len(page)
         going += len(chosen)
         if not keep:
             removed += driver.forget(chosen, _PAGE_S)
-    if not keep and tokens:
-        _write(store, [*notes, Note(now, tokens)], after)
+    if not keep and epochs:
+        _write(store, [*notes, Note(now, epochs)], after)
     oldest = min((note.time for note in notes), default=now)
     return Swept(seen, going, removed, 0.0 if over else max(0.0, oldest + after - now))
 
 
 def _look_up(
-    store: RemoteStore, partitions: Iterable[int], ledgers: dict[int, Ledger], tokens: dict[int, int]
+    store: RemoteStore, partitions: Iterable[int], ledgers: dict[int, Ledger], epochs: dict[int, int]
 ) -> None:
     new = {partition: ledger_key(partition) for partition in partitions if partition not in ledgers}
     rows = store.get_many(new.values())
     for partition, key in new.items():
         row = rows.get(key)
         ledgers[partition] = Ledger.seen(UNOWNED, row)
-        tokens[partition] = Mark.of(row.number).token if row else 0
+        epochs[partition] = WriteId.of(row.number).epoch if row else 0
 
 
 def _read(store: RemoteStore) -> list[Note]:
@@ -118,13 +118,13 @@ def _read(store: RemoteStore) -> list[Note]:
     if row is None:
         return []
     return [
-        Note(time, {int(place): token for place, token in tokens.items()})
-        for time, tokens in json.loads(row.data)
+        Note(time, {int(place): epoch for place, epoch in epochs.items()})
+        for time, epochs in json.loads(row.data)
     ]
 
 
 def _write(store: RemoteStore, notes: Sequence[Note], after: float) -> None:
-    """Those that a later sweep can use: the newest that is old enough, and what came after."""
+    """Return the notes that a later sweep can use: the newest that is old enough, and all later ones."""
     newest = notes[-1].time
     usable = [at for at, note in enumerate(notes) if newest - note.time >= after]
     kept = notes[usable[-1] if usable else 0 :]

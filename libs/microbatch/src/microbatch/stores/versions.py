@@ -3,11 +3,11 @@
 Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
 number makes the commit decide about the store as well, after the fact:
 
-- A *mark* is (token, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
-  is committed the mark goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
-  not known, the owner takes the next token; so what is committed under one token is everything up to some batch.
-- The *ledger* lists the last committed batch of each token. A version counts if it is not beyond the last committed
-  batch of its token.
+- A *write id* is (epoch, batch). Each batch that writes gets the next one, as the number of its writes, and when the batch
+  is committed the write id goes into the offsets' metadata. After a new assignment, an abort, or a commit whose outcome is
+  not known, the owner takes the next epoch; so what is committed under one epoch is everything up to some batch.
+- The *ledger* lists the last committed batch of each epoch. A version counts if it is not beyond the last committed
+  batch of its epoch.
 - A *cell* is what the store holds for a key: the version that was written last, and the one that the writer had read,
   which counted. So one of the two counts, whatever has crashed since. The next writer replaces the other one. It names
   its partition too, so that who finds it without its key's record (a sweep, a search) knows which ledger decides.
@@ -24,7 +24,7 @@ from microbatch.stores.port import OWN, Row
 from streamtable.errors import Migrated, StateLost
 
 _BATCH_BITS = 32
-_LARGEST_TOKEN = (1 << 31) - 1
+_LARGEST_EPOCH = (1 << 31) - 1
 _LARGEST_BATCH = (1 << _BATCH_BITS) - 1
 _FORMAT = 2
 _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
@@ -32,38 +32,38 @@ _CURRENT, _PREVIOUS = 1, 2  # which of the two versions has a value
 _HEAD = struct.Struct(">BBIQI")
 _NUMBER = struct.Struct(">Q")
 HEAD_BYTES = _HEAD.size
-"""What `Head.of` needs of a cell."""
+"""The bytes of a cell that `Head.of` needs."""
 
 
 def ledger_key(partition: int) -> bytes:
-    """Of the ledger's own row."""
+    """The key of the ledger's own row."""
     return OWN + b"ledger/%d" % partition
 
 
-class Mark(NamedTuple):
-    """A batch that writes: the owner's token, and which of its batches, from 1. Marks are ordered in time."""
+class WriteId(NamedTuple):
+    """Identifies a batch that writes: the owner's epoch, and the number of the batch in it, from 1. Ordered in time."""
 
-    token: int
+    epoch: int
     batch: int
 
     @property
     def number(self) -> int:
-        """As one integer below 2**63, in the same order."""
-        return self.token << _BATCH_BITS | self.batch
+        """The write id as one integer below 2**63, in the same order."""
+        return self.epoch << _BATCH_BITS | self.batch
 
     @staticmethod
-    def of(number: int) -> "Mark":
-        return Mark(number >> _BATCH_BITS, number & _LARGEST_BATCH)
+    def of(number: int) -> "WriteId":
+        return WriteId(number >> _BATCH_BITS, number & _LARGEST_BATCH)
 
 
-NOTHING = Mark(0, 0)
+NOTHING = WriteId(0, 0)
 """Before all: what a key without a row was written by. It always counts."""
 
 
 class Version(NamedTuple):
     """A value, and the batch that wrote it. None: the key was deleted, or never there."""
 
-    mark: Mark
+    write_id: WriteId
     value: bytes | None
 
 
@@ -71,11 +71,11 @@ ABSENT = Version(NOTHING, None)
 
 
 class Head(NamedTuple):
-    """What the first bytes of a cell tell.
+    """The header of a cell.
 
     Attributes:
-        partition: whose ledger decides which version counts.
-        deleted: the version that was written last is a deletion.
+        partition: The partition whose ledger decides which version counts.
+        deleted: Whether the version that was written last is a deletion.
     """
 
     partition: int
@@ -83,14 +83,14 @@ class Head(NamedTuple):
 
     @staticmethod
     def of(data: bytes) -> "Head | None":
-        """None: it is no cell. `data` is all of a row's, or its first `HEAD_BYTES`."""
+        """Decode a row's data or its first `HEAD_BYTES`; None if it is not a cell."""
         if len(data) < _HEAD.size:
             return None
         version, has, partition, _, _ = _HEAD.unpack_from(data)
         return Head(partition, not has & _CURRENT) if version == _FORMAT else None
 
 
-class Cell(NamedTuple):
+class VersionedCell(NamedTuple):
     """The two versions of a row, and the partition to which its key belongs."""
 
     current: Version
@@ -99,142 +99,142 @@ class Cell(NamedTuple):
 
     def encode(self) -> bytes:
         """The row's data; its number is the current version's and not repeated."""
-        (_, now), (mark, before), partition = self
+        (_, now), (write_id, before), partition = self
         has = (now is not None) * _CURRENT | (before is not None) * _PREVIOUS
-        head = _HEAD.pack(_FORMAT, has, partition, mark.number, len(now or b""))
+        head = _HEAD.pack(_FORMAT, has, partition, write_id.number, len(now or b""))
         return head + (now or b"") + (before or b"")
 
     @staticmethod
-    def decode(row: Row) -> "Cell":
-        """What `encode` has made.
+    def decode(row: Row) -> "VersionedCell":
+        """Decode what `encode` has made.
 
         Raises:
-            StateLost: something else has written it.
+            StateLost: The row was written by something else.
         """
         if len(row.data) >= _HEAD.size:
             version, has, partition, number, length = _HEAD.unpack_from(row.data)
             now, before = row.data[_HEAD.size : _HEAD.size + length], row.data[_HEAD.size + length :]
             fits = len(now) == length and (has & _CURRENT or not now) and (has & _PREVIOUS or not before)
             if version == _FORMAT and has <= _CURRENT | _PREVIOUS and fits:
-                current = Version(Mark.of(row.number), now if has & _CURRENT else None)
-                previous = Version(Mark.of(number), before if has & _PREVIOUS else None)
-                return Cell(current, previous, partition)
+                current = Version(WriteId.of(row.number), now if has & _CURRENT else None)
+                previous = Version(WriteId.of(number), before if has & _PREVIOUS else None)
+                return VersionedCell(current, previous, partition)
         raise StateLost(
             f"a row of the central store is not a cell of this library (it begins with {row.data[:16].hex()}): "
             "something else writes under this tenant; give the group one of its own"
         )
 
 
-class Standing(NamedTuple):
-    """What goes into the metadata of the committed offsets.
+class CommittedState(NamedTuple):
+    """The state of a partition's central store in the metadata of the committed offsets.
 
     Attributes:
-        token: the one that was taken last.
-        end: the last batch that was committed, under this token or an earlier one; `NOTHING` if there is none.
+        epoch: The epoch that was taken last.
+        end: The last batch that was committed, under this epoch or an earlier one; `NOTHING` if there is none.
     """
 
-    token: int
-    end: Mark
+    epoch: int
+    end: WriteId
 
 
-UNOWNED = Standing(0, NOTHING)
+UNOWNED = CommittedState(0, NOTHING)
 """Before the first commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """What has been committed under which token, for one partition of a group, as its present owner knows it.
+    """The last committed batch of each epoch, for one partition of a group, as its current owner knows it.
 
     Attributes:
-        token: the owner's.
-        ends: the last committed batch of each token under which there is one, in the order of tokens.
+        epoch: The owner's epoch.
+        ends: The last committed batch of each epoch under which there is one, in the order of epochs.
     """
 
-    token: int
+    epoch: int
     ends: Mapping[int, int]
 
     @classmethod
-    def open(cls, committed: Standing, row: Row | None) -> Self:
-        """The ledger of a new owner, or of the same one after an abort, under a token not used before.
+    def open(cls, committed: CommittedState, row: Row | None) -> Self:
+        """The ledger of a new owner, or of the same one after an abort, under an epoch not used before.
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
-        moves no offset and has `standing` in its metadata. It shows that the partition is ours and that nothing can
-        be committed under an earlier token any more; whoever owns it later finds the token and takes the next.
+        moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
+        be committed under an earlier epoch any more; a later owner finds the epoch and takes the next.
         Then the ledger's own row is written, with `opening` as its number: until then, the metadata keep the one end
         that it lacks.
 
         Args:
-            committed: what the metadata of the stable committed offsets say; `UNOWNED` if there are none.
-            row: the ledger's row, read *after* the offsets.
+            committed: The state in the metadata of the stable committed offsets; `UNOWNED` if there are none.
+            row: The ledger's row, read *after* the offsets.
 
         Raises:
             Migrated: the row is newer than the offsets: another owner has been there meanwhile. If the offsets, asked
                 again, are still the same, they were reset: `reset_error` says so.
             StateLost: the row is missing or too old: the store has lost what it had acknowledged.
         """
-        written = NOTHING if row is None else Mark.of(row.number)
-        if written.token > committed.token:
+        written = NOTHING if row is None else WriteId.of(row.number)
+        if written.epoch > committed.epoch:
             raise Migrated(
-                f"the ledger is at token {written.token}, the committed offsets are at {committed.token}"
+                f"the ledger is at epoch {written.epoch}, the committed offsets are at {committed.epoch}"
             )
-        if written.token < committed.end.token:
+        if written.epoch < committed.end.epoch:
             raise StateLost(
-                f"the central store's ledger is at token {written.token}, batches are committed under "
-                f"{committed.end.token}: the store has lost rows (emptied, evicted, restored, or failed over without "
+                f"the central store's ledger is at epoch {written.epoch}, batches are committed under "
+                f"{committed.end.epoch}: the store has lost rows (emptied, evicted, restored, or failed over without "
                 "them). Clear the tenant and start the group from the beginning of its input"
             )
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
-        ends = dict(Mark.of(number) for (number,) in numbers)
+        ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
-            ends[committed.end.token] = committed.end.batch
-        assert committed.token < _LARGEST_TOKEN
-        return cls(committed.token + 1, ends)
+            ends[committed.end.epoch] = committed.end.batch
+        assert committed.epoch < _LARGEST_EPOCH
+        return cls(committed.epoch + 1, ends)
 
     @classmethod
-    def seen(cls, committed: Standing, row: Row | None) -> Self:
-        """For somebody who does not own the partition and writes nothing under it: a reader, a sweep.
+    def seen(cls, committed: CommittedState, row: Row | None) -> Self:
+        """The ledger for a reader or a sweep, which does not own the partition and writes nothing under it.
 
         Args:
-            committed: what the metadata of the stable committed offsets say; `UNOWNED` if they are not asked for:
-                then what is committed under the owner's own token does not count yet.
-            row: the ledger's row, read *after* the offsets.
+            committed: The state in the metadata of the stable committed offsets; `UNOWNED` if they were not read:
+                then what is committed under the owner's own epoch does not count yet.
+            row: The ledger's row, read *after* the offsets.
         """
         numbers = _NUMBER.iter_unpack(row.data if row else b"")
-        ends = dict(Mark.of(number) for (number,) in numbers)
+        ends = dict(WriteId.of(number) for (number,) in numbers)
         if committed.end != NOTHING:
-            token, batch = committed.end
-            ends[token] = max(batch, ends.get(token, 0))
-        return cls(max(committed.token, Mark.of(row.number).token if row else 0), ends)
+            epoch, batch = committed.end
+            ends[epoch] = max(batch, ends.get(epoch, 0))
+        return cls(max(committed.epoch, WriteId.of(row.number).epoch if row else 0), ends)
 
     @property
     def opening(self) -> int:
         """The number of the ledger's own row."""
-        return Mark(self.token, 0).number
+        return WriteId(self.epoch, 0).number
 
     def encode(self) -> bytes:
-        """The data of the ledger's own row: 8 bytes for each token under which something was committed."""
-        return b"".join(_NUMBER.pack(Mark(*end).number) for end in self.ends.items())
+        """The data of the ledger's own row: 8 bytes for each epoch under which something was committed."""
+        return b"".join(_NUMBER.pack(WriteId(*end).number) for end in self.ends.items())
 
     @property
-    def standing(self) -> Standing:
-        """For the metadata of a commit: the proof, or the next batch after `committed`."""
-        token = next(reversed(self.ends), 0)
-        return Standing(self.token, Mark(token, self.ends.get(token, 0)))
+    def committed_state(self) -> CommittedState:
+        """The state for the metadata of a commit: of the proof, or of the next batch after `committed`."""
+        epoch = next(reversed(self.ends), 0)
+        return CommittedState(self.epoch, WriteId(epoch, self.ends.get(epoch, 0)))
 
     @property
-    def next_mark(self) -> Mark:
-        """Of the next batch under this token."""
-        return Mark(self.token, self.ends.get(self.token, 0) + 1)
+    def next_write_id(self) -> WriteId:
+        """The write id of the next batch under this epoch."""
+        return WriteId(self.epoch, self.ends.get(self.epoch, 0) + 1)
 
     def committed(self) -> "Ledger":
-        """As it is once the batch with `next_mark` is committed. Its `standing` goes into that commit."""
-        mark = self.next_mark
-        assert mark.batch <= _LARGEST_BATCH
-        return Ledger(self.token, {**self.ends, mark.token: mark.batch})
+        """Return the ledger after the batch with `next_write_id` is committed. Its `committed_state` goes into that commit."""
+        write_id = self.next_write_id
+        assert write_id.batch <= _LARGEST_BATCH
+        return Ledger(self.epoch, {**self.ends, write_id.epoch: write_id.batch})
 
-    def counts(self, mark: Mark) -> bool:
+    def counts(self, write_id: WriteId) -> bool:
         """Whether what this batch wrote is committed."""
-        return mark == NOTHING or 1 <= mark.batch <= self.ends.get(mark.token, 0)
+        return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.epoch, 0)
 
     def read(self, row: Row | None) -> Version:
         """The newest version that counts; `ABSENT` if the key has no row.
@@ -245,37 +245,37 @@ class Ledger:
         """
         if row is None:
             return ABSENT
-        cell = Cell.decode(row)
-        if cell.current.mark.token > self.token:
+        cell = VersionedCell.decode(row)
+        if cell.current.write_id.epoch > self.epoch:
             raise Migrated(
-                f"a row has been written under token {cell.current.mark.token}, ours is {self.token}"
+                f"a row has been written under epoch {cell.current.write_id.epoch}, ours is {self.epoch}"
             )
         return self.counting(cell)
 
-    def counting(self, cell: Cell) -> Version:
+    def counting(self, cell: VersionedCell) -> Version:
         """The newest version of a cell that counts. Raises `StateLost` if neither does."""
         for version in (cell.current, cell.previous):
-            if self.counts(version.mark):
+            if self.counts(version.write_id):
                 return version
         raise StateLost(
-            f"neither version of a row counts: {cell.current.mark} and {cell.previous.mark}, committed is "
-            f"{self.standing.end}. Another group writes under this tenant, or the store was restored from an older "
+            f"neither version of a row counts: {cell.current.write_id} and {cell.previous.write_id}, committed is "
+            f"{self.committed_state.end}. Another group writes under this tenant, or the store was restored from an older "
             "copy: clear the tenant and start the group from the beginning of its input"
         )
 
 
-def reset_error(row: Row, committed: Standing) -> StateLost:
+def reset_error(row: Row, committed: CommittedState) -> StateLost:
     """The ledger stays ahead of the committed offsets: these were reset, and the rows are those of before."""
     return StateLost(
-        f"the central store's ledger is at token {Mark.of(row.number).token}, the committed offsets are at "
-        f"{committed.token}: the offsets were reset or have expired, and the store still holds what came after them. "
+        f"the central store's ledger is at epoch {WriteId.of(row.number).epoch}, the committed offsets are at "
+        f"{committed.epoch}: the offsets were reset or have expired, and the store still holds what came after them. "
         "Clear the tenant too, or give the group another one"
     )
 
 
-def replace(before: Version, mark: Mark, value: bytes | None, partition: int) -> Cell | None:
+def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> VersionedCell | None:
     """The cell to be written by a batch that has read `before`; None if there is nothing to write."""
     if value is None and before.value is None:
         return None
-    assert mark > before.mark, (mark, before.mark)
-    return Cell(Version(mark, value), before, partition)
+    assert write_id > before.write_id, (write_id, before.write_id)
+    return VersionedCell(Version(write_id, value), before, partition)

@@ -1,55 +1,64 @@
-"""A partition's standing in the metadata of its committed offsets, and whether these offsets belong together."""
+"""A partition's committed state in the metadata of its committed offsets, and whether these offsets belong together."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import orjson
 
-from microbatch.stores.versions import UNOWNED, Mark, Standing
+from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
 from streamtable.errors import InputLost, StateLost
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed
 
 
-def encode(standing: Standing | None, inputs: Iterable[str], seen: SeenInputs | None = None) -> str:
-    """The metadata of a committed offset.
+def encode(
+    committed_state: CommittedState | None, inputs: Iterable[str], seen: SeenInputs | None = None
+) -> str:
+    """Encode the metadata of a committed offset.
 
     Args:
-        standing: The partition's; None if rows are plain.
+        committed_state: The partition's committed state; None if rows are plain.
         inputs: All topics that are committed with it.
-        seen: Which topics the inputs are.
+        seen: The identities of the input topics.
     """
     document: dict[str, Any] = {}
-    if standing is not None:
-        document = {"token": standing.token, "end": list(standing.end), "inputs": sorted(inputs)}
+    if committed_state is not None:
+        document = {
+            "token": committed_state.epoch,
+            "end": list(committed_state.end),
+            "inputs": sorted(inputs),
+        }
     if seen is not None:
         document["seen"] = seen.encode()
     return orjson.dumps(document).decode() if document else ""
 
 
-def decode(metadata: str) -> tuple[Standing, frozenset[str]] | None:
-    """Standing and inputs; None for metadata that are not ours."""
+def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:
+    """Decode the committed state and the inputs; None for metadata of other tools.
+
+    The stored key of the epoch is `token`.
+    """
     try:
         match orjson.loads(metadata):
-            case {"token": int(token), "end": [int(of), int(batch)], "inputs": [*inputs]}:
-                return Standing(token, Mark(of, batch)), frozenset(map(str, inputs))
+            case {"token": int(epoch), "end": [int(of), int(batch)], "inputs": [*inputs]}:
+                return CommittedState(epoch, WriteId(of, batch)), frozenset(map(str, inputs))
     except orjson.JSONDecodeError:
         return None
     return None
 
 
-def standing_of(partition: int, committed: Mapping[str, Committed | None]) -> Standing:
-    """What the committed offsets of a partition's inputs say; `UNOWNED` if nothing is committed, or by others only.
+def committed_state_of(partition: int, committed: Mapping[str, Committed | None]) -> CommittedState:
+    """Return the state in the committed offsets of a partition's inputs; `UNOWNED` if there is none of this library.
 
     Raises:
-        StateLost: an offset was set by another tool, and the others were not.
-        InputLost: an offset that was committed is gone, and the others are not.
+        StateLost: An offset was set by another tool, and the others were not.
+        InputLost: An offset that was committed is gone, and the others are not.
     """
     found = {topic: decode(each.metadata) for topic, each in committed.items() if each is not None}
     ours = {topic: each for topic, each in found.items() if each is not None}
     if not ours:
         return UNOWNED
-    standing, inputs = max(ours.values(), key=lambda each: (each[0].token, each[0].end))
+    committed_state, inputs = max(ours.values(), key=lambda each: (each[0].epoch, each[0].end))
     for topic in inputs & committed.keys():
         if topic not in found:
             raise InputLost(
@@ -59,11 +68,11 @@ def standing_of(partition: int, committed: Mapping[str, Committed | None]) -> St
                 topic=topic,
                 partition=partition,
             )
-        if ours.get(topic) != (standing, inputs):
+        if ours.get(topic) != (committed_state, inputs):
             raise StateLost(
                 "the offset of this input was set by another tool, those of the others were not: what the central store "
                 "holds does not fit. Clear the tenant and set all offsets of the group, or give it another tenant",
                 topic=topic,
                 partition=partition,
             )
-    return standing
+    return committed_state

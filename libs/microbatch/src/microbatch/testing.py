@@ -5,14 +5,14 @@ from typing import TypeVar
 
 from prometheus_client import CollectorRegistry
 
+from microbatch.committed_state import committed_state_of
 from microbatch.embedded import EmbeddedTasks
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
-from microbatch.standing import standing_of
 from microbatch.stores.memory import MemoryDriver, MemoryServer
 from microbatch.stores.port import Driver, Row
-from microbatch.stores.versions import Cell, Ledger, ledger_key
+from microbatch.stores.versions import Ledger, VersionedCell, ledger_key
 from microbatch.tasks import BatchTasks
 from streamtable.clock import Clock
 from streamtable.failpoint import Failpoint
@@ -31,18 +31,18 @@ def embedded_tasks(group: MicroBatch) -> Callable[[Clock, Failpoint], EmbeddedTa
     return make
 
 
-class Rehearsal:
-    """Makes the tasks of a micro-batch over a central store, in memory; it outlives the processes of the group.
+class InMemoryStore:
+    """A central store in memory for tests; it makes the tasks of a micro-batch and outlives the group's processes.
 
-        store = Rehearsal(AUTHORS)
+        store = InMemoryStore(AUTHORS)
         tester.run(AUTHORS, tasks=store)
         tester.emit(TWEETS, "alice", tweet)
         assert store.rows(PIECES, tester.kafka.committed(AUTHORS.name)) == {...}
 
     Args:
-        group: the graph.
-        plain: as `BatchProcessor`'s `plain_writes`.
-        driver: makes the driver of each process; over `server` unless given.
+        group: The graph.
+        plain: Whether rows are plain, as with `BatchProcessor`'s `plain_writes`.
+        driver: Makes the driver of each process; over `server` by default.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Rehearsal:
         self._driver = driver or (lambda: MemoryDriver(self.server, tenant=group.name))
 
     def __call__(self, clock: Clock, failpoint: Failpoint) -> BatchTasks:
-        """The tasks of a process that begins."""
+        """Make the tasks of a process that starts."""
         metrics = BatchMetrics.register(CollectorRegistry())
         return BatchTasks(
             self._group,
@@ -70,11 +70,11 @@ class Rehearsal:
         )
 
     def rows(self, rows: Rows[V], committed: Mapping[TopicPartition, Committed]) -> dict[str, V]:
-        """The rows of a kind that count, by key.
+        """Return the rows of a kind that count, by key.
 
         Args:
-            rows: the kind.
-            committed: offsets of the group.
+            rows: The kind of rows.
+            committed: The committed offsets of the group.
         """
         driver, prefix = MemoryDriver(self.server, tenant=self._group.name), rows.key("")
         keys = [key for _, key in self.server.rows if key.startswith(prefix)]
@@ -92,9 +92,11 @@ class Rehearsal:
     def _counting(
         self, driver: Driver, row: Row, committed: Mapping[TopicPartition, Committed]
     ) -> bytes | None:
-        partition = Cell.decode(row).partition
+        partition = VersionedCell.decode(row).partition
         offsets = {place.topic: each for place, each in committed.items() if place.partition == partition}
         own = ledger_key(partition)
         return (
-            Ledger.open(standing_of(partition, offsets), driver.read([own], 0).rows.get(own)).read(row).value
+            Ledger.open(committed_state_of(partition, offsets), driver.read([own], 0).rows.get(own))
+            .read(row)
+            .value
         )

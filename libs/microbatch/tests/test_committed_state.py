@@ -1,0 +1,40 @@
+import pytest
+
+from microbatch.committed_state import committed_state_of, decode, encode
+from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
+from streamtable.errors import InputLost, StateLost
+from streamtable.types import Committed, NextOffset
+
+COMMITTED_STATE = CommittedState(7, WriteId(5, 3))
+OURS = Committed(NextOffset(10), encode(COMMITTED_STATE, ["a", "b"]))
+
+
+def test_what_is_encoded_is_decoded() -> None:
+    assert decode(encode(COMMITTED_STATE, ["b", "a"])) == (COMMITTED_STATE, frozenset("ab"))
+
+
+@pytest.mark.parametrize(
+    "metadata", ["", "{}", "null", '{"token": 1}', '{"changelog": 1, "exact": true}', "\0"]
+)
+def test_metadata_of_other_clients_are_distinguished_from_ours(metadata: str) -> None:
+    assert decode(metadata) is None
+
+
+def test_a_partition_without_our_metadata_is_unowned() -> None:
+    assert committed_state_of(0, {"a": None, "b": Committed(NextOffset(3), "by a tool")}) == UNOWNED
+
+
+def test_an_input_that_is_new_may_join_the_others() -> None:
+    assert committed_state_of(0, {"a": OURS, "b": OURS, "c": None}) == COMMITTED_STATE
+
+
+def test_an_input_that_was_read_before_and_has_no_offset_is_refused() -> None:
+    with pytest.raises(InputLost, match="has read it before") as caught:
+        committed_state_of(3, {"a": OURS, "b": None})
+    assert (caught.value.topic, caught.value.partition) == ("b", 3)
+
+
+def test_an_offset_set_by_a_tool_beside_ours_is_refused() -> None:
+    with pytest.raises(StateLost, match="was set by another tool") as caught:
+        committed_state_of(3, {"a": OURS, "b": Committed(NextOffset(0), "")})
+    assert (caught.value.topic, caught.value.partition) == ("b", 3)
