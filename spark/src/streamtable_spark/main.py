@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.metrics import MetricsFolder
-from streamtable_spark.jobs.watching import METRICS_VARIABLE
+from streamtable_spark.jobs.run_report import METRICS_VARIABLE
 
 JOBS: Final = ("etl", "maintain", "backfill", "rebuild", "reconcile", "reach", "structured")
 ADDRESS_VARIABLE: Final = "STREAMTABLE_METRICS_ADDRESS"

@@ -65,7 +65,7 @@ def test_an_until_that_does_not_fit_is_refused_with_the_place(text: str, said: s
 
 def test_offsets_beyond_the_end_are_refused_with_both_numbers() -> None:
     check_within({"clicks": {0: 5}}, {"clicks": {0: 5}})
-    with pytest.raises(ConfigurationError, match=r"clicks\[0\] is wanted up to 6, .* ends at 5"):
+    with pytest.raises(ConfigurationError, match=r"clicks\[0\] is requested up to 6, .* ends at 5"):
         check_within({"clicks": {0: 6}}, {"clicks": {0: 5}})
 
 

@@ -129,7 +129,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
     say(users[0], "new", 9)
     say(users[1], "too early", 4)
     say(users[2], "new", 9)
-    wanted = {
+    expected = {
         **{key: row["status"] for key, row in rebuilt.items()},
         **{users[n].encode(): "new" for n in (0, 2)},
     }
@@ -137,7 +137,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
     def there() -> dict[bytes, str]:
         return {key: row["status"] for key, row in stage.table("user-status-v2", statuses).items()}
 
-    stage.wait(lambda: there() == wanted)
+    stage.wait(lambda: there() == expected)
     row = stage.table("user-status-v2", statuses)[users[0].encode()]
     assert row["clicks"] == stage.truth[users[0].encode()], "joined with the table as it is now"
 
@@ -150,7 +150,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
             ["--until", '{"user-clicks": {"0": 0, "1": 0}}'],
             "user-clicks has the partitions 0 to 2, and '2' is missing",
         ),
-        (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is wanted up to 9"),
+        (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is requested up to 9"),
         (["--until", '{"clicks": {"0": 1}}'], "'clicks' is no input of the group"),
         (["--until", '{"user-clicks": {"0": -1, "1": 0, "2": 0}}'], "user-clicks[0]: -1 is no offset"),
         (["--topic", "user-clicks=elsewhere"], "has no topic 'elsewhere'"),

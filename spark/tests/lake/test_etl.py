@@ -24,11 +24,11 @@ from spark.tests.lake.stage import Stage
 
 from click_count.topics import USER_CLICKS, by_record
 from streamtable_spark.jobs import backfill, etl, gold
-from streamtable_spark.jobs.days import Days
+from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.formats import DeltaTables
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import topics_of
 from streamtable_spark.transforms import clicks
 from streamtable_testing import Tester
@@ -140,7 +140,7 @@ def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_wh
     backfill.backfill(
         Lake(runs.spark, str(runs.folder)),
         topics_of(runs.stage.arguments),
-        Days(today - timedelta(1), today + timedelta(1)),
+        DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
     assert sorted(map(str, runs.rows("silver/user-clicks", *columns))) == before

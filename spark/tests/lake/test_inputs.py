@@ -21,7 +21,7 @@ from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.checkpoint import last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.days import Days
+from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
@@ -164,7 +164,7 @@ def test_a_table_takes_a_field_that_a_third_version_adds_and_days_made_anew_have
     backfill.backfill(
         Lake(lake.spark, str(lake.folder)),
         released.topics,
-        Days(today - timedelta(1), today + timedelta(1)),
+        DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
     assert_silver_is(released, sent.sent, columns)

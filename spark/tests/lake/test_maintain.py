@@ -19,9 +19,9 @@ from spark.tests.lake.runs import Crashed, crash_at
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import maintain
 from streamtable_spark.jobs.formats import Reached, undisturbed
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import BRONZE, Lake, Origin
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
 
 BATCHES, ROWS = 4, 3
 DAY_S = 86_400
@@ -59,8 +59,8 @@ class Small:
         self, now: float | None = None, reached: Reached = lambda _: None, **settings: Any
     ) -> dict[str, dict[str, Any]]:
         progress = Progress(maintain.STAGES, io.StringIO(), time.monotonic)
-        wanted = maintain.Settings(**settings)
-        return maintain.maintain(self.lake, wanted, progress, lambda: now or time.time(), reached)
+        requested = maintain.Settings(**settings)
+        return maintain.maintain(self.lake, requested, progress, lambda: now or time.time(), reached)
 
     def files(self) -> set[str]:
         """All that lies in the table's folder, but Hadoop's checksums."""

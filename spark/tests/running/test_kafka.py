@@ -56,8 +56,8 @@ def test_a_password_reaches_both_clients() -> None:
 def test_a_file_may_hold_the_password(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("of a file\n")
-    told = {name: value for name, value in SCRAM.items() if not name.endswith("PASSWORD")}
-    named = {**told, "STREAMTABLE_KAFKA_SASL_PASSWORD_FILE": str(file)}
+    without_password = {name: value for name, value in SCRAM.items() if not name.endswith("PASSWORD")}
+    named = {**without_password, "STREAMTABLE_KAFKA_SASL_PASSWORD_FILE": str(file)}
     assert kafka_of("kafka:9092", named).client()["sasl.password"] == "of a file"
     file.write_text("two\nlines\n")
     (problem, missing) = wrong(named)

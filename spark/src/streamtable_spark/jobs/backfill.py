@@ -17,16 +17,16 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import last_finished
-from streamtable_spark.jobs.days import Days, day
+from streamtable_spark.jobs.date_range import DateRange, day
 from streamtable_spark.jobs.etl import REPEATS_DAYS
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Topic, topics_of
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
@@ -50,7 +50,7 @@ def delta_tables(lake: Lake) -> DeltaTables:
     return tables
 
 
-def backfill(lake: Lake, topics: Sequence[Topic], days: Days, progress: Progress) -> dict[str, int]:
+def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Progress) -> dict[str, int]:
     """Decode bronze of these days again, and put what comes out in the place of silver and quarantine of these days.
 
     Args:
@@ -78,7 +78,7 @@ def backfill(lake: Lake, topics: Sequence[Topic], days: Days, progress: Progress
     return counts
 
 
-def _topic(tables: DeltaTables, topic: Topic, days: Days, where: str) -> dict[str, int]:
+def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> dict[str, int]:
     of_topic = (fn.col("topic") == topic.kafka) & fn.expr(where)
     decoded = layers.read(tables.read(BRONZE).where(of_topic), topic.framing()).persist()
     name = f"silver/{topic.name}"
@@ -104,7 +104,7 @@ def work(argv: Sequence[str]) -> int:
         prog="backfill", description="Silver of some days, made anew from bronze.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
@@ -115,9 +115,9 @@ def work(argv: Sequence[str]) -> int:
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
     found = parser.parse_args(argv)
     folder, topics = lake_folder(found.lake), topics_of(found.topic)
-    days = Days(day(found.start, "--from"), day(found.end, "--to"))
+    days = DateRange(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
-    with turn(folder), watched(found, "backfill", STAGES, lake=folder) as progress:
+    with writer_lock(folder), reported_run(found, "backfill", STAGES, lake=folder) as progress:
         counts = backfill(Lake(spark, folder), topics, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

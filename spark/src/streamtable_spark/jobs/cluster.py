@@ -248,14 +248,14 @@ class Cluster:
         Raises:
             ConfigurationError: it has members; none of its offsets was set.
         """
-        wanted = [
+        new_offsets = [
             Partition(place.topic, place.partition, each.next_offset, each.metadata)
             for place, each in offsets.items()
         ]
         # By a consumer that never joins: the admin client ends the process when the broker disconnects while it
         # looks for the group's coordinator.
         try:
-            answers = self._outsider(group).commit(offsets=wanted, asynchronous=False) or []
+            answers = self._outsider(group).commit(offsets=new_offsets, asynchronous=False) or []
         except KafkaException as exception:
             raise self._not_set(group, exception) from exception
         for each in answers:  # the call itself succeeds when single partitions are refused
@@ -317,10 +317,10 @@ class Cluster:
     def _reason(self, before: str = "") -> str:
         """Why there is no connection, as far as the client has said so."""
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - a code
-        told = [heard.text for code, heard in self._heard.items() if code != down]
+        reasons = [heard.text for code, heard in self._heard.items() if code != down]
         if down in self._heard:  # the client gives no reason when a broker just hangs up
-            told.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
-        return before + told[-1] if told else ""
+            reasons.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
+        return before + reasons[-1] if reasons else ""
 
     def _silent(self, exception: KafkaException, what: str = "") -> RetryLater | ConfigurationError:
         error: KafkaError = exception.args[0]

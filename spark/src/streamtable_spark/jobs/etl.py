@@ -32,14 +32,14 @@ from streamtable_spark.jobs.checkpoint import (
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, last_batch, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_folder
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Topic, topics_of
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
@@ -280,7 +280,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `Etl` for `reached`."""
     parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
     kafka_argument(parser)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="to read; all that are known"
@@ -304,7 +304,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         allow_missing=found.allow_missing,
     )
     local = Local(cores=found.cores, memory=found.memory, progress=False)
-    with turn(settings.lake), watched(found, "etl", STAGES, lake=settings.lake) as progress:
+    with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

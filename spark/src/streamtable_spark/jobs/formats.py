@@ -136,13 +136,13 @@ class DeltaTables:
 
     def keep(self, name: str, days: int) -> None:
         """Have versions kept for so long: Delta forgets by itself which files an earlier one needs."""
-        wanted = {
+        required = {
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")
         }
         rows = self._spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
-        if not wanted.items() <= {row["key"]: row["value"] for row in rows}.items():
-            said = ", ".join(f"'{key}' = '{value}'" for key, value in wanted.items())
+        if not required.items() <= {row["key"]: row["value"] for row in rows}.items():
+            said = ", ".join(f"'{key}' = '{value}'" for key, value in required.items())
             self._spark.sql(f"ALTER TABLE delta.`{self.path(name)}` SET TBLPROPERTIES ({said})")
 
     def _vacuum(self, name: str, how: str) -> DataFrame:

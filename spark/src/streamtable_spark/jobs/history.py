@@ -22,12 +22,12 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
     """
-    wanted = {
+    requested = {
         topic: {number: span for number, span in parts.items() if span.end > span.start}
         for topic, parts in spans.items()
     }
-    wanted = {topic: parts for topic, parts in wanted.items() if parts}
-    if not wanted:
+    requested = {topic: parts for topic, parts in requested.items() if parts}
+    if not requested:
         # The condition tells Spark that there is nothing, so that it leaves out what would be joined with it.
         return spark.createDataFrame([], _SCHEMA).where("false")
 
@@ -35,7 +35,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         return json.dumps(
             {
                 topic: {str(number): getattr(span, which) for number, span in parts.items()}
-                for topic, parts in wanted.items()
+                for topic, parts in requested.items()
             }
         )
 
@@ -43,7 +43,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         spark.read.format("kafka")
         .options(**Kafka(bootstrap_servers).spark())
         .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in wanted.items()}))
+        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in requested.items()}))
         .option("startingOffsets", offsets("start"))
         .option("endingOffsets", offsets("end"))
         .option("failOnDataLoss", "true")

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.errors import ConfigurationError, OtherLake
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
-from streamtable_spark.jobs.turn import WRITING
+from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
 BRONZE: Final = "bronze"

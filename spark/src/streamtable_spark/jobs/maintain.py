@@ -21,11 +21,11 @@ from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, batch_of, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.lake import Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 
 STAGES = ("write small files together", "delete what has expired")
@@ -247,7 +247,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         prog="maintain", description="Small files together, old versions away.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument(
         "--keep", type=int, default=7, metavar="DAYS", help="for which earlier versions can be read (7)"
@@ -259,8 +259,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     found = parser.parse_args(argv)
     folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", Local(cores=found.cores, memory=found.memory))
-    writing = nullcontext() if settings.dry_run else turn(folder)
-    with writing, watched(found, "maintain", STAGES, lake=folder) as progress:
+    writing = nullcontext() if settings.dry_run else writer_lock(folder)
+    with writing, reported_run(found, "maintain", STAGES, lake=folder) as progress:
         changes = maintain(Lake(spark, folder), settings, progress, reached=reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0

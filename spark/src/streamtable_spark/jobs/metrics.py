@@ -100,7 +100,7 @@ class MetricsFile:
     def __str__(self) -> str:
         return str(self._path)
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         """Write it. Raises `OSError` if that cannot be done."""
         made, earlier = self._metrics, self._earlier
         at, state = record["at"] / 1000, record["state"]

@@ -131,9 +131,9 @@ def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets
         raise ConfigurationError(
             f"--until: for {topic} offsets by partition are needed, not {json.dumps(offsets)[:80]}"
         )
-    wanted = {str(number) for number in range(topics[topic])}
-    if strange := sorted(set(offsets) ^ wanted, key=lambda name: (len(name), name)):
-        what = "is missing" if strange[0] in wanted else "is none of its partitions"
+    expected = {str(number) for number in range(topics[topic])}
+    if strange := sorted(set(offsets) ^ expected, key=lambda name: (len(name), name)):
+        what = "is missing" if strange[0] in expected else "is none of its partitions"
         raise ConfigurationError(
             f"--until: {topic} has the partitions 0 to {topics[topic] - 1}, and {strange[0]!r} {what}"
         )
@@ -145,13 +145,13 @@ def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets
     return {int(number): offset for number, offset in offsets.items()}
 
 
-def check_within(wanted: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
+def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
     """Compare offsets that were asked for with the topics' ends. Raises `ConfigurationError`, naming both."""
-    for topic, offsets in wanted.items():
+    for topic, offsets in requested.items():
         for partition, offset in sorted(offsets.items()):
             if offset > ends[topic][partition]:
                 raise ConfigurationError(
-                    f"--until: {Place(topic, partition)} is wanted up to {offset}, but what is committed there ends at "
+                    f"--until: {Place(topic, partition)} is requested up to {offset}, but what is committed there ends at "
                     f"{ends[topic][partition]}"
                 )
 

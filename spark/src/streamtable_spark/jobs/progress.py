@@ -56,7 +56,7 @@ class Progress:
         stages: what each does, in a few words.
         out: where it is shown, standard error mostly.
         clock: seconds, rising.
-        told: called with each change; must be quick.
+        on_change: Called with each change; it must return quickly.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Progress:
         stages: Sequence[str],
         out: TextIO,
         clock: Callable[[], float],
-        told: Callable[[Standing], None] = lambda _: None,
+        on_change: Callable[[Standing], None] = lambda _: None,
     ) -> None:
         self._stages = list(stages)
         self._out = out
         self._clock = clock
-        self._told = told
+        self._on_change = on_change
         self._terminal = out.isatty()
         self._began = clock()
         self._standing = Standing(stages=len(self._stages))
@@ -119,7 +119,7 @@ class Progress:
     def _change(self, facts: Mapping[str, object], **changes: Any) -> None:
         counts = {name: value for name, value in facts.items() if type(value) is int}
         self._standing = replace(self._standing, counts={**self._standing.counts, **counts}, **changes)
-        self._told(self._standing)
+        self._on_change(self._standing)
 
     def _show(self, name: str, state: str, facts: dict[str, object]) -> None:
         seconds = self._clock() - self._began

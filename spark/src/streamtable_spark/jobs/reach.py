@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
 from streamtable_spark.jobs.lake import Lake, lake_folder
-from streamtable_spark.jobs.running import ended, kafka_argument, local_of
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
-from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
@@ -122,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
         prog="reach", description="Compute reach exactly and by sketches, side by side.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="that the ETL has filled")
     parser.add_argument(
         "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)
     spark = connect("reach", local)
-    with watched(found, "reach", STAGES, lake=folder) as progress:
+    with reported_run(found, "reach", STAGES, lake=folder) as progress:
         progress.stage(STAGES[0])
         ways = compare(*of_lake(spark, folder), time.monotonic, progress.stage)
         progress.done(

@@ -19,11 +19,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import check_kept, read
-from streamtable_spark.jobs.manifest import Manifest, code_version
-from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.report import Difference, PartitionReport, Report
-from streamtable_spark.jobs.running import (
+from streamtable_spark.jobs.job_args import (
     Source,
     arguments,
     earlier_of,
@@ -37,7 +33,11 @@ from streamtable_spark.jobs.running import (
     spans_of,
     with_earlier,
 )
-from streamtable_spark.jobs.watching import watched
+from streamtable_spark.jobs.manifest import Manifest, code_version
+from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.report import Difference, PartitionReport, Report
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import digests, rows_held
 from streamtable_spark.transforms.differences import MISSING, OVERWRITTEN, differences, overwritten
@@ -52,7 +52,7 @@ _EMPTY: Final = (0, "0" * 16)
 
 
 @dataclass(frozen=True)
-class Wanted:
+class AuditRequest:
     """What is to be audited.
 
     Attributes:
@@ -75,7 +75,7 @@ class Wanted:
 def reconcile(
     spark: Callable[[], SparkSession],
     cluster: Cluster,
-    wanted: Wanted,
+    request: AuditRequest,
     progress: Progress,
     *,
     now: Callable[[], datetime],
@@ -85,7 +85,7 @@ def reconcile(
     Args:
         spark: makes the session, when the arguments have been found good.
         cluster: Kafka.
-        wanted: what.
+        request: what.
         progress: is told the stages.
         now: the time, for the report.
 
@@ -96,11 +96,11 @@ def reconcile(
     """
     progress.stage(STAGES[0])
     asked_at = now()
-    asked = _ask(cluster, wanted)
-    session, servers, source = spark(), cluster.bootstrap_servers, wanted.source
+    asked = _ask(cluster, request)
+    session, servers, source = spark(), cluster.bootstrap_servers, request.source
     progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
-    records = history_of(session, cluster, asked.spans, wanted.lake, allow_missing=wanted.allow_missing)
+    records = history_of(session, cluster, asked.spans, request.lake, allow_missing=request.allow_missing)
     dead = read(session, servers, asked.letters)
     rows = rows_of(source, records, dead, retries_of(asked.spans, source)).persist()
     live = read_values(rows_held(read(session, servers, asked.log)), source.table).persist()
@@ -119,8 +119,8 @@ def reconcile(
             if kind != OVERWRITTEN:
                 by_partition[number] += count
         progress.stage(STAGES[3], differences=by_partition.total())
-        found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
-            str(wanted.folder / "differences")
+        found.coalesce(1).write.format(request.format).mode("overwrite").save(
+            str(request.folder / "differences")
         )
         order = (fn.col("difference") == OVERWRITTEN, "partition", "key")
         report = Report(
@@ -139,7 +139,7 @@ def reconcile(
     finally:
         for each in kept:
             each.unpersist()
-    _save(report, wanted.folder)
+    _save(report, request.folder)
     rows_live = sum(each.live_rows for each in report.partitions)
     progress.differs(report.differences, report.keys)
     progress.done(
@@ -166,13 +166,13 @@ class _Asked:
     uncompacted: timedelta
 
 
-def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
-    source, table = wanted.source, f"{wanted.source.group}-table"
+def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
+    source, table = request.source, f"{request.source.group}-table"
     inputs = [*source.inputs, source.retry]
     partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table])
     settings = cluster.settings([*inputs, *source.context, table])
     lag_ms = int(settings.pop(table)["min.compaction.lag.ms"])
-    check_kept(settings, allow_missing=wanted.allow_missing)
+    check_kept(settings, allow_missing=request.allow_missing)
     cut = cut_of(
         source.group, cluster.committed(source.group, {name: partitions[name] for name in inputs}), inputs
     )
@@ -181,9 +181,9 @@ def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
     beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
     dead = {source.dead_letters: beside.pop(source.dead_letters)}
     spans, letters = with_earlier(
-        spans_of(cluster, {**beside, **cut.inputs}, wanted.lake, allow_missing=wanted.allow_missing),
+        spans_of(cluster, {**beside, **cut.inputs}, request.lake, allow_missing=request.allow_missing),
         spans_of(cluster, dead, None, allow_missing=True),
-        wanted.earlier,
+        request.earlier,
         source,
     )
     log = spans_to({table: cut.table}, cluster.starts({table: partitions[table]}))
@@ -272,7 +272,7 @@ def main(argv: Sequence[str]) -> int:
         "--format", choices=("parquet", "delta"), default="parquet", help="of the table of differences"
     )
     found = parser.parse_args(argv)
-    wanted = Wanted(
+    request = AuditRequest(
         source_of(found),
         found.report or Path(f"{found.group}.audit"),
         found.format,
@@ -282,18 +282,18 @@ def main(argv: Sequence[str]) -> int:
     )
     local = local_of(found)
     with (
-        watched(
+        reported_run(
             found,
             "reconcile",
             STAGES,
-            group=wanted.source.group,
-            lake=wanted.lake or "",
-            report=str(wanted.folder / "report.html"),
+            group=request.source.group,
+            lake=request.lake or "",
+            report=str(request.folder / "report.html"),
         ) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         report = reconcile(
-            lambda: connect("reconcile", local), cluster, wanted, progress, now=lambda: datetime.now(UTC)
+            lambda: connect("reconcile", local), cluster, request, progress, now=lambda: datetime.now(UTC)
         )
     for each in report.keys[:_PRINTED]:
         text = f"partition {each.partition}, key {each.key}: expected {each.expected}, live {each.live}"

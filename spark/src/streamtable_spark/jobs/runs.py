@@ -66,10 +66,10 @@ class End:
     error: str = ""
 
 
-class Teller(Protocol):
+class Reporter(Protocol):
     """Somewhere a run is told."""
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         """Say how it is now. Raises `OSError` or `KafkaException` if that cannot be said."""
         ...
 
@@ -151,7 +151,7 @@ class RunsTopic:
     def __str__(self) -> str:
         return f"topic {self._topic}"
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         self._producer.produce(self._topic, encoded(record), record["run"], on_delivery=self._delivered)
         self._producer.poll(0)
         if self._failed is not None:
@@ -174,20 +174,20 @@ class Run:
 
     Args:
         subject: what is told.
-        tellers: where to.
+        reporters: where to.
         now: milliseconds since 1970.
         look_s: how often it looks for news.
     """
 
     def __init__(
-        self, subject: Subject, tellers: Sequence[Teller], now: Callable[[], int], look_s: float = LOOK_S
+        self, subject: Subject, reporters: Sequence[Reporter], now: Callable[[], int], look_s: float = LOOK_S
     ) -> None:
         self._subject = subject
-        self._tellers = tellers
+        self._reporters = reporters
         self._now = now
         self._look_s = look_s
         self._standing = Standing()
-        self._complained: set[Teller] = set()
+        self._complained: set[Reporter] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="run", daemon=True)
 
@@ -204,25 +204,25 @@ class Run:
         self._stopping.set()
         self._thread.join()
         self._tell(end)
-        for teller in self._tellers:
-            self._guarded(teller, teller.close)
+        for reporter in self._reporters:
+            self._guarded(reporter, reporter.close)
 
     def _look(self) -> None:
-        told, told_at = self._standing, self._now()
+        reported, reported_at = self._standing, self._now()
         while not self._stopping.wait(self._look_s):
-            if self._standing is not told or self._now() - told_at >= STILL_THERE_S * 1000:
-                told, told_at = self._standing, self._now()
+            if self._standing is not reported or self._now() - reported_at >= STILL_THERE_S * 1000:
+                reported, reported_at = self._standing, self._now()
                 self._tell(None)
 
     def _tell(self, end: End | None) -> None:
         record = record_of(self._subject, self._standing, end, self._now())
-        for teller in self._tellers:
-            self._guarded(teller, lambda teller=teller: teller.tell(record))  # type: ignore[misc]  # bound at once
+        for reporter in self._reporters:
+            self._guarded(reporter, lambda reporter=reporter: reporter.report(record))  # type: ignore[misc]  # bound at once
 
-    def _guarded(self, teller: Teller, work: Callable[[], None]) -> None:
+    def _guarded(self, reporter: Reporter, work: Callable[[], None]) -> None:
         try:
             work()
         except (OSError, KafkaException, BufferError) as error:
-            if teller not in self._complained:
-                self._complained.add(teller)
-                print(f"\nnote: this run is not told to {teller}: {error}", file=sys.stderr)  # noqa: T201 - a command line
+            if reporter not in self._complained:
+                self._complained.add(reporter)
+                print(f"\nnote: this run is not reported to {reporter}: {error}", file=sys.stderr)  # noqa: T201 - a command line

@@ -16,11 +16,11 @@ from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
-from streamtable_spark.jobs.kept import kept, read_with
 from streamtable_spark.jobs.lake import lake_folder
+from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest, load
 from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
-from streamtable_spark.jobs.watching import watched_arguments
+from streamtable_spark.jobs.run_report import run_report_arguments
 from streamtable_spark.session import Local
 from streamtable_spark.transforms.applied import applied, letters
 from streamtable_spark.transforms.tables import TABLES, GroupTable, events, table_named
@@ -90,7 +90,9 @@ def history_of(
     if lake is None:
         return read(spark, servers, spans)
     starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
-    return read_with(spark, servers, spans, starts, kept(spark, lake, servers), allow_missing=allow_missing)
+    return read_with(
+        spark, servers, spans, starts, lake_history(spark, lake, servers), allow_missing=allow_missing
+    )
 
 
 def spans_of(
@@ -124,7 +126,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     """A parser with what all jobs that compute a group's table take."""
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
     kafka_argument(parser)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--group", required=True, help="whose inputs, retries and dead letters are read")
     parser.add_argument(
         "--from",

@@ -16,7 +16,7 @@ from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 
 @dataclass(frozen=True)
-class Kept:
+class LakeHistory:
     """What a lake has of some topics.
 
     Attributes:
@@ -30,7 +30,7 @@ class Kept:
     ends: Mapping[str, Offsets]
 
 
-def kept(spark: SparkSession, folder: str, bootstrap_servers: str) -> Kept:
+def lake_history(spark: SparkSession, folder: str, bootstrap_servers: str) -> LakeHistory:
     """Open a lake.
 
     Raises:
@@ -51,7 +51,7 @@ def kept(spark: SparkSession, folder: str, bootstrap_servers: str) -> Kept:
             )
     text = files.read(f"{lake.checkpoint}/sources/0/0")
     starts = json.loads(text[text.index("{") :])
-    return Kept(
+    return LakeHistory(
         lake.tables(origin).read(BRONZE),
         {topic: {int(number): offset for number, offset in parts.items()} for topic, parts in starts.items()},
         ends,
@@ -63,7 +63,7 @@ def read_with(
     bootstrap_servers: str,
     spans: Spans,
     starts: Mapping[str, Offsets],
-    lake: Kept,
+    lake: LakeHistory,
     *,
     allow_missing: bool,
 ) -> DataFrame:

@@ -1,4 +1,4 @@
-"""Days as arguments: whole ones, in UTC."""
+"""A range of whole days, in UTC, as given in arguments."""
 
 import re
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Days:
-    """From a day up to, not including, another one.
+class DateRange:
+    """The days from `start` up to, but not including, `end`.
 
     Attributes:
         start: the first day.

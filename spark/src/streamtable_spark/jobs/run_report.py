@@ -14,14 +14,14 @@ from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.metrics import MetricsFile
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.runs import End, Run, RunsTopic, Subject, Teller
+from streamtable_spark.jobs.runs import End, Reporter, Run, RunsTopic, Subject
 
 RUNS_VARIABLE: Final = "SERVICEKIT_RUNS_TOPIC"
 METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 
-def watched_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says where a run is told; see `watched`."""
+def run_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add what says where a run is told; see `reported_run`."""
     parser.add_argument(
         "--runs-topic",
         default=os.environ.get(RUNS_VARIABLE),
@@ -38,7 +38,7 @@ def watched_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def watched(
+def reported_run(
     found: argparse.Namespace,
     job: str,
     stages: Sequence[str],
@@ -51,7 +51,7 @@ def watched(
     """A run of a job: its progress is shown, and told wherever the arguments say, to its end.
 
     Args:
-        found: the arguments, with those of `watched_arguments`; a topic takes `bootstrap_servers` too.
+        found: the arguments, with those of `run_report_arguments`; a topic takes `bootstrap_servers` too.
         job: which.
         stages: see `Progress`.
         group: whose table it computes or audits; empty if none.
@@ -62,13 +62,13 @@ def watched(
     Raises:
         ConfigurationError: there is a topic to tell, and no Kafka.
     """
-    tellers: list[Teller] = []
+    reporters: list[Reporter] = []
     if found.runs_topic is not None:
         if found.bootstrap_servers is None:
             raise ConfigurationError(f"--runs-topic {found.runs_topic}: give --bootstrap-servers too")
-        tellers.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
+        reporters.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
     if found.metrics_dir is not None:
-        tellers.append(MetricsFile(found.metrics_dir, job, group))
+        reporters.append(MetricsFile(found.metrics_dir, job, group))
     started = _now_ms()
     subject = Subject(
         run=f"{job}-{started}-{secrets.token_hex(3)}",
@@ -80,7 +80,7 @@ def watched(
         lake=lake,
         report=report,
     )
-    run = Run(subject, tellers, _now_ms)
+    run = Run(subject, reporters, _now_ms)
     progress = Progress(stages, sys.stderr, time.monotonic, run.stands)
     run.stands(progress.standing)
     run.begin()
