@@ -29,7 +29,7 @@ def test_the_engine_reads_the_metadata_that_is_written_and_the_other_way_round()
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", "7", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}']
 )
-def test_metadata_of_somebody_else_is_no_position(text: str) -> None:
+def test_metadata_of_another_tool_is_no_position(text: str) -> None:
     assert TablePosition.decode(text) is None
 
 

@@ -45,7 +45,7 @@ def test_a_stage_that_says_how_far_it_is_fills_its_own_part_of_the_bar() -> None
     assert out.getvalue().count("#") == 6
 
 
-def test_whoever_wants_to_know_is_told_what_a_job_has_come_to() -> None:
+def test_the_callback_gets_each_change_of_a_jobs_progress() -> None:
     changes: list[Standing] = []
     progress = Progress(["one", "two"], StringIO(), lambda: 0.0, changes.append)
     progress.stage("one", table="bronze", events=7)

@@ -32,7 +32,7 @@ def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path)
         backfill.delta_tables(Lake(spark, str(tmp_path / "nothing")))
 
 
-def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_told_as_failed(
+def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_failed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Lake(spark, str(tmp_path)).declare(Origin("x", "parquet", {}))

@@ -128,7 +128,7 @@ def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(r
 
 @pytest.mark.broker
 @pytest.mark.slow("three runs of jobs over the whole lake")
-def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
+def test_days_recomputed_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
     runs: Runs,
 ) -> None:
     columns = ("partition", "offset", "key", "event", "repeat")
@@ -154,7 +154,7 @@ def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_wh
 @pytest.mark.broker
 def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"spark": runs.spark}
-    # A second `connect` would set the session of all tests anew, and this lake is young.
+    # A second `connect` would set the session of all tests again, and this lake is young.
     page = PAGE
     for shown, here in (
         ('connect("look")', "spark"),

@@ -297,7 +297,7 @@ def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_no
         nonlocal left
         left -= 1
         if left >= 0:
-            raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] somebody was quicker")
+            raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] another writer was quicker")
         return "done"
 
     assert undisturbed(disturbed, waited.append) == "done"

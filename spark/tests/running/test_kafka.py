@@ -26,7 +26,7 @@ def wrong(environ: dict[str, str], servers: str = "kafka:9092") -> list[str]:
     return problems
 
 
-def test_without_settings_nothing_but_the_address_is_told() -> None:
+def test_without_settings_clients_get_nothing_but_the_address() -> None:
     kafka = kafka_of("a:1,[::1]:2", {"STREAMTABLE_KAFKA_FETCH_MIN_BYTES": "1", "HOME": "/root"})
     assert kafka.client() == {"bootstrap.servers": "a:1,[::1]:2", "log_level": 0}
     assert kafka.spark() == {"kafka.bootstrap.servers": "a:1,[::1]:2"}

@@ -86,7 +86,7 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert (len(record["inputs"]), record["omitted"], record["finished_at"]) == (1_000, 5, 0)
 
 
-def test_a_run_is_told_at_its_start_when_there_is_news_and_at_its_end() -> None:
+def test_a_run_is_reported_at_its_start_when_its_progress_changes_and_at_its_end() -> None:
     reported = Reported()
     run = Run(SUBJECT, [reported], lambda: 5_000, look_s=0.01)
     run.begin()
@@ -111,7 +111,7 @@ def test_a_run_without_news_says_every_ten_seconds_that_it_is_there() -> None:
     assert min(gaps) >= 10_000
 
 
-def test_what_cannot_be_told_is_said_once_and_disturbs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_report_that_fails_is_noted_once_and_disturbs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     reported, broken = Reported(), Reported()
     broken.broken = True
     run = Run(SUBJECT, [broken, reported], lambda: 5_000, look_s=0.01)

@@ -1,4 +1,4 @@
-"""Jobs on a broker that asks who comes, over TLS, and allows nobody what was not allowed."""
+"""Jobs on a broker with TLS, authentication and ACLs that deny by default."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -130,7 +130,7 @@ def test_a_broker_whose_certificate_another_authority_has_signed_is_not_trusted(
     assert "check STREAMTABLE_KAFKA_SSL_CA_LOCATION" in said
 
 
-def test_a_job_without_a_right_is_told_which(let: Let) -> None:
+def test_the_error_of_a_job_without_an_acl_names_the_missing_right(let: Let) -> None:
     with (
         pytest.raises(
             ConfigurationError,
@@ -141,7 +141,7 @@ def test_a_job_without_a_right_is_told_which(let: Let) -> None:
         cluster.partitions(["forbidden"])
 
 
-def test_a_job_that_speaks_in_the_clear_hears_why_nobody_answers(let: Let) -> None:
+def test_a_job_that_speaks_in_the_clear_gets_an_error_that_says_why_there_is_no_answer(let: Let) -> None:
     plain = Kafka(str(let()))
     with (
         pytest.raises(RetryLater, match=r"in 2 s: .*is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right"),

@@ -1,8 +1,8 @@
-"""Silver of some days, and all results, made anew from bronze: after a schema was added or a fault in a transform mended.
+"""Recompute silver of some days, and all results, from bronze: after a schema was added or a transform was corrected.
 
-Kafka is not needed. Run again after a crash it does the same again; readers see each table before or after, never between.
-Only batches are touched that all tables have, so the ETL may be at work on the next one where the storage keeps two writers
-apart; on a disk they take turns, see `turn`.
+Kafka is not needed. Running it again after a crash is safe; readers see each table as before or as after, never between.
+Only batches that all tables have are touched, so the ETL may run at the same time where the storage supports concurrent
+writers; on a local disk one waits for the other, see `writer_lock`.
 """
 
 import argparse
@@ -37,7 +37,7 @@ def delta_tables(lake: Lake) -> DeltaTables:
     """The tables of a lake that is there.
 
     Raises:
-        ConfigurationError: there is none, or it has no Delta tables.
+        ConfigurationError: There is no lake, or it has no Delta tables.
     """
     origin = lake.origin()
     if origin is None:
@@ -51,20 +51,20 @@ def delta_tables(lake: Lake) -> DeltaTables:
 
 
 def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Progress) -> dict[str, int]:
-    """Decode bronze of these days again, and put what comes out in the place of silver and quarantine of these days.
+    """Decode bronze of these days again, and replace silver and quarantine of these days with the result.
 
     Args:
-        lake: that is there, with Delta tables.
-        topics: whose records.
-        days: by the records' timestamps.
-        progress: is told how far it is; see `STAGES`.
+        lake: An existing lake with Delta tables.
+        topics: The topics whose records are decoded.
+        days: The days to recompute, by the records' timestamps.
+        progress: Receives the progress of the run; see `STAGES`.
 
     Returns:
         How many records came out, by `<topic>` and `<topic> quarantined`.
 
     Raises:
-        ConfigurationError: see `delta_tables`.
-        RetryLater: another job writes to the same rows again and again.
+        ConfigurationError: See `delta_tables`.
+        RetryLater: Another job keeps writing to the same rows.
     """
     tables = delta_tables(lake)
     progress.stage(STAGES[0])
@@ -74,7 +74,7 @@ def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Pro
         counts |= undisturbed(partial(_topic, tables, topic, days, where))
     progress.stage(STAGES[1], **counts)
     undisturbed(lambda: gold.refresh(tables, [topic.name for topic in topics], whole=True))
-    progress.done(summary=f"{days.start} to {days.end}, made anew", **counts)
+    progress.done(summary=f"{days.start} to {days.end}, recomputed", **counts)
     return counts
 
 
@@ -101,7 +101,7 @@ def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> di
 def work(argv: Sequence[str]) -> int:
     """The job as a program."""
     parser = argparse.ArgumentParser(
-        prog="backfill", description="Silver of some days, made anew from bronze.", allow_abbrev=False
+        prog="backfill", description="Recompute silver of some days from bronze.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
     run_report_arguments(parser)

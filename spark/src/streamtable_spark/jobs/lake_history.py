@@ -1,4 +1,4 @@
-"""History that Kafka does not have any more, from the lake that the ETL has filled."""
+"""Read records that Kafka no longer has from the lake that the ETL has filled."""
 
 import json
 from collections.abc import Mapping
@@ -17,12 +17,12 @@ from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 @dataclass(frozen=True)
 class LakeHistory:
-    """What a lake has of some topics.
+    """The records of some topics that a lake has.
 
     Attributes:
-        raw: its records, as they came; maybe also some at or beyond `ends`.
-        starts: from which offset on it has each topic.
-        ends: the offset after the last one that it has for certain.
+        raw: The raw records of the lake; maybe also some at or beyond `ends`.
+        starts: The first offset that the lake has of each partition.
+        ends: The offset after the last one that the lake has for certain.
     """
 
     raw: DataFrame
@@ -34,8 +34,8 @@ def lake_history(spark: SparkSession, folder: str, bootstrap_servers: str) -> La
     """Open a lake.
 
     Raises:
-        ConfigurationError: the argument names no lake.
-        OtherLake: it was made from other topics than those of this cluster.
+        ConfigurationError: The folder is not a lake.
+        OtherLake: The lake was made from other topics than those of this cluster.
     """
     lake, files = Lake(spark, lake_folder(folder)), Files(spark)
     origin = lake.origin()
@@ -67,21 +67,21 @@ def read_with(
     *,
     allow_missing: bool,
 ) -> DataFrame:
-    """The committed records in these spans, from the lake as far as it goes and from Kafka behind that.
+    """Return the committed records in these spans, from the lake as far as it goes and from Kafka after that.
 
     Args:
-        spark: the session.
-        bootstrap_servers: Kafka.
-        spans: what is wanted.
-        starts: the first offsets that Kafka has.
-        lake: what the lake has.
-        allow_missing: go on without what neither has.
+        spark: The Spark session.
+        bootstrap_servers: The addresses of the Kafka brokers.
+        spans: The offset ranges to read.
+        starts: The first offsets that Kafka has.
+        lake: The history in the lake.
+        allow_missing: Continue without the records that neither has.
 
     Returns:
-        As `history.read`.
+        The records, with the columns of `history.read`.
 
     Raises:
-        InputLost: neither has it all.
+        InputLost: Some records are neither in the lake nor in Kafka.
     """
     rest: Spans = {}
     here = fn.lit(False)

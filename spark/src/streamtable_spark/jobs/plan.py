@@ -18,17 +18,17 @@ from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_wi
 
 @dataclass(frozen=True)
 class RebuildRequest:
-    """What is to be rebuilt.
+    """What to rebuild.
 
     Attributes:
-        source: the group whose events are read.
-        as_group: the group whose table is written.
-        manifest: where the manifest is, or will be.
+        source: The group whose events are read.
+        as_group: The group whose table is written.
+        manifest: The path of the manifest.
         until: `now`, or offsets as JSON.
         replace: `as_group` may have a table and offsets already; they are replaced.
-        allow_missing: the inputs may begin later than at offset 0.
-        lake: folder of a lake that has what Kafka has no longer.
-        earlier: the rebuild that the table of the source comes from.
+        allow_missing: The inputs may begin later than at offset 0.
+        lake: The folder of a lake that has the records that Kafka no longer has.
+        earlier: The rebuild that the table of the source group comes from.
     """
 
     source: Source
@@ -53,8 +53,8 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
     """What to do: that of the run which was ended halfway, or a new one. Its state is begun; it is not saved.
 
     Raises:
-        ConfigurationError: the topics do not fit, or something is there that must not be.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: The topics do not match, or the new group already has a table or offsets.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer.
     """
     partitions = _topics(cluster, request)
@@ -67,7 +67,7 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
     if before is not None and not request.replace:
         raise ConfigurationError(
             f"{request.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
-            "or give --replace to do it anew"
+            "or give --replace to rebuild it again"
         )
     if not request.replace:
         _refuse_used(cluster, request, committed, partitions)
@@ -75,7 +75,7 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
 
 
 def refuse_members(cluster: Cluster, group: str) -> None:
-    """Raise `ConfigurationError` if somebody is in the group."""
+    """Raise `ConfigurationError` if the group has live members."""
     if members := cluster.members(group):
         raise ConfigurationError(
             f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): "
@@ -100,7 +100,7 @@ def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
         if found[topic] != found[first]:
             raise ConfigurationError(
                 f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
-                "have the same number; make the topic anew with it"
+                "have the same number; create the topic again with it"
             )
     return {topic: found[topic] for topic in [*together, *source.context]}
 
@@ -152,7 +152,7 @@ def _taken_up(
     if committed not in (before.before, ours):
         raise ConfigurationError(
             f"group {request.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
-            "in use. Delete the manifest and give --replace to rebuild it all the same"
+            "in use. Delete the manifest and give --replace to rebuild it anyway"
         )
     return before
 

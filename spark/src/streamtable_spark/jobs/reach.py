@@ -33,16 +33,16 @@ STAGES: Final = ("reading the lake", *WAYS)
 
 @dataclass(frozen=True)
 class Way:
-    """What has come of one way to compute it.
+    """The result of one way to compute reach.
 
     Attributes:
-        name: exact, or the kind of sketch.
-        seconds: that it took, from tweets and followers that were read already.
-        urls: how many there are.
-        reach: of all of them, added up.
-        mean_error: how far a URL is off on average, upwards or downwards: 0.01 is one in a hundred. URLs that reach
-            nobody are left out; None if there are no others.
-        worst_error: the same of the URL that is off most.
+        name: `exact`, or the kind of sketch.
+        seconds: The duration, from tweets and followers that were read already.
+        urls: The number of URLs.
+        reach: The sum over all URLs.
+        mean_error: The mean absolute relative error of a URL: 0.01 is one in a hundred. URLs with reach 0 are left out;
+            None if there are no others.
+        worst_error: The largest relative error of a URL.
     """
 
     name: str
@@ -64,8 +64,8 @@ def compare(
     Args:
         tweeted: `author`, `url`, each pair once.
         followers: `author`, `follower`, each pair once.
-        clock: seconds, rising.
-        begun: is told the name of each way when it begins.
+        clock: A monotonic clock in seconds.
+        begun: Called with the name of each way when it begins.
     """
     read = [frame.persist() for frame in (tweeted, followers)]
     found: dict[str, DataFrame] = {}
@@ -101,7 +101,7 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
     """`tweeted` and `followers` of a lake, see `compare`.
 
     Raises:
-        ConfigurationError: it has no tweets, or no follows.
+        ConfigurationError: The lake has no tweets, or no follows.
     """
     lake = Lake(spark, folder)
     origin = lake.origin()

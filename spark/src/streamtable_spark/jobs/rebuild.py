@@ -3,8 +3,8 @@
     python -m streamtable_spark.jobs.rebuild --bootstrap-servers HOST:PORT --group click-count --as click-count-v2
 
 The order of the steps is what makes it safe to run again after a crash: the offsets are fixed and saved before anything
-is written; only what the changelog does not hold yet is written; and the new group gets its offsets last, when nobody
-who has begun to write can still do so. Until then its processors refuse to start, since there is a table without
+is written; only what the changelog does not hold yet is written; and the offsets of the new group are committed last, when
+all earlier writers are fenced. Until then its processors refuse to start, since there is a table without
 offsets.
 """
 
@@ -68,18 +68,18 @@ def rebuild(
     """Rebuild a table.
 
     Args:
-        spark: makes the session, when the arguments have been found good.
-        cluster: Kafka.
-        request: what.
-        progress: is told the stages.
-        now: the time, for the manifest.
-        reached: called with the name of each step that is done, for tests.
+        spark: Creates the session, once the arguments are validated.
+        cluster: The Kafka cluster.
+        request: What to rebuild.
+        progress: Receives the progress of the run.
+        now: The clock, for the manifest.
+        reached: Called with the name of each step that is done, for tests.
 
     Raises:
-        ConfigurationError: the topics do not fit, or something is there that must not be.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: The topics do not match, or the new group already has a table or offsets.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer, or not as it should; it can be run again.
-        Fenced: another rebuild of the same table has begun.
+        Fenced: Another rebuild of the same table has begun.
     """
     progress.stage(STAGES[0])
     plan = plan_of(cluster, request, now)
@@ -167,8 +167,8 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
     if there != target:
         first = min(number for number in there if there[number] != target[number])
         raise RetryLater(
-            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): somebody "
-            "else writes to it; stop them, and run this again"
+            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): another "
+            "process writes to it; stop it, and run this again"
         )
     return dict.fromkeys(target, 0) | {row["partition"]: row["next"] for row in last}
 

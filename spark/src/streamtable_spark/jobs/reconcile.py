@@ -53,15 +53,15 @@ _EMPTY: Final = (0, "0" * 16)
 
 @dataclass(frozen=True)
 class AuditRequest:
-    """What is to be audited.
+    """What to audit.
 
     Attributes:
-        source: the group.
-        folder: of the report.
-        format: of the table of differences: parquet or delta.
-        allow_missing: the inputs may begin later than at offset 0.
-        lake: folder of a lake that has what Kafka has no longer.
-        earlier: the rebuild that the group's table comes from.
+        source: The group to audit.
+        folder: The folder of the report.
+        format: The format of the table of differences: parquet or delta.
+        allow_missing: The inputs may begin later than at offset 0.
+        lake: The folder of a lake that has the records that Kafka no longer has.
+        earlier: The rebuild that the group's table comes from.
     """
 
     source: Source
@@ -83,15 +83,15 @@ def reconcile(
     """Audit a group. The report is also written: `differences/`, `report.json`, `report.html`.
 
     Args:
-        spark: makes the session, when the arguments have been found good.
-        cluster: Kafka.
-        request: what.
-        progress: is told the stages.
-        now: the time, for the report.
+        spark: Creates the session, once the arguments are validated.
+        cluster: The Kafka cluster.
+        request: What to audit.
+        progress: Receives the progress of the run.
+        now: The clock, for the report.
 
     Raises:
-        ConfigurationError: a topic is missing, or the group has nothing that can be compared exactly.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: A topic is missing, or the group has nothing that can be compared exactly.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer.
     """
     progress.stage(STAGES[0])
@@ -155,8 +155,8 @@ class _Asked:
     """Where the group stands, and what is to be read for that.
 
     Attributes:
-        spans: of inputs, retries and context; `letters` of dead letters; `log` of the table's topic.
-        uncompacted: how long Kafka leaves what was just written to that topic alone.
+        spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of the changelog.
+        uncompacted: How long a record of the changelog stays uncompacted at least.
     """
 
     cut: Cut

@@ -1,4 +1,4 @@
-"""A run of a job as others see it: on a terminal, in a topic, in a file of metrics, as far as the arguments ask for it."""
+"""Report a run of a job: on a terminal, and in a topic or a metrics file if the arguments ask for it."""
 
 import argparse
 import os
@@ -21,7 +21,7 @@ METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 
 def run_report_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says where a run is told; see `reported_run`."""
+    """Add the arguments that say where a run is reported; see `reported_run`."""
     parser.add_argument(
         "--runs-topic",
         default=os.environ.get(RUNS_VARIABLE),
@@ -48,19 +48,19 @@ def reported_run(
     lake: str = "",
     report: str = "",
 ) -> Iterator[Progress]:
-    """A run of a job: its progress is shown, and told wherever the arguments say, to its end.
+    """Run a job with progress: it is shown, and reported wherever the arguments say, until the run ends.
 
     Args:
-        found: the arguments, with those of `run_report_arguments`; a topic takes `bootstrap_servers` too.
-        job: which.
-        stages: see `Progress`.
-        group: whose table it computes or audits; empty if none.
-        as_group: whose table it writes; empty if none.
-        lake: folder of the lake that it reads or writes; empty if none.
-        report: where its report or manifest is; empty if there is none.
+        found: The arguments, with those of `run_report_arguments`; a topic needs `bootstrap_servers` too.
+        job: The name of the job.
+        stages: The stages of the job; see `Progress`.
+        group: The group whose table the job computes or audits; empty if there is none.
+        as_group: The group whose table the job writes; empty if there is none.
+        lake: The folder of the lake that the job reads or writes; empty if there is none.
+        report: The path of the report or manifest; empty if there is none.
 
     Raises:
-        ConfigurationError: there is a topic to tell, and no Kafka.
+        ConfigurationError: A topic for reports is set, but no Kafka.
     """
     reporters: list[Reporter] = []
     if found.runs_topic is not None:

@@ -1,6 +1,6 @@
-"""What a run of a job tells of itself while it works: as records of a compacted topic, and as metrics in a file.
+"""Reports of a run of a job while it works: as records of a compacted topic, and as metrics in a file.
 
-Nothing of it can disturb the job: what cannot be told is said once on standard error, and the job goes on.
+A report that fails does not disturb the job: it is noted once on standard error, and the job goes on.
 """
 
 import io
@@ -30,17 +30,17 @@ _SCHEMA: Final[Any] = parse_schema(json.loads(JOB_RUN.schema))
 
 @dataclass(frozen=True)
 class Subject:
-    """What a run is about; it does not change while it works.
+    """The identity of a run, which does not change while it works.
 
     Attributes:
-        run: names it.
-        job: which job.
-        group: whose table; empty if none.
-        as_group: whose table a rebuild writes; empty if none.
-        lake: its folder; empty if none.
-        report: where its report or manifest is; empty if there is none.
-        version: of the jobs' code.
-        started_at: milliseconds since 1970 in UTC.
+        run: The unique name of the run.
+        job: The name of the job.
+        group: The group whose table is computed; empty if there is none.
+        as_group: The group whose table a rebuild writes; empty if there is none.
+        lake: The folder of the lake; empty if there is none.
+        report: The path of the report or manifest; empty if there is none.
+        version: The version of the jobs' code.
+        started_at: The start, in milliseconds since 1970 in UTC.
     """
 
     run: str
@@ -55,11 +55,11 @@ class Subject:
 
 @dataclass(frozen=True)
 class End:
-    """How a run has ended.
+    """How a run ended.
 
     Attributes:
-        state: done, different, failed or interrupted.
-        error: what went wrong and what to do.
+        state: `done`, `different`, `failed` or `interrupted`.
+        error: What went wrong and what to do.
     """
 
     state: str
@@ -67,10 +67,10 @@ class End:
 
 
 class Reporter(Protocol):
-    """Somewhere a run is told."""
+    """A destination for the reports of a run."""
 
     def report(self, record: JobRun) -> None:
-        """Say how it is now. Raises `OSError` or `KafkaException` if that cannot be said."""
+        """Report the state of the run. Raises `OSError` or `KafkaException` if that fails."""
         ...
 
     def close(self) -> None: ...
@@ -128,11 +128,11 @@ def encoded(record: JobRun) -> bytes:
 
 
 class RunsTopic:
-    """The topic of all runs: one record for each, the latest.
+    """The compacted topic of all runs: the latest record of each is kept.
 
     Args:
-        kafka: where it is.
-        topic: its name.
+        kafka: The Kafka cluster of the topic.
+        topic: The name of the topic.
     """
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
@@ -170,13 +170,13 @@ class RunsTopic:
 
 
 class Run:
-    """One run, told from a thread of its own: at once, when there is news, every ten seconds, and at its end.
+    """One run, reported by a background thread: at its start, when its progress changes, every ten seconds, and at its end.
 
     Args:
-        subject: what is told.
-        reporters: where to.
-        now: milliseconds since 1970.
-        look_s: how often it looks for news.
+        subject: The identity of the run.
+        reporters: The destinations of the reports.
+        now: The time, in milliseconds since 1970.
+        look_s: The interval between two checks for progress, in seconds.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Run:
         self._thread = threading.Thread(target=self._look, name="run", daemon=True)
 
     def stands(self, standing: Standing) -> None:
-        """It is so far now. Any thread."""
+        """Set the progress of the run. Can be called from any thread."""
         self._standing = standing
 
     def begin(self) -> None:
@@ -200,7 +200,7 @@ class Run:
         self._thread.start()
 
     def end(self, end: End) -> None:
-        """It has ended so; waits some seconds until that has arrived."""
+        """End the run; waits up to some seconds until the last report is delivered."""
         self._stopping.set()
         self._thread.join()
         self._tell(end)

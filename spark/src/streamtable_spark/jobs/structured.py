@@ -38,12 +38,12 @@ class Streaming:
     """Where to count from and to.
 
     Attributes:
-        bootstrap_servers: as Kafka's clients take them.
-        topic: of the clicks.
-        output: of the counts: compacted, with as many partitions.
-        checkpoint: folder of the offsets and the state; another one begins anew.
-        every: the time between two batches ("2 seconds"); None: all that is there now, then stop.
-        records_max: of a batch.
+        bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
+        topic: The topic of clicks.
+        output: The compacted topic of counts, with the same number of partitions.
+        checkpoint: The folder of offsets and state; with another one the count starts from the beginning.
+        every: The time between two batches ("2 seconds"); None to read what is there now and stop.
+        records_max: The most records of a batch.
     """
 
     bootstrap_servers: str
@@ -115,7 +115,7 @@ def check(streaming: Streaming) -> None:
 
 
 def follow(query: StreamingQuery, progress: Progress) -> None:
-    """Wait for the end of a count, and tell how many clicks it has read."""
+    """Wait for the end of a count, and report how many clicks it has read."""
     read, last, is_over = 0, -1, False
     while not is_over:
         is_over = bool(query.awaitTermination(LOOK_S))

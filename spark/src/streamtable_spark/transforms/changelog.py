@@ -28,11 +28,11 @@ def rows_held(records: DataFrame) -> DataFrame:
 
 
 def changes(target: DataFrame, held: DataFrame) -> DataFrame:
-    """The records after which a changelog that held `held` holds `release_requested`: nothing for rows that stay as they are.
+    """Return the records that bring a changelog from `held` to `target`: none for rows that stay as they are.
 
     Args:
-        target: `partition`, `key`, `value`, each key of a partition once.
-        held: the same.
+        target: The rows to reach: `partition`, `key`, `value`, each key of a partition once.
+        held: The rows that the changelog holds, with the same columns.
 
     Returns:
         `partition`, `key`, `value`; a null value deletes the key.
