@@ -25,7 +25,7 @@ COMPILE := $(PY) -m uv pip compile --quiet --universal --generate-hashes --no-he
 unexport PYTHONDONTWRITEBYTECODE
 # The workspace's own packages are installed from here, not from the lock.
 MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml services/*/pyproject.toml spark/pyproject.toml)
-# Kafka that asks who comes is no service more but other settings of all: a second file, laid over the first.
+# Kafka with authentication and ACLs is not another service but other settings of all: a second file over the first.
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
@@ -89,7 +89,7 @@ clean: ## delete what was built and cached here, Kafka's data in build/ too; .ve
 	rm -rf build dist .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	find . -name __pycache__ -not -path './.venv/*' -prune -exec rm -rf {} +
 
-lock: setup ## compile requirements.lock and the pins of the tools anew, after a change of a pyproject
+lock: setup ## compile requirements.lock and the pins of the tools again, after a change of a pyproject
 	$(COMPILE) --group dev $(addprefix --no-emit-package ,$(MEMBERS)) pyproject.toml -o requirements.lock
 	$(COMPILE) --constraints requirements.lock $(addprefix --no-emit-package ,$(MEMBERS)) \
 		$(patsubst %,services/%/pyproject.toml,click_count user_status messaging console) \
@@ -154,7 +154,7 @@ test-stack: setup-spark ## test the images and the compose stack, where there is
 spark-etl: setup-spark ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
 	@$(PY) -m streamtable_spark.main etl $(SPARK_FLAGS) --lake $(LAKE)
 
-spark-rebuild: setup-spark ## make a group's table anew on Spark, as that of another group; GROUP=click-count TO=click-count-v2
+spark-rebuild: setup-spark ## rebuild a group's table on Spark, as the table of another group; GROUP=click-count TO=click-count-v2
 	@STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:$(PORT) $(BIN)/streamtable topics apply --file infra/rebuilt.yaml
 	@$(PY) -m streamtable_spark.main rebuild $(SPARK_FLAGS) --group $(GROUP) --as $(TO) --manifest $(OUT)/$(TO).rebuild.json
 

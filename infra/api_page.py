@@ -64,7 +64,7 @@ FOR_THE_ENGINE = {
     "Batch.whole",
 }
 MADE_BY_OTHERS = {"Batch", "Context", "View", "Watch", "RowIterator", "Snapshot", "Processor"}
-"""What a program gets from a method, so that its arguments are nothing to know."""
+"""Classes that a program gets from a method, so that their arguments are not documented."""
 TESTING = ("Tester", "Emitted", "DeadLetter")
 Documented = griffe.Object | griffe.Alias
 
@@ -99,8 +99,10 @@ def _entry(each: Documented, level: str, owner: str = "") -> Iterator[str]:
 
 
 def _plain_attributes(each: griffe.Class) -> list[str]:
-    """Fields and properties of which name and type say everything, own and inherited."""
-    told = set() if "NamedTuple" in map(str, each.bases) else {argument.name for argument in each.parameters}
+    """Fields and properties without a docstring, own and inherited."""
+    parameters = (
+        set() if "NamedTuple" in map(str, each.bases) else {argument.name for argument in each.parameters}
+    )
     return [
         f"`{name}: {member.annotation}`"
         for name, alias in each.all_members.items()
@@ -108,7 +110,7 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
             member := alias.final_target if isinstance(alias, griffe.Alias) else alias, griffe.Attribute
         )
         and not name.startswith("_")
-        and name not in told
+        and name not in parameters
         and member.docstring is None
         and ("property" in member.labels or member.value is None)
         and not str(member.annotation).startswith("ClassVar")
@@ -116,14 +118,14 @@ def _plain_attributes(each: griffe.Class) -> list[str]:
 
 
 def _public_members(each: griffe.Class) -> Iterable[Documented]:
-    """Own and inherited methods and properties that say something about themselves, in the order of the source."""
+    """Own and inherited methods and properties that have a docstring, in the order of the source."""
     return [
         member
         for member in each.all_members.values()
         if member.is_public
         and not member.name.startswith("_")
         and member.docstring is not None
-        and not member.docstring.value.startswith("See `ports.")  # that is for whoever writes a codec
+        and not member.docstring.value.startswith("See `ports.")  # for authors of codecs
         and f"{each.name}.{member.name}" not in FOR_THE_ENGINE
         and (member.is_function or "property" in member.labels)
     ]

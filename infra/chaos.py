@@ -18,21 +18,21 @@ PIECE_BYTES = 1 << 16
 
 
 class Fault(StrEnum):
-    """What happens to the way."""
+    """A fault of the connection to Kafka."""
 
     CUT = "cut"
-    """All connections are closed at once; new ones are taken."""
+    """All connections are closed at once; new ones are accepted."""
     CLOSED = "closed"
     """The same, and new ones are closed too, for a while."""
     FROZEN = "frozen"
-    """Connections stay, and nothing comes through for a while: longer than a session, and the process is taken for dead."""
+    """Connections stay open, and nothing is forwarded for a while: beyond the session timeout a process counts as dead."""
     SLOW = "slow"
-    """Every piece waits before it goes on, for a while."""
+    """Every chunk is delayed, for a while."""
 
 
 @dataclass(frozen=True)
 class Step:
-    """A fault, after so many seconds of calm; it lasts, and slows each piece by, so many seconds."""
+    """A fault that begins after `calm` seconds, with its duration and the delay of each chunk in seconds."""
 
     calm: float
     fault: Fault
@@ -41,7 +41,7 @@ class Step:
 
 
 def steps(chance: random.Random, every: float) -> Iterator[Step]:
-    """Without end; on average `every` seconds of calm between two faults."""
+    """Yield faults endlessly, on average `every` seconds apart."""
     while True:
         calm = chance.uniform(0.5, 1.5) * every
         match chance.choice(list(Fault)):
@@ -56,11 +56,11 @@ def steps(chance: random.Random, every: float) -> Iterator[Step]:
 
 
 class Way:
-    """Passes on what it gets, as well as the fault of the moment allows.
+    """Forwards bytes between clients and the broker, subject to the current fault.
 
     Args:
-        host: of the broker.
-        port: of the broker.
+        host: The host of the broker.
+        port: The port of the broker.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -72,7 +72,7 @@ class Way:
         self._ends: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection, to its end."""
+        """Forward one connection until it ends."""
         if not self._open:
             writer.transport.abort()
             return
@@ -103,12 +103,12 @@ class Way:
         raise ConnectionResetError
 
     def cut(self) -> None:
-        """Close all connections, at once and without a farewell."""
+        """Abort all connections at once."""
         for each in list(self._ends):
             each.transport.abort()
 
     async def suffer(self, step: Step) -> None:
-        """One fault, from its beginning to its end."""
+        """Apply one fault, from its beginning to its end."""
         match step.fault:
             case Fault.CUT:
                 self.cut()
@@ -125,7 +125,7 @@ class Way:
 
 
 async def run(port: int, host: str, far_port: int, chance: random.Random, every: float) -> None:
-    """Listen, and let things go wrong, until cancelled."""
+    """Listen and apply faults until cancelled."""
     way = Way(host, far_port)
     async with await asyncio.start_server(way.serve, None, port) as server:
         say(listens=server.sockets[0].getsockname()[1], leads_to=f"{host}:{far_port}")
@@ -140,15 +140,15 @@ def say(**facts: object) -> None:
 
 
 def main() -> int:
-    """Run the command line; ends with 0 when it is told to stop."""
+    """Run the command line; returns 0 when it is stopped by a signal."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("port", type=int, help="where it listens")
-    parser.add_argument("broker", help="HOST:PORT that it leads to")
+    parser.add_argument("port", type=int, help="port to listen on")
+    parser.add_argument("broker", help="HOST:PORT of the broker")
     parser.add_argument("--seed", type=int, default=1, help="the same faults for the same seed")
     parser.add_argument(
-        "--every", type=float, default=20.0, metavar="SECONDS", help="calm between two faults"
+        "--every", type=float, default=20.0, metavar="SECONDS", help="average time between two faults"
     )
     given = parser.parse_args()
     host, _, far_port = given.broker.rpartition(":")

@@ -57,7 +57,7 @@ say = Console(highlight=False).print
 
 
 class DemoFailed(Exception):
-    """What did not work, and where to look."""
+    """The demo failed; the message says what did not work, and where to look."""
 
 
 @dataclass
@@ -75,7 +75,7 @@ class Service:
 
 
 def free_port(preferred: int) -> int:
-    """The preferred port if nobody listens there, else any free one."""
+    """Return the preferred port if it is free, else any free one."""
     for port in (preferred, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

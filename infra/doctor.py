@@ -34,9 +34,9 @@ class Finding:
     """One line of the report.
 
     Attributes:
-        level: ok, note (it works, or something else does its part), or missing (nothing runs without).
-        what: the fact.
-        advice: what to do; empty if nothing.
+        level: `ok`, `note` (it works, or there is a substitute), or `missing` (nothing runs without it).
+        what: The fact.
+        advice: What to do; empty if there is nothing to do.
     """
 
     level: str
@@ -129,7 +129,7 @@ def resources() -> Iterator[Finding]:
 
 
 def enough(has: int, needs: int, what: str, advice: str) -> Finding:
-    """Judge an amount: under half of what is needed nothing works."""
+    """Judge an amount: less than half of what is needed counts as missing."""
     level = "ok" if has >= needs else "note" if has >= needs // 2 else "missing"
     return Finding(level, f"{has:,} {what}", "" if level == "ok" else f"{needs:,} are needed: {advice}")
 
@@ -153,7 +153,7 @@ def memory_mb() -> int | None:
 
 
 def answers(port: int) -> bool:
-    """Whether somebody listens on a port of this machine."""
+    """Return whether a process listens on a port of this machine."""
     with socket.socket() as client:
         client.settimeout(0.5)
         return client.connect_ex(("127.0.0.1", port)) == 0

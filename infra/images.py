@@ -39,8 +39,8 @@ class Image:
 
     Attributes:
         name: That of the image.
-        kind: what it stands on; see the Dockerfile.
-        profile: of the compose file, if only that needs it.
+        kind: The base stage of the image; see the Dockerfile.
+        profile: The profile of the compose file, if only that needs the image.
     """
 
     name: str
@@ -71,12 +71,12 @@ IMAGES = (
 
 
 def pip_settings() -> Mapping[str, str]:
-    """What pip is set to, by its files and variables; the latter win."""
-    told = subprocess.run(
+    """Return pip's settings from its files and variables; the latter win."""
+    listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     )
     found: dict[str, str] = {}
-    for line in sorted(told.stdout.splitlines(), key=lambda line: line.startswith(":env:")):
+    for line in sorted(listed.stdout.splitlines(), key=lambda line: line.startswith(":env:")):
         name, _, value = line.partition("=")
         found[name.rpartition(".")[2]] = str(ast.literal_eval(value))
     return found
@@ -130,8 +130,8 @@ def build(image: Image, lent: Sequence[str]) -> None:
     if done.returncode:
         stop(f"{image.tag} could not be built:\n{done.stdout[-6000:]}")
     size = ["docker", "image", "inspect", "--format", "{{.Size}}", image.tag]
-    told = subprocess.run(size, capture_output=True, text=True, check=True)
-    print(f"[images] {image.tag}: {int(told.stdout) / 1e6:.0f} MB, with its base", flush=True)
+    printed = subprocess.run(size, capture_output=True, text=True, check=True)
+    print(f"[images] {image.tag}: {int(printed.stdout) / 1e6:.0f} MB, with its base", flush=True)
 
 
 def lend_jars() -> None:
@@ -155,8 +155,8 @@ def write_sbom(image: Image, folder: Path) -> None:
     print(f"[images] {file.relative_to(ROOT)}", flush=True)
 
 
-def wanted(names: Sequence[str], profiles: str) -> list[Image]:
-    """Those that are named; if none is, all that the default profile of the compose file and these others need."""
+def selected(names: Sequence[str], profiles: str) -> list[Image]:
+    """Return the named images; without names all that the default profile of the compose file and these profiles need."""
     if names:
         return [each for each in IMAGES if each.name in names]
     return [each for each in IMAGES if not each.profile or {each.profile, "*"} & set(profiles.split(","))]
@@ -170,7 +170,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="IMAGE", help=", ".join(each.name for each in IMAGES))
     parser.add_argument("--sbom", action="store_true", help="list what is in images that are built")
     given = parser.parse_args()
-    chosen = wanted(given.names, os.environ.get("COMPOSE_PROFILES", ""))
+    chosen = selected(given.names, os.environ.get("COMPOSE_PROFILES", ""))
     if unknown := set(given.names) - {each.name for each in IMAGES}:
         stop(f"there is no image {', '.join(sorted(unknown))}")
     if shutil.which("docker") is None:

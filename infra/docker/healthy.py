@@ -23,7 +23,7 @@ def main() -> int:
             connection.sendall(b"GET /readyz HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
             answer = connection.recv(1024)
     except OSError as error:
-        print(f"nobody answers on port {port}: {error}")
+        print(f"no answer on port {port}: {error}")
         return 1
     status = answer.split(b"\r\n", 1)[0].decode("latin-1")
     print(status)

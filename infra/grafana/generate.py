@@ -21,10 +21,10 @@ class Panel:
     """A graph of one or more expressions over time.
 
     Attributes:
-        title: what is shown.
-        unit: of the values, by Grafana's names.
-        lines: expression, and how its lines are called.
-        text: what it is good for; shown on request.
+        title: The title of the panel.
+        unit: The unit of the values, by Grafana's names.
+        lines: The expressions, each with the legend of its lines.
+        text: The description, shown on request.
     """
 
     title: str
@@ -44,7 +44,7 @@ class Dashboard:
 
 
 def quantile(share: float, metric: str, labels: str, where: str = "") -> str:
-    """Of a histogram, by some labels."""
+    """Return the expression of a quantile of a histogram, by some labels."""
     return f"histogram_quantile({share}, sum by ({labels}, le) (rate({metric}_bucket{{{where}}}[$__rate_interval])))"
 
 

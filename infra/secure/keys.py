@@ -1,7 +1,7 @@
-"""`make secrets`: what the stack needs to ask who comes: certificates, a password for each user, an API key.
+"""`make secrets`: what the stack needs for TLS and authentication: certificates, a password for each user, an API key.
 
 They are written to a folder that only its owner can enter, and never anywhere else. What is there already stays, but for
-certificates that end within a month: those are issued anew. --renew issues all of them anew, except the authority's.
+certificates that expire within a month: those are reissued. --renew reissues all of them, except the authority's.
 """
 
 import argparse
@@ -74,7 +74,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--renew", action="store_true", help="issue all certificates anew")
+    parser.add_argument("--renew", action="store_true", help="reissue all certificates")
     given = parser.parse_args()
     FOLDER.mkdir(parents=True, exist_ok=True)
     FOLDER.chmod(0o700)

@@ -105,10 +105,10 @@ def test_the_image_of_spark_is_built_where_its_profile_or_its_name_asks_for_it()
     large = "streamtable-spark"
     assert {each.name for each in images.IMAGES if each.kind == "spark"} == {large}
     for profiles, asked in (("", False), ("stores,spark", True), ("sparkle", False), ("*", True)):
-        chosen = [each.name for each in images.wanted([], profiles)]
+        chosen = [each.name for each in images.selected([], profiles)]
         assert (large in chosen) == asked
         assert len(chosen) == len(images.IMAGES) - (not asked)
-    assert [each.name for each in images.wanted([large], "")] == [large]
+    assert [each.name for each in images.selected([large], "")] == [large]
 
 
 def test_no_secret_is_a_build_argument() -> None:

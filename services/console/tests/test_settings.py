@@ -3,7 +3,7 @@ from pathlib import Path
 from console.settings import ConsoleSettings
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit_testing import Process
-from streamtable_spark.jobs.watching import RUNS_VARIABLE
+from streamtable_spark.jobs.run_report import RUNS_VARIABLE
 
 
 def test_actions_are_off_unless_said_otherwise() -> None:

@@ -23,7 +23,7 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.metrics import MetricsFolder
-from streamtable_spark.jobs.watching import METRICS_VARIABLE
+from streamtable_spark.jobs.run_report import METRICS_VARIABLE
 
 JOBS: Final = ("etl", "maintain", "backfill", "rebuild", "reconcile", "reach", "structured")
 ADDRESS_VARIABLE: Final = "STREAMTABLE_METRICS_ADDRESS"
@@ -76,13 +76,13 @@ def seconds_of(text: str) -> float:
 def repeat(
     command: Sequence[str], seconds: float, stopping: threading.Event, clock: Callable[[], float]
 ) -> None:
-    """Run a command again and again, until told to stop; it is then interrupted, and killed if that does not end it.
+    """Run a command repeatedly until `stopping` is set; it is then interrupted, and killed if that does not end it.
 
     Args:
-        command: what is run; how it ends is its own matter.
-        seconds: from start to start.
-        stopping: set when it is to end.
-        clock: seconds, rising.
+        command: The command to run; its exit status is ignored.
+        seconds: The interval from start to start.
+        stopping: Set to stop.
+        clock: A monotonic clock in seconds.
     """
     while not stopping.is_set():
         began = clock()
@@ -104,7 +104,7 @@ def served(environ: Mapping[str, str]) -> Iterator[None]:
     """Serve the jobs' metrics within the block, if the environment says where.
 
     Raises:
-        ConfigurationError: it is no address, or cannot be had, or no folder is named.
+        ConfigurationError: The address is invalid or in use, or no folder is named.
     """
     address = environ.get(ADDRESS_VARIABLE)
     if address is None:

@@ -32,12 +32,13 @@ class Local:
     """How a job runs that was not submitted to a cluster.
 
     Attributes:
-        cores: threads that run tasks.
-        memory: heap of the Java machine: a number with m or g.
-        partitions: of a shuffle; more than cores only costs time at this size.
-        progress: a bar on standard error while stages run.
-        scratch: folder of spilled data and of tables without a place; None: the temporary folder.
-        brief: it lives for minutes, as in tests: only Java's first compiler works, which saves much of their CPU time.
+        cores: The number of threads that run tasks.
+        memory: The heap of the JVM: a number with m or g.
+        partitions: The number of shuffle partitions; more than cores only costs time at this size.
+        progress: Whether to show a bar on standard error while stages run.
+        scratch: The folder for spilled data and for tables without a path; None for the temporary folder.
+        brief: Whether the session lives for minutes only, as in tests: the JVM then uses only its first compiler (C1), which
+            saves much CPU time.
     """
 
     cores: int = 2
@@ -62,11 +63,11 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
     """The session of this process, made now if there is none.
 
     Args:
-        name: of the job, shown by a cluster.
-        local: used unless the job was submitted.
+        name: The name of the job, as a cluster shows it.
+        local: The settings to use unless the job was submitted to a cluster.
 
     Raises:
-        ConfigurationError: there is no Java that Spark can use, or the jars were not fetched.
+        ConfigurationError: There is no Java that Spark can use, or the jars were not fetched.
     """
     builder = SparkSession.Builder().appName(name)
     for key, value in _meaning().items():
@@ -88,7 +89,7 @@ def jars_folder(environ: Mapping[str, str]) -> Path:
     """Where the connectors' jars are: the folder that SPARK_CONNECTOR_JARS names, else that of `make setup SPARK=1`.
 
     Raises:
-        ConfigurationError: they are not there.
+        ConfigurationError: The jars were not downloaded.
     """
     pinned = (PACKAGE / "jars.sha256").read_text()
     named = environ.get(JARS_VARIABLE)
@@ -103,7 +104,7 @@ def jars_folder(environ: Mapping[str, str]) -> Path:
 
 
 def cache_name(pinned: str) -> str:
-    """The folder of the cache that holds the jars of these pins, so that new pins are fetched anew."""
+    """The folder of the cache that holds the jars of these pins, so that changed pins are downloaded again."""
     return f"spark-jars-{hashlib.sha256(pinned.encode()).hexdigest()[:12]}"
 
 
@@ -116,7 +117,7 @@ def check_java() -> None:
     """Look at the Java that Spark would start.
 
     Raises:
-        ConfigurationError: there is none, or it is too old.
+        ConfigurationError: There is no Java, or it is too old.
     """
     home = os.environ.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java")

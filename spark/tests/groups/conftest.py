@@ -40,9 +40,9 @@ class Stage:
     """Kafka with the topics of click counting.
 
     Attributes:
-        servers: where it is.
-        truth: how often each user was counted, if all is well: committed, readable clicks.
-        ids: the same click is never sent twice.
+        servers: The addresses of the brokers.
+        truth: The expected count of each user: committed, readable clicks.
+        ids: A sequence of click ids, so that no click is sent twice.
     """
 
     def __init__(self, servers: str, folder: Path, stack: ExitStack) -> None:
@@ -155,11 +155,11 @@ class Stage:
 
     @contextmanager
     def member(self, group: str) -> Iterator[Callable[[], None]]:
-        """A consumer that joins the group when it is told to."""
+        """A consumer that joins the group when the returned function is called."""
         settings = {
             "bootstrap.servers": self.servers,
             "group.id": group,
-            "client.id": "somebody",
+            "client.id": "other-client",
             "log_level": 0,
         }
         consumer = Consumer(settings)

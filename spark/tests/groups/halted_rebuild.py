@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any
 
 from streamtable_spark.jobs import rebuild
-from streamtable_spark.jobs.running import ended
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 
 HALF = "half written"

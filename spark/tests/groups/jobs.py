@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.jobs import rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.job_args import Source, ended
 from streamtable_spark.jobs.manifest import Manifest
-from streamtable_spark.jobs.plan import Wanted
+from streamtable_spark.jobs.plan import RebuildRequest
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.report import Report
-from streamtable_spark.jobs.running import Source, ended
 from streamtable_spark.transforms.tables import TABLES
 
 
@@ -41,20 +41,20 @@ class Jobs:
         of: Source | None = None,
         **more: Any,
     ) -> Manifest:
-        wanted = Wanted(of or source(), as_group, self.manifest(as_group), **more)
+        request = RebuildRequest(of or source(), as_group, self.manifest(as_group), **more)
         with Cluster(self.stage.servers) as cluster:
             return rebuild.rebuild(
-                lambda: self.spark, cluster, wanted, _silent(rebuild.STAGES), now=_now, reached=reached
+                lambda: self.spark, cluster, request, _silent(rebuild.STAGES), now=_now, reached=reached
             )
 
     def audit(
         self, of: Source | None = None, session: Callable[[], SparkSession] | None = None, **more: Any
     ) -> Report:
         """`session` is called between the cut and the reading."""
-        wanted = reconcile.Wanted(of or source(), self.stage.folder / "audit", **more)
+        request = reconcile.AuditRequest(of or source(), self.stage.folder / "audit", **more)
         with Cluster(self.stage.servers) as cluster:
             return reconcile.reconcile(
-                session or (lambda: self.spark), cluster, wanted, _silent(reconcile.STAGES), now=_now
+                session or (lambda: self.spark), cluster, request, _silent(reconcile.STAGES), now=_now
             )
 
     def arguments(self, as_group: str, *more: str) -> list[str]:

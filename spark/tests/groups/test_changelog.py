@@ -26,7 +26,7 @@ def test_the_last_record_of_a_key_in_a_partition_counts_and_a_null_value_deletes
 
 
 def test_only_what_differs_is_written_and_what_must_vanish_is_deleted(spark: SparkSession) -> None:
-    wanted = rows(spark, (0, b"same", b"1"), (0, b"other", b"2"), (0, b"new", b"3"), (1, b"gone", b"4"))
+    target = rows(spark, (0, b"same", b"1"), (0, b"other", b"2"), (0, b"new", b"3"), (1, b"gone", b"4"))
     held = rows(spark, (0, b"same", b"1"), (0, b"other", b"1"), (0, b"gone", b"4"), (0, b"", b""))
     expected: Rows = {
         (0, b"other"): b"2",
@@ -35,8 +35,8 @@ def test_only_what_differs_is_written_and_what_must_vanish_is_deleted(spark: Spa
         (0, b""): None,
         (1, b"gone"): b"4",
     }
-    assert collected(changes(wanted, held)) == expected
-    assert collected(changes(wanted, wanted)) == {}
+    assert collected(changes(target, held)) == expected
+    assert collected(changes(target, target)) == {}
 
 
 def test_a_digest_is_of_all_bytes_in_any_order(spark: SparkSession) -> None:

@@ -29,7 +29,7 @@ def test_the_engine_reads_the_metadata_that_is_written_and_the_other_way_round()
 @pytest.mark.parametrize(
     "text", ["", "x", "[]", "7", '{"changelog":-1,"exact":true}', '{"changelog":"1","exact":true}']
 )
-def test_metadata_of_somebody_else_is_no_position(text: str) -> None:
+def test_metadata_of_another_tool_is_no_position(text: str) -> None:
     assert TablePosition.decode(text) is None
 
 
@@ -65,7 +65,7 @@ def test_an_until_that_does_not_fit_is_refused_with_the_place(text: str, said: s
 
 def test_offsets_beyond_the_end_are_refused_with_both_numbers() -> None:
     check_within({"clicks": {0: 5}}, {"clicks": {0: 5}})
-    with pytest.raises(ConfigurationError, match=r"clicks\[0\] is wanted up to 6, .* ends at 5"):
+    with pytest.raises(ConfigurationError, match=r"clicks\[0\] is requested up to 6, .* ends at 5"):
         check_within({"clicks": {0: 6}}, {"clicks": {0: 5}})
 
 

@@ -45,15 +45,15 @@ def test_a_stage_that_says_how_far_it_is_fills_its_own_part_of_the_bar() -> None
     assert out.getvalue().count("#") == 6
 
 
-def test_whoever_wants_to_know_is_told_what_a_job_has_come_to() -> None:
-    told: list[Standing] = []
-    progress = Progress(["one", "two"], StringIO(), lambda: 0.0, told.append)
+def test_the_callback_gets_each_change_of_a_jobs_progress() -> None:
+    changes: list[Standing] = []
+    progress = Progress(["one", "two"], StringIO(), lambda: 0.0, changes.append)
     progress.stage("one", table="bronze", events=7)
     progress.reads({"clicks": {0: Span(2, 5)}})
     progress.stage("two", rows=3)
     progress.differs(1, [])
     progress.done(summary="1 key differs")
-    assert [each.stage for each in told] == ["one", "one", "two", "two", ""]
-    last = told[-1]
+    assert [each.stage for each in changes] == ["one", "one", "two", "two", ""]
+    last = changes[-1]
     assert (last.counts, last.records, last.share) == ({"events": 7, "rows": 3}, 7, 1.0)
     assert (last.inputs, last.differences, last.summary) == ({"clicks": {0: Span(2, 5)}}, 1, "1 key differs")

@@ -5,8 +5,8 @@ from random import Random
 import pytest
 from pyspark.sql import SparkSession
 
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.reach import WAYS, compare, main
-from streamtable_spark.jobs.running import ended
 from streamtable_spark.transforms.reach import exact, sketched
 
 pytestmark = pytest.mark.timeout(600)

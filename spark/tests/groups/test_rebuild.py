@@ -129,7 +129,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
     say(users[0], "new", 9)
     say(users[1], "too early", 4)
     say(users[2], "new", 9)
-    wanted = {
+    expected = {
         **{key: row["status"] for key, row in rebuilt.items()},
         **{users[n].encode(): "new" for n in (0, 2)},
     }
@@ -137,7 +137,7 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
     def there() -> dict[bytes, str]:
         return {key: row["status"] for key, row in stage.table("user-status-v2", statuses).items()}
 
-    stage.wait(lambda: there() == wanted)
+    stage.wait(lambda: there() == expected)
     row = stage.table("user-status-v2", statuses)[users[0].encode()]
     assert row["clicks"] == stage.truth[users[0].encode()], "joined with the table as it is now"
 
@@ -150,11 +150,14 @@ def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, st
             ["--until", '{"user-clicks": {"0": 0, "1": 0}}'],
             "user-clicks has the partitions 0 to 2, and '2' is missing",
         ),
-        (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is wanted up to 9"),
+        (["--until", '{"user-clicks": {"0": 9, "1": 0, "2": 0}}'], "user-clicks[0] is requested up to 9"),
         (["--until", '{"clicks": {"0": 1}}'], "'clicks' is no input of the group"),
         (["--until", '{"user-clicks": {"0": -1, "1": 0, "2": 0}}'], "user-clicks[0]: -1 is no offset"),
         (["--topic", "user-clicks=elsewhere"], "has no topic 'elsewhere'"),
-        (["--scenario", "user-status"], "has no topic 'user-status-updates', 'click-count-table-of-nobody'"),
+        (
+            ["--scenario", "user-status"],
+            "has no topic 'user-status-updates', 'click-count-table-that-is-absent'",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_in_one_line_before_anything_is_done(
@@ -162,7 +165,7 @@ def test_wrong_arguments_are_refused_in_one_line_before_anything_is_done(
 ) -> None:
     stage.group("v2")
     if "user-status" in arguments:
-        arguments = [*arguments, "--topic", "click-count-table=click-count-table-of-nobody"]
+        arguments = [*arguments, "--topic", "click-count-table=click-count-table-that-is-absent"]
     assert jobs.refused("v2", *arguments) == 2
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("error: ")
@@ -185,7 +188,7 @@ def test_a_table_that_is_in_use_is_refused(
     with stage.member("v2") as join:
         join()
         assert jobs.refused("v2", "--replace") == 2
-    assert "group 'v2' has 1 live member (somebody on" in said()
+    assert "group 'v2' has 1 live member (other-client on" in said()
     stage.group("v3")
     stage.clicks(10)
     stage.commit("v3", "user-clicks")

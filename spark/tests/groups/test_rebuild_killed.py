@@ -48,7 +48,7 @@ def rebuild_at(point: str, jobs: Jobs, as_group: str) -> Iterator[None]:
                 with Cluster(jobs.stage.servers) as cluster:
                     table = {f"{as_group}-table": 3}
                     jobs.stage.wait(lambda: cluster.ends(table)[f"{as_group}-table"][1] > 0, 240)
-                    assert cluster.stable_ends(table)[f"{as_group}-table"][1] == 0, "nobody can read it"
+                    assert cluster.stable_ends(table)[f"{as_group}-table"][1] == 0, "no reader sees it"
             else:
                 assert child.stdout.readline().strip() == point, child.stderr.read()
             assert child.poll() is None
@@ -126,11 +126,11 @@ def test_a_rebuild_that_was_ended_halfway_is_not_mixed_with_anything_else(
 def test_a_group_that_comes_to_life_while_its_table_is_rebuilt_keeps_its_offsets(
     jobs: Jobs, stage: Any
 ) -> None:
-    """Its own processor would not start: there is a table without offsets. Somebody else can be in the group."""
+    """Its own processor would not start: there is a table without offsets. Another client can be in the group."""
     stage.clicks(30)
     stage.group("v2")
     with (
-        pytest.raises(ConfigurationError, match=r"group 'v2' has 1 live member \(somebody on"),
+        pytest.raises(ConfigurationError, match=r"group 'v2' has 1 live member \(other-client on"),
         stage.member("v2") as join,
     ):
         jobs.rebuild("v2", lambda reached: join() if reached == "read back" else None)

@@ -8,9 +8,9 @@ from spark.tests.groups.jobs import Jobs
 from streamtable import Avro
 from streamtable.partitioner import partition_for
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.positions import cut_of
 from streamtable_spark.jobs.reconcile import main
-from streamtable_spark.jobs.running import ended
 
 pytestmark = pytest.mark.timeout(600)
 COUNTS = Avro("long")

@@ -4,7 +4,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.running import ended
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.structured import Streaming, main
 
 pytestmark = pytest.mark.timeout(600)
@@ -25,8 +25,8 @@ def test_a_count_goes_on_from_its_checkpoint_and_each_click_counts_once(
     for read in (101, 50):
         assert ended(main, arguments) == 0
         assert stage.table("spark") == stage.truth
-        told = (stage.folder / "structured.spark.prom").read_text()
-        assert f'streamtable_job_records{{group="spark",job_name="structured"}} {read}.0' in told
+        exported = (stage.folder / "structured.spark.prom").read_text()
+        assert f'streamtable_job_records{{group="spark",job_name="structured"}} {read}.0' in exported
         stage.clicks(50)
 
 

@@ -21,7 +21,7 @@ def stage(broker: Broker) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def social(stage: Stage) -> Iterator[list[str]]:
-    """Topics of tweets and follows whose reaches are known, as the jobs are told of them."""
+    """Topics of tweets and follows whose reaches are known, as the jobs' `--topic` arguments."""
     topics = {name: f"{stage.clicks}-{name}" for name in (TWEETS, FOLLOWS)}
     stage.create(*topics.values())
     producer = Producer({"bootstrap.servers": stage.servers, "log_level": 0})

@@ -1,4 +1,4 @@
-"""Jobs as processes of their own, to be killed with all that they have started: nobody tidies up behind them."""
+"""Jobs as processes of their own, to be killed with all that they have started, without any cleanup."""
 
 import os
 import signal

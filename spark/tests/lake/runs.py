@@ -41,7 +41,7 @@ class Runs:
     """One lake that grows from run to run.
 
     Attributes:
-        topics: those that are read.
+        topics: The topics that are read.
     """
 
     def __init__(

@@ -25,9 +25,9 @@ class Stage:
     """Two topics in Kafka, and what a reader of committed records finds in them.
 
     Attributes:
-        servers: where Kafka is.
-        clicks: the topic of clicks.
-        updates: the topic of status updates.
+        servers: The addresses of the brokers.
+        clicks: The topic of clicks.
+        updates: The topic of status updates.
     """
 
     def __init__(self, servers: str) -> None:
@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def arguments(self) -> list[str]:
-        """As which the jobs are told of the topics."""
+        """The topics as the jobs' `--topic` arguments."""
         return [f"user-clicks={self.clicks}", f"user-status-updates={self.updates}"]
 
     def create(self, *names: str) -> None:

@@ -7,8 +7,8 @@ from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import backfill
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake, Origin
-from streamtable_spark.jobs.running import ended
 
 
 @pytest.mark.parametrize(
@@ -32,15 +32,16 @@ def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path)
         backfill.delta_tables(Lake(spark, str(tmp_path / "nothing")))
 
 
-def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_told_as_failed(
+def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_failed(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Lake(spark, str(tmp_path)).declare(Origin("x", "parquet", {}))
     monkeypatch.setattr("streamtable_spark.jobs.backfill.connect", lambda *_: spark)
     days = ["--from", "2026-01-01", "--to", "2026-01-02"]
     assert (
-        ended(backfill.work, ["--lake", str(tmp_path), "--metrics-dir", str(tmp_path / "told"), *days]) == 2
+        ended(backfill.work, ["--lake", str(tmp_path), "--metrics-dir", str(tmp_path / "metrics"), *days])
+        == 2
     )
     assert "plain parquet tables" in capsys.readouterr().err
-    told = (tmp_path / "told/backfill.prom").read_text()
-    assert 'streamtable_job_failed{group="",job_name="backfill"} 1.0' in told
+    exported = (tmp_path / "metrics/backfill.prom").read_text()
+    assert 'streamtable_job_failed{group="",job_name="backfill"} 1.0' in exported

@@ -10,7 +10,7 @@ from streamtable_spark.jobs.files import Files
 READ = {"clicks": {0: 100, 1: 50}}
 
 
-def test_deleted_records_that_were_not_read_are_told_with_their_numbers() -> None:
+def test_deleted_records_that_were_not_read_are_reported_with_their_numbers() -> None:
     with pytest.raises(InputLost, match=r"^130 offsets .* clicks\[0\] offsets 100 to 229 \(130\)"):
         check_kept(READ, {"clicks": {0: 230, 1: 50}}, {"clicks": {0: 300, 1: 60}}, allow=False)
 

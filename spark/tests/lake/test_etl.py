@@ -24,11 +24,11 @@ from spark.tests.lake.stage import Stage
 
 from click_count.topics import USER_CLICKS, by_record
 from streamtable_spark.jobs import backfill, etl, gold
-from streamtable_spark.jobs.days import Days
+from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.formats import DeltaTables
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.topics import topics_of
 from streamtable_spark.transforms import clicks
 from streamtable_testing import Tester
@@ -128,7 +128,7 @@ def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(r
 
 @pytest.mark.broker
 @pytest.mark.slow("three runs of jobs over the whole lake")
-def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
+def test_days_recomputed_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
     runs: Runs,
 ) -> None:
     columns = ("partition", "offset", "key", "event", "repeat")
@@ -140,7 +140,7 @@ def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_wh
     backfill.backfill(
         Lake(runs.spark, str(runs.folder)),
         topics_of(runs.stage.arguments),
-        Days(today - timedelta(1), today + timedelta(1)),
+        DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
     assert sorted(map(str, runs.rows("silver/user-clicks", *columns))) == before
@@ -154,7 +154,7 @@ def test_days_made_anew_amid_a_batch_come_out_the_same_and_the_next_run_takes_wh
 @pytest.mark.broker
 def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.CaptureFixture[str]) -> None:
     names: dict[str, Any] = {"spark": runs.spark}
-    # A second `connect` would set the session of all tests anew, and this lake is young.
+    # A second `connect` would set the session of all tests again, and this lake is young.
     page = PAGE
     for shown, here in (
         ('connect("look")', "spark"),

@@ -75,7 +75,7 @@ def test_the_reach_of_each_url_follows_tweets_and_follows_and_goes_when_its_twee
         for follower in followers
     ]
     parquet.append(TWEETS, 0, tweets)
-    assert parquet.refresh(TWEETS, FOLLOWS) == [], "nobody follows anybody yet"
+    assert parquet.refresh(TWEETS, FOLLOWS) == [], "there are no followers yet"
     parquet.append(FOLLOWS, 1, follows)
     assert parquet.refresh(TWEETS, FOLLOWS) == ["reach"]
     assert parquet.reaches() == {url: REACHES[url] for url in TWEETED_BY}

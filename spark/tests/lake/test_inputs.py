@@ -21,7 +21,7 @@ from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.checkpoint import last_finished, read_so_far
 from streamtable_spark.jobs.cluster import Cluster
-from streamtable_spark.jobs.days import Days
+from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
@@ -61,7 +61,7 @@ class Clicks:
     """A compacted topic of clicks that writers of three versions have sent.
 
     Attributes:
-        sent: every readable click that compaction has left or never touches, by its id, as it was written.
+        sent: Each readable click that compaction keeps, by its id, as it was written.
     """
 
     def __init__(self, stage: Stage, name: str) -> None:
@@ -147,7 +147,7 @@ def test_two_versions_are_read_as_the_present_one_and_what_cannot_be_read_is_kep
     assert {value or b"" for value in POISON.values()} <= kept
 
 
-def test_a_table_takes_a_field_that_a_third_version_adds_and_days_made_anew_have_it_too(
+def test_a_table_takes_a_field_that_a_third_version_adds_and_recomputed_days_have_it_too(
     lake: Runs, sent: Clicks
 ) -> None:
     before = lake.table("silver/user-clicks").count()
@@ -164,7 +164,7 @@ def test_a_table_takes_a_field_that_a_third_version_adds_and_days_made_anew_have
     backfill.backfill(
         Lake(lake.spark, str(lake.folder)),
         released.topics,
-        Days(today - timedelta(1), today + timedelta(1)),
+        DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
     assert_silver_is(released, sent.sent, columns)
@@ -222,7 +222,7 @@ def test_a_checkpoint_from_before_the_last_batches_is_refused(plain: Runs, tmp_p
         (tmp_path / file.name).rename(file)
 
 
-def test_a_topic_that_was_deleted_or_made_anew_stops_the_job_with_how_much_was_read_of_the_earlier_one(
+def test_a_topic_that_was_deleted_or_created_again_stops_the_job_with_how_much_was_read_of_the_earlier_one(
     plain: Runs, stage: Stage
 ) -> None:
     read = sum(next_offsets(plain).values())
@@ -231,5 +231,7 @@ def test_a_topic_that_was_deleted_or_made_anew_stops_the_job_with_how_much_was_r
     with pytest.raises(ConfigurationError, match=f"no topic '{stage.clicks}'"):
         plain.run()
     stage.create(stage.clicks)
-    with pytest.raises(InputLost, match=rf"was deleted and made anew: .* {read} offsets of the earlier one"):
+    with pytest.raises(
+        InputLost, match=rf"was deleted and created again: .* {read} offsets of the earlier one"
+    ):
         plain.run(allow=True)

@@ -1,4 +1,4 @@
-"""The ETL as a process that is killed with all that it has started, so that nobody tidies up behind it."""
+"""The ETL as a process that is killed with all that it has started, without any cleanup."""
 
 import time
 from pathlib import Path

@@ -19,9 +19,9 @@ from spark.tests.lake.runs import Crashed, crash_at
 from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs import maintain
 from streamtable_spark.jobs.formats import Reached, undisturbed
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import BRONZE, Lake, Origin
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended
 
 BATCHES, ROWS = 4, 3
 DAY_S = 86_400
@@ -59,8 +59,8 @@ class Small:
         self, now: float | None = None, reached: Reached = lambda _: None, **settings: Any
     ) -> dict[str, dict[str, Any]]:
         progress = Progress(maintain.STAGES, io.StringIO(), time.monotonic)
-        wanted = maintain.Settings(**settings)
-        return maintain.maintain(self.lake, wanted, progress, lambda: now or time.time(), reached)
+        requested = maintain.Settings(**settings)
+        return maintain.maintain(self.lake, requested, progress, lambda: now or time.time(), reached)
 
     def files(self) -> set[str]:
         """All that lies in the table's folder, but Hadoop's checksums."""
@@ -297,7 +297,7 @@ def test_what_others_disturb_is_tried_again_some_times_and_other_failures_are_no
         nonlocal left
         left -= 1
         if left >= 0:
-            raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] somebody was quicker")
+            raise PySparkException("[DELTA_CONCURRENT_DELETE_READ] another writer was quicker")
         return "done"
 
     assert undisturbed(disturbed, waited.append) == "done"

@@ -40,7 +40,7 @@ def test_other_pins_have_another_folder() -> None:
     assert cache_name("a") != cache_name("b")
 
 
-def test_a_machine_without_java_is_told_what_to_install(
+def test_the_error_of_a_machine_without_java_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

@@ -26,7 +26,7 @@ def wrong(environ: dict[str, str], servers: str = "kafka:9092") -> list[str]:
     return problems
 
 
-def test_without_settings_nothing_but_the_address_is_told() -> None:
+def test_without_settings_clients_get_nothing_but_the_address() -> None:
     kafka = kafka_of("a:1,[::1]:2", {"STREAMTABLE_KAFKA_FETCH_MIN_BYTES": "1", "HOME": "/root"})
     assert kafka.client() == {"bootstrap.servers": "a:1,[::1]:2", "log_level": 0}
     assert kafka.spark() == {"kafka.bootstrap.servers": "a:1,[::1]:2"}
@@ -56,8 +56,8 @@ def test_a_password_reaches_both_clients() -> None:
 def test_a_file_may_hold_the_password(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("of a file\n")
-    told = {name: value for name, value in SCRAM.items() if not name.endswith("PASSWORD")}
-    named = {**told, "STREAMTABLE_KAFKA_SASL_PASSWORD_FILE": str(file)}
+    without_password = {name: value for name, value in SCRAM.items() if not name.endswith("PASSWORD")}
+    named = {**without_password, "STREAMTABLE_KAFKA_SASL_PASSWORD_FILE": str(file)}
     assert kafka_of("kafka:9092", named).client()["sasl.password"] == "of a file"
     file.write_text("two\nlines\n")
     (problem, missing) = wrong(named)

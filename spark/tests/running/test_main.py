@@ -90,7 +90,7 @@ def test_a_run_under_way_is_interrupted_when_it_is_to_end(tmp_path: Path) -> Non
     assert file.read_text() == "interrupted"
 
 
-def test_the_schedule_serves_the_metrics_of_its_jobs_and_ends_when_it_is_told(tmp_path: Path) -> None:
+def test_the_schedule_serves_the_metrics_of_its_jobs_and_ends_when_it_is_stopped(tmp_path: Path) -> None:
     with reserve_port() as held:
         port = held.getsockname()[1]
         (tmp_path / "rebuild.prom").write_text(

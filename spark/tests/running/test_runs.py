@@ -20,8 +20,8 @@ from streamtable_spark.jobs.kafka import kafka_of
 from streamtable_spark.jobs.positions import Span
 from streamtable_spark.jobs.progress import Standing
 from streamtable_spark.jobs.report import Difference
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.runs import End, Run, Subject, encoded, record_of
-from streamtable_spark.jobs.watching import watched
 
 SUBJECT = Subject(
     run="r-1", job="reconcile", version="0.1", started_at=1_000, group="click-count", report="here"
@@ -29,15 +29,15 @@ SUBJECT = Subject(
 SERVICES = Avro(JOB_RUN)
 
 
-class Told(list[JobRun]):
-    """A place to tell, which may break."""
+class Reported(list[JobRun]):
+    """A reporter that may fail."""
 
     broken = False
     closed = False
 
     __hash__ = object.__hash__  # type: ignore[assignment]  # it is what it is, not what it holds
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         if self.broken:
             raise OSError("no room")
         self.append(record)
@@ -86,40 +86,40 @@ def test_long_lists_are_cut_and_say_so() -> None:
     assert (len(record["inputs"]), record["omitted"], record["finished_at"]) == (1_000, 5, 0)
 
 
-def test_a_run_is_told_at_its_start_when_there_is_news_and_at_its_end() -> None:
-    told = Told()
-    run = Run(SUBJECT, [told], lambda: 5_000, look_s=0.01)
+def test_a_run_is_reported_at_its_start_when_its_progress_changes_and_at_its_end() -> None:
+    reported = Reported()
+    run = Run(SUBJECT, [reported], lambda: 5_000, look_s=0.01)
     run.begin()
     run.stands(Standing(stage="one", stages=2))
-    wait(lambda: len(told) == 2)
+    wait(lambda: len(reported) == 2)
     run.end(End("done"))
-    assert [(each["stage"], each["state"]) for each in told] == [
+    assert [(each["stage"], each["state"]) for each in reported] == [
         ("", "running"),
         ("one", "running"),
         ("one", "done"),
     ]
-    assert told.closed
+    assert reported.closed
 
 
 def test_a_run_without_news_says_every_ten_seconds_that_it_is_there() -> None:
-    told, times = Told(), iter(range(0, 10_000_000, 4_000))
-    run = Run(SUBJECT, [told], lambda: next(times), look_s=0.01)
+    reported, times = Reported(), iter(range(0, 10_000_000, 4_000))
+    run = Run(SUBJECT, [reported], lambda: next(times), look_s=0.01)
     run.begin()
-    wait(lambda: len(told) > 3)
+    wait(lambda: len(reported) > 3)
     run.end(End("done"))
-    gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(told[1:-1])]
+    gaps = [later["at"] - earlier["at"] for earlier, later in pairwise(reported[1:-1])]
     assert min(gaps) >= 10_000
 
 
-def test_what_cannot_be_told_is_said_once_and_disturbs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    told, broken = Told(), Told()
+def test_a_report_that_fails_is_noted_once_and_disturbs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    reported, broken = Reported(), Reported()
     broken.broken = True
-    run = Run(SUBJECT, [broken, told], lambda: 5_000, look_s=0.01)
+    run = Run(SUBJECT, [broken, reported], lambda: 5_000, look_s=0.01)
     run.begin()
     run.stands(Standing(stage="one"))
-    wait(lambda: len(told) == 2)
+    wait(lambda: len(reported) == 2)
     run.end(End("done"))
-    assert len(told) == 3
+    assert len(reported) == 3
     assert capsys.readouterr().err.count("no room") == 1
 
 
@@ -130,13 +130,13 @@ def test_the_topic_holds_the_latest_record_of_each_run(
     found = arguments(
         bootstrap_servers=kafka_of(broker.bootstrap_servers, {}), runs_topic=topic, metrics_dir=tmp_path
     )
-    with watched(found, "etl", ["read", "write"], lake="lake") as progress:
+    with reported_run(found, "etl", ["read", "write"], lake="lake") as progress:
         progress.reads({"clicks": {0: Span(0, 3)}})
         progress.stage("read")
         progress.done(records=3, summary="3 records")
-    with pytest.raises(InputLost), watched(found, "etl", ["read"], lake="lake"):
+    with pytest.raises(InputLost), reported_run(found, "etl", ["read"], lake="lake"):
         raise InputLost("clicks[0] begins at offset 7")
-    with pytest.raises(ValueError, match="a piece of a record"), watched(found, "etl", ["read"]):
+    with pytest.raises(ValueError, match="a piece of a record"), reported_run(found, "etl", ["read"]):
         raise ValueError("a piece of a record")
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "reader"})
     consumer.assign([TopicPartition(topic, 0, 0)])
@@ -177,8 +177,8 @@ def test_a_topic_that_is_not_there_is_a_note_and_no_error(
     found = arguments(
         bootstrap_servers=kafka_of(broker.bootstrap_servers, {}), runs_topic=topics.name("nowhere")
     )
-    with watched(found, "etl", ["read"]) as progress:
+    with reported_run(found, "etl", ["read"]) as progress:
         progress.done()
     first, *rest = capsys.readouterr().err.strip().splitlines()
     assert json.loads(first)["state"] == "done"
-    assert f"note: this run is not told to topic {topics.name('nowhere')}" in "\n".join(rest)
+    assert f"note: this run is not reported to topic {topics.name('nowhere')}" in "\n".join(rest)

@@ -1,4 +1,4 @@
-"""Jobs on a broker that asks who comes, over TLS, and allows nobody what was not allowed."""
+"""Jobs on a broker with TLS, authentication and ACLs that deny by default."""
 
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -33,9 +33,9 @@ from streamtable_spark.jobs import etl, rebuild, reconcile
 from streamtable_spark.jobs.checkpoint import topic_ids
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.kafka import Kafka, kafka_of
 from streamtable_spark.jobs.positions import Span
-from streamtable_spark.jobs.running import ended
 from streamtable_spark.jobs.writer import ChangelogWriter
 
 PASSWORD = 'right "and" \\ odd'
@@ -84,8 +84,8 @@ def let(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Let]:
         assert producer.flush(30) == 0
 
         def settings(user: str = "jobs", **changed: str | None) -> Kafka:
-            told = {name.upper().replace(".", "_"): value for name, value in broker.client(user).items()}
-            named = {f"STREAMTABLE_KAFKA_{name}": value for name, value in {**told, **changed}.items()}
+            client = {name.upper().replace(".", "_"): value for name, value in broker.client(user).items()}
+            named = {f"STREAMTABLE_KAFKA_{name}": value for name, value in {**client, **changed}.items()}
             servers = broker.bootstrap_servers
             return kafka_of(servers, {name: value for name, value in named.items() if value is not None})
 
@@ -130,7 +130,7 @@ def test_a_broker_whose_certificate_another_authority_has_signed_is_not_trusted(
     assert "check STREAMTABLE_KAFKA_SSL_CA_LOCATION" in said
 
 
-def test_a_job_without_a_right_is_told_which(let: Let) -> None:
+def test_the_error_of_a_job_without_an_acl_names_the_missing_right(let: Let) -> None:
     with (
         pytest.raises(
             ConfigurationError,
@@ -141,7 +141,7 @@ def test_a_job_without_a_right_is_told_which(let: Let) -> None:
         cluster.partitions(["forbidden"])
 
 
-def test_a_job_that_speaks_in_the_clear_hears_why_nobody_answers(let: Let) -> None:
+def test_a_job_that_speaks_in_the_clear_gets_an_error_that_says_why_there_is_no_answer(let: Let) -> None:
     plain = Kafka(str(let()))
     with (
         pytest.raises(RetryLater, match=r"in 2 s: .*is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right"),
@@ -177,10 +177,10 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
 
     def run(user: str, work: Callable[[Sequence[str]], int], *arguments: str) -> int:
         kafka = let(user)
-        monkeypatch.setattr("streamtable_spark.jobs.running.kafka_of", lambda *_: kafka)
+        monkeypatch.setattr("streamtable_spark.jobs.job_args.kafka_of", lambda *_: kafka)
         monkeypatch.setattr(f"{work.__module__}.connect", lambda *_: spark)
-        told = ["--bootstrap-servers", str(kafka), "--runs-topic", "streamtable-runs"]
-        return ended(work, [*told, *arguments])
+        options = ["--bootstrap-servers", str(kafka), "--runs-topic", "streamtable-runs"]
+        return ended(work, [*options, *arguments])
 
     def run_rebuild(user: str, group: str) -> int:
         manifest = str(tmp_path / f"{user}.{group}")
@@ -192,7 +192,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     assert run("spark-reconcile", reconcile.main, *audit) == 0
     assert run_rebuild("spark-rebuild", "click-count-v2") == 0
     assert run("spark-etl", etl.work, "--lake", str(tmp_path / "lake"), "--topic", "user-clicks") == 0
-    assert "note: this run is not told" not in capfd.readouterr().err
+    assert "note: this run is not reported" not in capfd.readouterr().err
     assert run_rebuild("spark-etl", "user-status-v2") == 2
     assert "give the job's user the right" in capfd.readouterr().err
 

@@ -55,7 +55,7 @@ def latest_run(servers: str) -> tuple[str, str, str]:
 
 
 def handled(reader: Consumer, places: list[TopicPartition]) -> int:
-    """Records that the reader's group has committed; none while nobody coordinates it yet."""
+    """Records that the reader's group has committed; none while it has no coordinator yet."""
     try:
         return sum(max(0, each.offset) for each in reader.committed(places, 30))
     except KafkaException:

@@ -1,8 +1,8 @@
-"""Silver of some days, and all results, made anew from bronze: after a schema was added or a fault in a transform mended.
+"""Recompute silver of some days, and all results, from bronze: after a schema was added or a transform was corrected.
 
-Kafka is not needed. Run again after a crash it does the same again; readers see each table before or after, never between.
-Only batches are touched that all tables have, so the ETL may be at work on the next one where the storage keeps two writers
-apart; on a disk they take turns, see `turn`.
+Kafka is not needed. Running it again after a crash is safe; readers see each table as before or as after, never between.
+Only batches that all tables have are touched, so the ETL may run at the same time where the storage supports concurrent
+writers; on a local disk one waits for the other, see `writer_lock`.
 """
 
 import argparse
@@ -17,16 +17,16 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.checkpoint import last_finished
-from streamtable_spark.jobs.days import Days, day
+from streamtable_spark.jobs.date_range import DateRange, day
 from streamtable_spark.jobs.etl import REPEATS_DAYS
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Topic, topics_of
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
@@ -37,7 +37,7 @@ def delta_tables(lake: Lake) -> DeltaTables:
     """The tables of a lake that is there.
 
     Raises:
-        ConfigurationError: there is none, or it has no Delta tables.
+        ConfigurationError: There is no lake, or it has no Delta tables.
     """
     origin = lake.origin()
     if origin is None:
@@ -50,21 +50,21 @@ def delta_tables(lake: Lake) -> DeltaTables:
     return tables
 
 
-def backfill(lake: Lake, topics: Sequence[Topic], days: Days, progress: Progress) -> dict[str, int]:
-    """Decode bronze of these days again, and put what comes out in the place of silver and quarantine of these days.
+def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Progress) -> dict[str, int]:
+    """Decode bronze of these days again, and replace silver and quarantine of these days with the result.
 
     Args:
-        lake: that is there, with Delta tables.
-        topics: whose records.
-        days: by the records' timestamps.
-        progress: is told how far it is; see `STAGES`.
+        lake: An existing lake with Delta tables.
+        topics: The topics whose records are decoded.
+        days: The days to recompute, by the records' timestamps.
+        progress: Receives the progress of the run; see `STAGES`.
 
     Returns:
         How many records came out, by `<topic>` and `<topic> quarantined`.
 
     Raises:
-        ConfigurationError: see `delta_tables`.
-        RetryLater: another job writes to the same rows again and again.
+        ConfigurationError: See `delta_tables`.
+        RetryLater: Another job keeps writing to the same rows.
     """
     tables = delta_tables(lake)
     progress.stage(STAGES[0])
@@ -74,11 +74,11 @@ def backfill(lake: Lake, topics: Sequence[Topic], days: Days, progress: Progress
         counts |= undisturbed(partial(_topic, tables, topic, days, where))
     progress.stage(STAGES[1], **counts)
     undisturbed(lambda: gold.refresh(tables, [topic.name for topic in topics], whole=True))
-    progress.done(summary=f"{days.start} to {days.end}, made anew", **counts)
+    progress.done(summary=f"{days.start} to {days.end}, recomputed", **counts)
     return counts
 
 
-def _topic(tables: DeltaTables, topic: Topic, days: Days, where: str) -> dict[str, int]:
+def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> dict[str, int]:
     of_topic = (fn.col("topic") == topic.kafka) & fn.expr(where)
     decoded = layers.read(tables.read(BRONZE).where(of_topic), topic.framing()).persist()
     name = f"silver/{topic.name}"
@@ -101,10 +101,10 @@ def _topic(tables: DeltaTables, topic: Topic, days: Days, where: str) -> dict[st
 def work(argv: Sequence[str]) -> int:
     """The job as a program."""
     parser = argparse.ArgumentParser(
-        prog="backfill", description="Silver of some days, made anew from bronze.", allow_abbrev=False
+        prog="backfill", description="Recompute silver of some days from bronze.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
@@ -115,9 +115,9 @@ def work(argv: Sequence[str]) -> int:
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
     found = parser.parse_args(argv)
     folder, topics = lake_folder(found.lake), topics_of(found.topic)
-    days = Days(day(found.start, "--from"), day(found.end, "--to"))
+    days = DateRange(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
-    with turn(folder), watched(found, "backfill", STAGES, lake=folder) as progress:
+    with writer_lock(folder), reported_run(found, "backfill", STAGES, lake=folder) as progress:
         counts = backfill(Lake(spark, folder), topics, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

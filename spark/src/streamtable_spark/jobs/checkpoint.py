@@ -1,7 +1,7 @@
 """How far a lake has read Kafka, and whether Kafka still has what comes next. Looked at before a job starts.
 
-Spark would find out too, in the middle of the work; or not at all, when a topic was made anew and has grown past the
-old offset since.
+Spark would notice too, in the middle of the work; or not at all, when a topic was deleted and created again and has grown
+past the old offset since.
 """
 
 import json
@@ -47,7 +47,7 @@ def read_so_far(files: Files, checkpoint: str) -> Read | None:
         None if nothing was read yet.
 
     Raises:
-        OtherLake: the checkpoint is damaged.
+        OtherLake: The checkpoint is damaged.
     """
     finished = last_finished(files, checkpoint)
     path = f"{checkpoint}/offsets/{finished}" if finished >= 0 else f"{checkpoint}/sources/0/0"
@@ -83,13 +83,13 @@ def check_kept(
     """Compare what is to be read next with what Kafka has.
 
     Args:
-        read: see `read_so_far`.
-        starts: the first offsets that are there.
-        ends: the offsets that the next records will get.
-        allow: go on without records that retention has deleted.
+        read: What was read so far; see `read_so_far`.
+        starts: The first offset of each partition in Kafka.
+        ends: The end offset of each partition in Kafka.
+        allow: Continue without records that retention has deleted.
 
     Raises:
-        InputLost: some are gone, or a topic ends before what was read.
+        InputLost: Unread records are gone, or a topic ends before what was read.
     """
     for topic, parts in sorted(read.items()):
         for number, offset in sorted(parts.items()):
@@ -112,7 +112,7 @@ def topic_ids(bootstrap_servers: str, topics: list[str], timeout_s: float = 30.0
     """The id that the cluster has given each topic when it was made. All of them exist.
 
     Raises:
-        RetryLater: there is no answer.
+        RetryLater: Kafka does not answer.
     """
     admin = AdminClient(Kafka(bootstrap_servers).client())
     asked = admin.describe_topics(TopicCollection(topics), request_timeout=timeout_s)
@@ -124,6 +124,6 @@ def topic_ids(bootstrap_servers: str, topics: list[str], timeout_s: float = 30.0
 
 def _damaged(path: str, how: str) -> str:
     return (
-        f"{path} is damaged ({how}): what was read cannot be told from what was not. Restore the checkpoint, or make "
+        f"{path} is damaged ({how}): which records were read already is not known. Restore the checkpoint, or make "
         "a new lake in another folder"
     )

@@ -53,7 +53,7 @@ _FORBIDDEN: Final = {
 _LISTEN_S: Final = 0.1
 _AGAIN_S: Final = 12.0  # what stays so is said again every ten seconds
 _SHUT_S: Final = 2.0  # a broker that starts or stops may break off a handshake
-_ABSENT: Final = 1 / 3  # of the time for an answer, when nobody is there to give one
+_ABSENT: Final = 1 / 3  # of the timeout, when no broker is reachable
 
 
 class _Heard(NamedTuple):
@@ -71,8 +71,8 @@ class Cluster:
     job in or does not allow what it asks.
 
     Args:
-        bootstrap_servers: as Kafka's clients take them; a `Kafka` if it takes more to be let in.
-        timeout_s: for each answer.
+        bootstrap_servers: The addresses of the brokers; a `Kafka` where the connection needs TLS or authentication.
+        timeout_s: The timeout of each request in seconds.
     """
 
     def __init__(self, bootstrap_servers: str, timeout_s: float = 30.0) -> None:
@@ -104,7 +104,7 @@ class Cluster:
         """How many partitions each has.
 
         Raises:
-            ConfigurationError: one does not exist.
+            ConfigurationError: A topic does not exist.
         """
         return {name: len(found.partitions) for name, found in self._topics(topics).items()}
 
@@ -163,7 +163,7 @@ class Cluster:
         """Wait until everything before these offsets can be read: the broker shows a commit a moment after it.
 
         Raises:
-            RetryLater: a transaction is still open there after `wait_s` seconds.
+            RetryLater: A transaction is still open there after `wait_s` seconds.
         """
         deadline = time.monotonic() + wait_s
         while True:
@@ -206,7 +206,7 @@ class Cluster:
     # ---- groups ----------------------------------------------------------------------------------------------------
 
     def members(self, group: str) -> list[str]:
-        """Who is in the group now, as text; nobody if there is no such group."""
+        """Return the live members of the group, as text; an empty list if there is no such group."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             (future,) = self._admin.describe_consumer_groups(
@@ -230,8 +230,8 @@ class Cluster:
         """The stable offsets of a group: the answer waits for commits that are under way.
 
         Args:
-            group: its name.
-            topics: how many partitions each has.
+            group: The name of the group.
+            topics: The number of partitions of each topic, by its name.
         """
         places = [Partition(topic, number) for topic, count in topics.items() for number in range(count)]
         deadline = time.monotonic() + self._timeout_s
@@ -257,16 +257,16 @@ class Cluster:
         """Set the committed offsets of a group without members.
 
         Raises:
-            ConfigurationError: it has members; none of its offsets was set.
+            ConfigurationError: The group has members; none of its offsets was set.
         """
-        wanted = [
+        new_offsets = [
             Partition(place.topic, place.partition, each.next_offset, each.metadata)
             for place, each in offsets.items()
         ]
         # By a consumer that never joins: the admin client ends the process when the broker disconnects while it
         # looks for the group's coordinator.
         try:
-            answers = self._outsider(group).commit(offsets=wanted, asynchronous=False) or []
+            answers = self._outsider(group).commit(offsets=new_offsets, asynchronous=False) or []
         except KafkaException as exception:
             raise self._not_set(group, exception) from exception
         for each in answers:  # the call itself succeeds when single partitions are refused
@@ -328,10 +328,10 @@ class Cluster:
     def _reason(self, before: str = "") -> str:
         """Why there is no connection, as far as the client has said so."""
         down = KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001 - a code
-        told = [heard.text for code, heard in self._heard.items() if code != down]
+        reasons = [heard.text for code, heard in self._heard.items() if code != down]
         if down in self._heard:  # the client gives no reason when a broker just hangs up
-            told.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
-        return before + told[-1] if told else ""
+            reasons.insert(0, "connections are closed at once; is STREAMTABLE_KAFKA_SECURITY_PROTOCOL right?")
+        return before + reasons[-1] if reasons else ""
 
     def _silent(self, exception: KafkaException, what: str = "") -> RetryLater | ConfigurationError:
         error: KafkaError = exception.args[0]

@@ -32,20 +32,20 @@ from streamtable_spark.jobs.checkpoint import (
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, last_batch, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_folder
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import Topic, topics_of
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
 
 STAGES = ("check Kafka and the lake", "read topics", "compute results")
 STEPS = ("planned", "bronze written", "silver written", "batch written", "batches read", "results written")
-"""After which of its steps a run can be told to a test; the first four once in each batch."""
+"""The steps after which a run calls `reached`, for tests; the first four occur once in each batch."""
 REPEATS_DAYS = 7
 PARTITIONS_MAX = 1_000_000
 """More than any table has."""
@@ -54,16 +54,16 @@ DATA_LOSS = ("KAFKA_DATA_LOSS", "OffsetOutOfRange", "data may have been")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is told.
+    """The settings of a run.
 
     Attributes:
-        bootstrap_servers: as Kafka's clients take them.
-        lake: folder.
-        topics: to read.
-        format: of a new lake: delta or parquet.
-        records_max: offsets that one batch takes.
-        allow_missing: go on though retention has deleted records that were not read.
-        isolation: read_committed leaves out what was aborted or is not decided yet.
+        bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
+        lake: The folder of the lake.
+        topics: The topics to read.
+        format: The table format of a new lake: delta or parquet.
+        records_max: The most offsets that one batch reads.
+        allow_missing: Continue even if retention has deleted records that were not read.
+        isolation: The isolation level; read_committed leaves out aborted and open transactions.
     """
 
     bootstrap_servers: str
@@ -83,10 +83,10 @@ class Etl:
     """One run.
 
     Args:
-        spark: the session.
-        settings: what to do.
-        progress: is told how far it is; see `STAGES`.
-        reached: see `Reached`; the steps are `STEPS`.
+        spark: The Spark session.
+        settings: The settings of the run.
+        progress: Receives the progress of the run; see `STAGES`.
+        reached: Called after each step, one of `STEPS`; see `Reached`.
     """
 
     def __init__(
@@ -102,18 +102,18 @@ class Etl:
         self._inputs: Spans = {}
 
     def run(self, name: str) -> dict[str, int]:
-        """Do it.
+        """Run the ETL once.
 
         Args:
-            name: a new one, for the lake if there is none yet.
+            name: A unique name for the lake, used if there is no lake yet.
 
         Returns:
             How many records came, by `<topic>` and `<topic> quarantined`, and how many `batches` it took.
 
         Raises:
-            ConfigurationError: a topic does not exist.
+            ConfigurationError: A topic does not exist.
             InputLost: Kafka does not have all of what was not read yet.
-            OtherLake: the folder is another lake, or is damaged.
+            OtherLake: The folder is another lake, or is damaged.
         """
         self._progress.stage(STAGES[0])
         origin = self._checked(name)
@@ -145,7 +145,7 @@ class Etl:
         for topic in names:
             if known.topics.get(topic, ids[topic]) != ids[topic]:
                 raise InputLost(
-                    f"topic {topic} was deleted and made anew: its id was {known.topics[topic]} and is {ids[topic]}. "
+                    f"topic {topic} was deleted and created again: its id was {known.topics[topic]} and is {ids[topic]}. "
                     f"{sum(read.get(topic, {}).values())} offsets of the earlier one were read, and what came behind them "
                     "is lost. Make a new lake for the new topic"
                 )
@@ -280,7 +280,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `Etl` for `reached`."""
     parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
     kafka_argument(parser)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
     parser.add_argument(
         "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="to read; all that are known"
@@ -304,7 +304,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         allow_missing=found.allow_missing,
     )
     local = Local(cores=found.cores, memory=found.memory, progress=False)
-    with turn(settings.lake), watched(found, "etl", STAGES, lake=settings.lake) as progress:
+    with writer_lock(settings.lake), reported_run(found, "etl", STAGES, lake=settings.lake) as progress:
         counts = Etl(connect("etl", local), settings, progress, reached).run(uuid.uuid4().hex)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0

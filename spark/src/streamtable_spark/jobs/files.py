@@ -54,7 +54,7 @@ class Files:
             opened.close()
 
     def write(self, path: str, text: str) -> None:
-        """Make or replace a file: whoever reads it finds the old text or the new one, also after a crash."""
+        """Create or replace a file atomically: readers find the old text or the new one, also after a crash."""
         at, system = self._at(path)
         beside = self._java.org.apache.hadoop.fs.Path(f"{path}.new")
         made = system.create(beside, True)
@@ -73,15 +73,15 @@ class Files:
         )
 
     def delete(self, path: str) -> None:
-        """A file, or a folder with all that is in it; nothing if there is none."""
+        """Delete a file, or a folder with its content; does nothing if it does not exist."""
         at, system = self._at(path)
         system.delete(at, True)
 
     def move(self, path: str, to: str) -> None:
-        """Give a file or folder another name, at which there is nothing yet. Nothing if somebody else has done it.
+        """Rename a file or folder to a path that does not exist yet. Does nothing if another job has done it already.
 
         Raises:
-            OtherLake: it cannot be done.
+            OtherLake: The file or folder cannot be renamed.
         """
         at, system = self._at(path)
         target, _ = self._at(to)

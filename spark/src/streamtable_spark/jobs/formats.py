@@ -28,7 +28,7 @@ Reached = Callable[[str], None]
 OPTIMIZE: Final = "spark.databricks.delta.optimize"
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
-# What a job is told whose tables another one has changed under its hands.
+# Parts of the errors that a job gets when another one has changed its tables meanwhile.
 DISTURBED: Final = (
     "DELTA_CONCURRENT",
     "DELTA_METADATA_CHANGED",
@@ -59,12 +59,12 @@ class Tables(Protocol):
 
 
 class DeltaTables:
-    """Delta: what is read is one version, also while somebody writes; earlier versions can be read too.
+    """Delta tables: a read sees one version, also while another job writes; earlier versions can be read too.
 
     Args:
-        spark: the session.
-        folder: of the lake.
-        writer: under which Delta notes the numbers of batches: another for each run of numbers.
+        spark: The Spark session.
+        folder: The folder of the lake.
+        writer: The id under which Delta records batch numbers (`txnAppId`); another one for each sequence of numbers.
     """
 
     def __init__(self, spark: SparkSession, folder: str, writer: str) -> None:
@@ -135,14 +135,14 @@ class DeltaTables:
         self._vacuum(name, f"RETAIN {days * 24} HOURS")
 
     def keep(self, name: str, days: int) -> None:
-        """Have versions kept for so long: Delta forgets by itself which files an earlier one needs."""
-        wanted = {
+        """Set for how many days versions are kept: otherwise Delta forgets which files an earlier one needs."""
+        required = {
             f"delta.{what}Duration": f"interval {days} days"
             for what in ("deletedFileRetention", "logRetention")
         }
         rows = self._spark.sql(f"SHOW TBLPROPERTIES delta.`{self.path(name)}`").collect()
-        if not wanted.items() <= {row["key"]: row["value"] for row in rows}.items():
-            said = ", ".join(f"'{key}' = '{value}'" for key, value in wanted.items())
+        if not required.items() <= {row["key"]: row["value"] for row in rows}.items():
+            said = ", ".join(f"'{key}' = '{value}'" for key, value in required.items())
             self._spark.sql(f"ALTER TABLE delta.`{self.path(name)}` SET TBLPROPERTIES ({said})")
 
     def _vacuum(self, name: str, how: str) -> DataFrame:
@@ -170,9 +170,9 @@ class Swap:
     """Files of finished batches, and the one file that was written in their place. Written down in `swap.json`.
 
     Attributes:
-        sources: the files that it replaces, by their paths in the table's folder.
-        merged: its name, unlike that of any other file.
-        batch: the folder for it: that of the last of these batches.
+        sources: The files that the merged file replaces, by their paths in the table's folder.
+        merged: The unique name of the merged file.
+        batch: The batch whose folder the merged file goes to: the last one of the sources.
     """
 
     sources: tuple[str, ...]
@@ -189,8 +189,8 @@ class ParquetTables:
         _swaps/<id>/          the same, whole, with `swap.json`: from now on it replaces its sources, whatever happens
         _swaps/<id>.done      the merged file is in its place, and the sources are gone
 
-    Whoever reads the table ends the swaps that he finds. Each step can be done again, by several at once: a swap names
-    files, and no file ever gets the name of another. The notes of it stay, so that who was reading meanwhile sees it.
+    Each reader of the table completes the swaps that it finds. Each step can be done again, by several at once: a swap names
+    files, and no file ever gets the name of another. The notes of it stay, so that concurrent readers notice it.
     """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
@@ -234,13 +234,13 @@ class ParquetTables:
         """Write files of finished batches together.
 
         Args:
-            name: of the table.
-            sources: the files, see `sizes`.
-            swap: an id that no other swap has.
-            reached: see `Reached`.
+            name: The name of the table.
+            sources: The files to merge; see `sizes`.
+            swap: The unique id of the swap.
+            reached: Called after each step; see `Reached`.
 
         Raises:
-            RetryLater: another run has merged files of this table meanwhile.
+            RetryLater: Another run has merged files of this table meanwhile.
         """
         folder, before = f"{self.path(name)}/_swaps", self._ended(name)
         batches = sorted({batch_of(source) for source in sources})
@@ -321,14 +321,14 @@ def last_batch(table: DataFrame) -> int:
 
 
 def undisturbed(work: Callable[[], T], wait: Callable[[float], None] = time.sleep) -> T:
-    """Do what can be repeated, and repeat it when another job has changed the same tables meanwhile.
+    """Run idempotent work, and retry it when another job has changed the same tables meanwhile.
 
     Args:
-        work: to do.
-        wait: for so many seconds before the next try.
+        work: The function to run.
+        wait: Waits for a number of seconds before the next try.
 
     Raises:
-        RetryLater: that has happened again and again.
+        RetryLater: All tries failed that way.
     """
     for left in reversed(range(TRIES)):
         try:

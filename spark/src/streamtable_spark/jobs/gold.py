@@ -17,9 +17,9 @@ class Result:
     """A table of gold; all of its rows belong to a user, and come from that user's records alone.
 
     Attributes:
-        topic: whose silver it is made from.
-        make: from silver to rows with a column `user_id`.
-        keys: the columns that tell its rows apart.
+        topic: The topic whose silver the table is computed from.
+        make: Computes rows with a column `user_id` from silver.
+        keys: The columns that identify a row.
     """
 
     topic: str
@@ -40,9 +40,9 @@ def refresh(tables: DeltaTables | ParquetTables, topics: Iterable[str], *, whole
     """Bring results up to date. Safe to repeat.
 
     Args:
-        tables: of the lake.
-        topics: those that the lake has.
-        whole: compute them anew from all of silver; else, with Delta, for the users of new records only.
+        tables: The tables of the lake.
+        topics: The topics that the lake has.
+        whole: Recompute all results from all of silver; else, with Delta, only for the users of new records.
 
     Returns:
         The names of the tables that were written.

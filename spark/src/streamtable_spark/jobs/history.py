@@ -22,12 +22,12 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
     """
-    wanted = {
+    requested = {
         topic: {number: span for number, span in parts.items() if span.end > span.start}
         for topic, parts in spans.items()
     }
-    wanted = {topic: parts for topic, parts in wanted.items() if parts}
-    if not wanted:
+    requested = {topic: parts for topic, parts in requested.items() if parts}
+    if not requested:
         # The condition tells Spark that there is nothing, so that it leaves out what would be joined with it.
         return spark.createDataFrame([], _SCHEMA).where("false")
 
@@ -35,7 +35,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         return json.dumps(
             {
                 topic: {str(number): getattr(span, which) for number, span in parts.items()}
-                for topic, parts in wanted.items()
+                for topic, parts in requested.items()
             }
         )
 
@@ -43,7 +43,7 @@ def read(spark: SparkSession, bootstrap_servers: str, spans: Spans) -> DataFrame
         spark.read.format("kafka")
         .options(**Kafka(bootstrap_servers).spark())
         .option("kafka.isolation.level", "read_committed")
-        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in wanted.items()}))
+        .option("assign", json.dumps({topic: sorted(parts) for topic, parts in requested.items()}))
         .option("startingOffsets", offsets("start"))
         .option("endingOffsets", offsets("end"))
         .option("failOnDataLoss", "true")
@@ -56,12 +56,12 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
     """From each topic's first record to these ends.
 
     Args:
-        ends: of all partitions.
-        starts: the first offsets that are still there.
-        allow_missing: take it though the first records are gone.
+        ends: The end offsets of all partitions.
+        starts: The first offsets that are still in Kafka.
+        allow_missing: Continue even if the first records are gone.
 
     Raises:
-        InputLost: they are gone.
+        InputLost: The first records are gone.
     """
     gone = [
         (Place(topic, number), offset)
@@ -74,7 +74,7 @@ def whole(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets], *, allow_m
         raise InputLost(
             f"{place} begins at offset {offset}: what was before is gone (retention)"
             + (f", and so it is in {len(gone) - 1} other partitions" if len(gone) > 1 else "")
-            + "; a table of what is left would lack it. Give --allow-missing to take it all the same"
+            + "; a table of what is left would lack it. Give --allow-missing to accept that"
         )
     return spans_to(ends, starts)
 
@@ -83,15 +83,15 @@ def check_kept(settings: Mapping[str, Mapping[str, str]], *, allow_missing: bool
     """See whether Kafka keeps all events of these topics, as long as retention lets it.
 
     Args:
-        settings: of each topic, by Kafka's names.
-        allow_missing: take what there is.
+        settings: The settings of each topic, by Kafka's names.
+        allow_missing: Continue with the events that there are.
 
     Raises:
-        InputLost: it deletes an event when there is a later one of the same key.
+        InputLost: A topic is compacted, which deletes an event when there is a later one of the same key.
     """
     compacted = sorted(topic for topic, each in settings.items() if "compact" in each["cleanup.policy"])
     if compacted and not allow_missing:
         raise InputLost(
             f"{compacted[0]} is compacted: of events with the same key Kafka keeps the last ones only, and a table of these "
-            "would lack the others. Give --allow-missing to take them all the same"
+            "would lack the others. Give --allow-missing to accept that"
         )

@@ -1,4 +1,4 @@
-"""Where Kafka is, and how a job is let in: the settings of the services, for both clients that the jobs use.
+"""The addresses of the brokers and the security settings of a job: the settings of the services, for both clients that the jobs use.
 
 The services name librdkafka's options in their environment, `STREAMTABLE_KAFKA_SASL_USERNAME` for `sasl.username`. The
 jobs ask and write with librdkafka too, and Spark reads with Kafka's Java client, which has other names and wants
@@ -16,7 +16,7 @@ from streamtable_spark.errors import ConfigurationError
 SERVERS_VARIABLE: Final = "STREAMTABLE_BOOTSTRAP_SERVERS"
 PREFIX: Final = "STREAMTABLE_KAFKA_"
 SECURITY: Final = ("SECURITY_", "SASL_", "SSL_", "ENABLE_SSL_")
-"""How the names of variables begin that decide who is let in. All others are for the speed of services."""
+"""The prefix of the variables for security. All others tune the services' performance."""
 
 PLAINTEXT: Final = "PLAINTEXT"
 PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -47,15 +47,15 @@ _KEYS: Final = ("-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY
 
 
 class Kafka(str):
-    """The addresses, as Kafka's clients take them, with what it takes to be let in.
+    """The addresses of the brokers, with the settings of TLS and authentication.
 
     It is text because most that handle it only hand it on or name it in a message; secrets never show in it. It can be
     sent to Spark's workers. A plain text becomes one without security.
 
     Args:
         servers: `host:port`, several separated by commas.
-        options: of librdkafka.
-        java: the same for Kafka's Java client.
+        options: The security settings of librdkafka.
+        java: The same settings for Kafka's Java client.
     """
 
     __slots__ = ("_java", "_options")
@@ -85,14 +85,14 @@ class Kafka(str):
 
 
 def kafka_of(servers: str, environ: Mapping[str, str]) -> Kafka:
-    """Where Kafka is and how to get in.
+    """Read the addresses of the brokers and the security settings.
 
     Args:
         servers: `host:port`, several separated by commas.
-        environ: the process's environment; what counts of it is in `docs/reference/settings.md`.
+        environ: The environment of the process; `docs/reference/settings.md` lists the variables that are read.
 
     Raises:
-        ConfigurationError: lists everything that is wrong, with its variable.
+        ConfigurationError: Settings are invalid; the error lists everything that is wrong, with its variable.
     """
     problems = _address_problems(servers)
     options: dict[str, str] = {}

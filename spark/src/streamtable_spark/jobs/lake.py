@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from streamtable_spark.errors import ConfigurationError, OtherLake
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
-from streamtable_spark.jobs.turn import WRITING
+from streamtable_spark.jobs.writer_lock import WRITING
 
 SCHEMES: Final = {"file", "hdfs", "s3a", "gs", "abfss"}
 BRONZE: Final = "bronze"
@@ -30,9 +30,9 @@ class Origin:
     """What a lake is made from; it never changes, but for topics that are added.
 
     Attributes:
-        lake: a name of its own, made with it.
-        format: delta or parquet.
-        topics: the id that the cluster gave each topic when it was made, by name.
+        lake: The unique name of the lake, given when it was created.
+        format: The table format: delta or parquet.
+        topics: The topic id of each topic when it was added, by name.
     """
 
     lake: str
@@ -44,8 +44,8 @@ class Lake:
     """The folder.
 
     Args:
-        spark: the session.
-        folder: see `lake_folder`.
+        spark: The Spark session.
+        folder: The folder of the lake; see `lake_folder`.
     """
 
     def __init__(self, spark: SparkSession, folder: str) -> None:
@@ -60,7 +60,7 @@ class Lake:
         """None: there is no lake yet.
 
         Raises:
-            OtherLake: what is there is none.
+            OtherLake: The folder holds something that is not a lake.
         """
         path = f"{self.folder}/origin.json"
         if not self._files.exists(path):
@@ -100,7 +100,7 @@ def lake_folder(text: str) -> str:
     """The folder that an argument names, without a slash at the end.
 
     Raises:
-        ConfigurationError: it is no folder that Spark would take as it stands.
+        ConfigurationError: Spark would not take the path as it is.
     """
     scheme, separator, rest = text.rpartition("://")
     if separator and scheme not in SCHEMES:

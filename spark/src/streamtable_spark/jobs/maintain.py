@@ -1,8 +1,8 @@
-"""Keep a lake quick and small: small files are written together, and versions that nobody needs any more are deleted.
+"""Keep a lake fast and small: compact small files, and delete versions that are past their retention.
 
 No row is changed or deleted by that. It can be killed at any time: tables are as before or as after, for every job of this
 folder and every reader of Delta. It can run beside the ETL where the storage lets one of two writers make a file, which S3
-does not; on a disk the jobs take turns.
+does not; on a local disk the jobs take turns.
 """
 
 import argparse
@@ -21,16 +21,16 @@ from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.checkpoint import last_finished
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached, batch_of, undisturbed
+from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.lake import Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument
-from streamtable_spark.jobs.turn import turn
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
+from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 
 STAGES = ("write small files together", "delete what has expired")
 STEPS = ("merged", "decided", "in its place", "sources deleted", "compacted", "expired")
-"""After which of its steps a run can be told to a test, for each table; the first four with plain Parquet only."""
+"""The steps after which a run calls `reached`, for each table; the first four with plain Parquet only."""
 DAY_S: Final = 86_400
 MB: Final = 1 << 20
 NO_RENAME: Final = ("s3a://", "gs://")
@@ -38,13 +38,13 @@ NO_RENAME: Final = ("s3a://", "gs://")
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run is told.
+    """The settings of a run.
 
     Attributes:
-        keep_days: for how long earlier versions can be read. Files that a run is writing, or that a reader has open, must
+        keep_days: For how many days earlier versions can be read. Files that a run is writing, or that a reader has open, must
             be younger, so at least a day.
-        file_mb: how large files should become.
-        dry_run: change nothing, and say what would change.
+        file_mb: The target size of files in MB.
+        dry_run: Change nothing, and report what would change.
     """
 
     keep_days: int = 7
@@ -54,7 +54,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.keep_days < 1:
             raise ConfigurationError(
-                f"--keep {self.keep_days}: at least 1 day, or files would go that somebody reads or writes at this moment"
+                f"--keep {self.keep_days}: at least 1 day, or files would be deleted that another job reads or writes at this moment"
             )
         if self.file_mb < 1:
             raise ConfigurationError(f"--file-mb {self.file_mb}: at least 1")
@@ -151,8 +151,8 @@ def together(folders: Iterable[Mapping[str, int]], size: int) -> list[list[str]]
     """Divide files into groups that become one file each: whole folders that stand side by side, as many as fit.
 
     Args:
-        folders: the bytes of each file, in the folders' order.
-        size: that a group has at most, in bytes.
+        folders: The size of each file in bytes, in the order of the folders.
+        size: The maximum size of a group in bytes.
 
     Returns:
         The groups of more than one file.
@@ -175,22 +175,22 @@ def maintain(
     now: Callable[[], float] = time.time,
     reached: Reached = lambda _: None,
 ) -> dict[str, dict[str, Any]]:
-    """Do it, table by table.
+    """Compact and expire files, table by table.
 
     Args:
-        lake: that is there.
-        settings: what to do.
-        progress: is told how far it is; see `STAGES`.
-        now: seconds since 1970.
-        reached: see `Reached`; the steps are `STEPS`.
+        lake: An existing lake.
+        settings: The settings of the run.
+        progress: Receives the progress of the run; see `STAGES`.
+        now: The time, in seconds since 1970.
+        reached: Called after each step, one of `STEPS`; see `Reached`.
 
     Returns:
         By table, of those that change: how many files were `compacted` `into` how many, and how many have `expired`; of a
         dry run the files that it would `compact` and `expire`.
 
     Raises:
-        ConfigurationError: there is no lake, or its files cannot be renamed.
-        RetryLater: another job changes the same tables again and again.
+        ConfigurationError: There is no lake, or its files cannot be renamed.
+        RetryLater: Another job keeps changing the same tables.
     """
     work, names = _work_on(lake, settings, now(), reached)
     found: dict[str, dict[str, Any]] = {name: {} for name in names}
@@ -247,7 +247,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
         prog="maintain", description="Small files together, old versions away.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument(
         "--keep", type=int, default=7, metavar="DAYS", help="for which earlier versions can be read (7)"
@@ -259,8 +259,8 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     found = parser.parse_args(argv)
     folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", Local(cores=found.cores, memory=found.memory))
-    writing = nullcontext() if settings.dry_run else turn(folder)
-    with writing, watched(found, "maintain", STAGES, lake=folder) as progress:
+    writing = nullcontext() if settings.dry_run else writer_lock(folder)
+    with writing, reported_run(found, "maintain", STAGES, lake=folder) as progress:
         changes = maintain(Lake(spark, folder), settings, progress, reached=reached)
     print(json.dumps(changes))  # noqa: T201 - what the program answers
     return 0

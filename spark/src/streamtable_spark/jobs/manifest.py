@@ -25,19 +25,19 @@ class Manifest:
     """A rebuild.
 
     Attributes:
-        scenario: whose table.
-        group: whose inputs, retries and dead letters were read.
-        as_group: whose table was written.
+        scenario: The scenario that the table belongs to.
+        group: The group whose inputs, retries and dead letters were read.
+        as_group: The group whose table was written.
         cluster: Kafka's id of the cluster.
-        replace: the table and the offsets of `as_group` may be there already.
-        inputs: what was read of each topic; `letters` those that hold dead letters.
-        offsets: what is committed for `as_group`.
-        before: what it had committed when the rebuild began; `topic[partition]` -> offset.
-        lake: folder of the lake that was read; None: Kafka alone.
-        code: version of the jobs, and a digest of their text.
-        state: begun, or done: the offsets are committed.
-        table: what the rebuild has come to, by partition.
-        counts: of events.
+        replace: Whether `as_group` may already have a table and offsets.
+        inputs: The offset ranges that were read of each topic; `letters` are those of dead letters.
+        offsets: The offsets that are committed for `as_group`.
+        before: The committed offsets of `as_group` when the rebuild began; `topic[partition]` -> offset.
+        lake: The folder of the lake that was read; None if only Kafka was read.
+        code: The version of the jobs, and a digest of their source.
+        state: `begun`, or `done` when the offsets are committed.
+        table: The result of the rebuild, by partition.
+        counts: The counts of events.
     """
 
     scenario: str

@@ -29,14 +29,14 @@ class JobMetrics:
     """The instruments of a job, by name and group. Times are in seconds since 1970.
 
     Attributes:
-        running: 1 while a run is under way; one that was killed leaves it so.
-        started: when the latest run has begun.
-        seconds: how long it has taken so far, or in all.
-        share: how much of it is done: 0 to 1.
-        records: that it has read.
-        success: when the last run that went well has ended; 0: none so far.
+        running: 1 while a run is in progress; a run that was killed leaves it at 1.
+        started: When the latest run began.
+        seconds: The duration of the latest run so far, or in all.
+        share: The share of the latest run that is done: 0 to 1.
+        records: The number of records that the latest run has read.
+        success: When the last successful run ended; 0 if there was none.
         failed: 1 if the last run that has ended failed.
-        differences: keys that the last audit has found to differ.
+        differences: The number of keys that differed in the last audit.
     """
 
     running: Gauge
@@ -71,12 +71,12 @@ class MetricsFile:
     """The file of one job and group.
 
     Args:
-        folder: where it is, or will be.
-        job: which job.
-        group: whose table; empty if none.
+        folder: The folder of the file.
+        job: The name of the job.
+        group: The group whose table the job computes; empty if there is none.
 
     Raises:
-        ConfigurationError: there is a file that cannot be read.
+        ConfigurationError: The file exists and cannot be read.
     """
 
     def __init__(self, folder: Path, job: str, group: str) -> None:
@@ -100,7 +100,7 @@ class MetricsFile:
     def __str__(self) -> str:
         return str(self._path)
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         """Write it. Raises `OSError` if that cannot be done."""
         made, earlier = self._metrics, self._earlier
         at, state = record["at"] / 1000, record["state"]
@@ -126,7 +126,7 @@ class MetricsFile:
 
 
 class MetricsFolder(Collector):
-    """All files of a folder, as they are when somebody asks."""
+    """Collects the metrics of all files in a folder, read at each scrape."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder

@@ -12,27 +12,27 @@ from typing import Final
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import check_kept
+from streamtable_spark.jobs.job_args import Source, spans_of, with_earlier
 from streamtable_spark.jobs.manifest import Manifest, code_version, load, offsets_before
 from streamtable_spark.jobs.positions import Committed, Offsets, Place, check_within, parse_until
 from streamtable_spark.jobs.recreated import refuse_recreated
-from streamtable_spark.jobs.running import Source, spans_of, with_earlier
 
 _RECREATED: Final = "Give --allow-missing to make a table of what the inputs hold now"
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be rebuilt.
+class RebuildRequest:
+    """What to rebuild.
 
     Attributes:
-        source: the group whose events are read.
-        as_group: the group whose table is written.
-        manifest: where the manifest is, or will be.
+        source: The group whose events are read.
+        as_group: The group whose table is written.
+        manifest: The path of the manifest.
         until: `now`, or offsets as JSON.
         replace: `as_group` may have a table and offsets already; they are replaced.
-        allow_missing: the inputs may begin later than at offset 0, or have been created again.
-        lake: folder of a lake that has what Kafka has no longer.
-        earlier: the rebuild that the table of the source comes from.
+        allow_missing: The inputs may begin later than at offset 0, or have been created again.
+        lake: The folder of a lake that has the records that Kafka no longer has.
+        earlier: The rebuild that the table of the source group comes from.
     """
 
     source: Source
@@ -53,33 +53,33 @@ class Wanted:
         return f"{self.as_group}-retry"
 
 
-def plan_of(cluster: Cluster, wanted: Wanted, now: Callable[[], datetime]) -> Manifest:
+def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetime]) -> Manifest:
     """What to do: that of the run which was ended halfway, or a new one. Its state is begun; it is not saved.
 
     Raises:
-        ConfigurationError: the topics do not fit, or something is there that must not be.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: The topics do not match, or the new group already has a table or offsets.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer.
     """
-    partitions = _topics(cluster, wanted)
-    refuse_members(cluster, wanted.as_group)
-    own = [*wanted.source.inputs, wanted.retry, *wanted.source.joins]
-    committed = cluster.committed(wanted.as_group, {topic: partitions[topic] for topic in own})
-    before = load(wanted.manifest)
+    partitions = _topics(cluster, request)
+    refuse_members(cluster, request.as_group)
+    own = [*request.source.inputs, request.retry, *request.source.joins]
+    committed = cluster.committed(request.as_group, {topic: partitions[topic] for topic in own})
+    before = load(request.manifest)
     if before is not None and before.state == "begun":
-        return _taken_up(cluster, wanted, before, offsets_before(committed))
-    if before is not None and not wanted.replace:
+        return _taken_up(cluster, request, before, offsets_before(committed))
+    if before is not None and not request.replace:
         raise ConfigurationError(
-            f"{wanted.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
-            "or give --replace to do it anew"
+            f"{request.manifest} is of a rebuild that was done (begun {before.began}): name another file with --manifest, "
+            "or give --replace to rebuild it again"
         )
-    if not wanted.replace:
-        _refuse_used(cluster, wanted, committed, partitions)
-    return _frozen(cluster, wanted, partitions, offsets_before(committed), now)
+    if not request.replace:
+        _refuse_used(cluster, request, committed, partitions)
+    return _frozen(cluster, request, partitions, offsets_before(committed), now)
 
 
 def refuse_members(cluster: Cluster, group: str) -> None:
-    """Raise `ConfigurationError` if somebody is in the group."""
+    """Raise `ConfigurationError` if the group has live members."""
     if members := cluster.members(group):
         raise ConfigurationError(
             f"group {group!r} has {len(members)} live member{'s' * (len(members) > 1)} ({', '.join(members[:3])}): "
@@ -87,15 +87,15 @@ def refuse_members(cluster: Cluster, group: str) -> None:
         )
 
 
-def _topics(cluster: Cluster, wanted: Wanted) -> dict[str, int]:
+def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
     """How many partitions each of them has."""
-    source = wanted.source
+    source = request.source
     together = [
         *source.inputs,
         source.retry,
         source.dead_letters,
-        wanted.changelog,
-        wanted.retry,
+        request.changelog,
+        request.retry,
         *source.joins,
     ]
     found = cluster.partitions([*together, *source.context])
@@ -104,48 +104,48 @@ def _topics(cluster: Cluster, wanted: Wanted) -> dict[str, int]:
         if found[topic] != found[first]:
             raise ConfigurationError(
                 f"{topic} has {found[topic]} partitions, and the input {first} has {found[first]}: a group's topics all "
-                "have the same number; make the topic anew with it"
+                "have the same number; create the topic again with it"
             )
     return {topic: found[topic] for topic in [*together, *source.context]}
 
 
 def _refuse_used(
     cluster: Cluster,
-    wanted: Wanted,
+    request: RebuildRequest,
     committed: Mapping[Place, Committed | None],
     partitions: Mapping[str, int],
 ) -> None:
-    ends = cluster.ends({wanted.changelog: partitions[wanted.changelog]})[wanted.changelog]
+    ends = cluster.ends({request.changelog: partitions[request.changelog]})[request.changelog]
     full = [number for number, end in sorted(ends.items()) if end > 0]
     if full:
         raise ConfigurationError(
-            f"{Place(wanted.changelog, full[0])} is not empty (it ends at {ends[full[0]]}): name a new group with --as, or "
+            f"{Place(request.changelog, full[0])} is not empty (it ends at {ends[full[0]]}): name a new group with --as, or "
             "give --replace, and its rows are changed to those of the rebuild"
         )
     if any(each is not None for each in committed.values()):
         raise ConfigurationError(
-            f"group {wanted.as_group!r} has committed offsets already: name a new group with --as, or give --replace"
+            f"group {request.as_group!r} has committed offsets already: name a new group with --as, or give --replace"
         )
 
 
 def _taken_up(
     cluster: Cluster,
-    wanted: Wanted,
+    request: RebuildRequest,
     before: Manifest,
     committed: Mapping[str, int],
 ) -> Manifest:
-    this = (wanted.source.table.name, wanted.source.group, wanted.as_group, cluster.id())
+    this = (request.source.table.name, request.source.group, request.as_group, cluster.id())
     if (before.scenario, before.group, before.as_group, before.cluster) != this:
         raise ConfigurationError(
-            f"{wanted.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
+            f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
             "file with --manifest"
         )
     inputs = {topic: len(parts) for topic, parts in before.inputs.items()}
-    until = parse_until(wanted.until, inputs)
+    until = parse_until(request.until, inputs)
     for topic, offsets in (until or {}).items():
         if offsets != {number: span.end for number, span in before.inputs[topic].items()}:
             raise ConfigurationError(
-                f"{wanted.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without "
+                f"{request.manifest} is of a rebuild to other offsets of {topic}, not finished: run it again without "
                 "--until to finish it, or delete the file and give --replace"
             )
     ours = {
@@ -155,55 +155,55 @@ def _taken_up(
     }
     if committed not in (before.before, ours):
         raise ConfigurationError(
-            f"group {wanted.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
-            "in use. Delete the manifest and give --replace to rebuild it all the same"
+            f"group {request.as_group!r} has gone on since its rebuild of {before.began} was ended halfway: its table is "
+            "in use. Delete the manifest and give --replace to rebuild it anyway"
         )
     return before
 
 
 def _frozen(
     cluster: Cluster,
-    wanted: Wanted,
+    request: RebuildRequest,
     partitions: Mapping[str, int],
     before: Mapping[str, int],
     now: Callable[[], datetime],
 ) -> Manifest:
     """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
-    source = wanted.source
+    source = request.source
     read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
-    if not wanted.allow_missing:
+    if not request.allow_missing:
         refuse_recreated(
             source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
         )
-    check_kept(cluster.settings({*read_, *source.context}), allow_missing=wanted.allow_missing)
+    check_kept(cluster.settings({*read_, *source.context}), allow_missing=request.allow_missing)
     ends = cluster.stable_ends(read_)
-    until = parse_until(wanted.until, read_)
+    until = parse_until(request.until, read_)
     if until is not None:
         check_within(until, ends)
         ends |= until
     beside = {topic: partitions[topic] for topic in [source.dead_letters, *source.context]}
-    others = {topic: partitions[topic] for topic in [wanted.retry, *source.joins] if topic not in read_}
+    others = {topic: partitions[topic] for topic in [request.retry, *source.joins] if topic not in read_}
     beside_ends, other_ends = cluster.stable_ends(beside), cluster.stable_ends(others)
     dead = {source.dead_letters: beside_ends.pop(source.dead_letters)}
     ends_read = ends | {topic: at for topic, at in beside_ends.items() if topic not in ends}
     own: dict[str, Offsets] = {topic: ends[topic] for topic in source.inputs} | other_ends
-    if wanted.retry == source.retry:
-        own[wanted.retry] = ends[source.retry]
+    if request.retry == source.retry:
+        own[request.retry] = ends[source.retry]
     inputs, letters = with_earlier(
-        spans_of(cluster, ends_read, wanted.lake, allow_missing=wanted.allow_missing),
+        spans_of(cluster, ends_read, request.lake, allow_missing=request.allow_missing),
         # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
         spans_of(cluster, dead, None, allow_missing=True),
-        wanted.earlier,
+        request.earlier,
         source,
     )
     return Manifest(
         scenario=source.table.name,
         group=source.group,
-        as_group=wanted.as_group,
+        as_group=request.as_group,
         cluster=cluster.id(),
-        replace=wanted.replace,
+        replace=request.replace,
         inputs=inputs,
-        lake=wanted.lake,
+        lake=request.lake,
         letters=letters,
         offsets=own,
         before=before,

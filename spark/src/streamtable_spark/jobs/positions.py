@@ -25,8 +25,8 @@ class Committed(NamedTuple):
     """What a group has committed for one input partition.
 
     Attributes:
-        next_offset: of the input: where reading goes on.
-        metadata: the text that was committed with it; see `TablePosition`.
+        next_offset: The offset of the next input record to read.
+        metadata: The metadata that was committed with it; see `TablePosition`.
     """
 
     next_offset: int
@@ -38,8 +38,8 @@ class TablePosition:
     """Where a group's table stood when an offset was committed: the metadata of that offset, as JSON.
 
     Attributes:
-        changelog: the offset after the last record of the partition's changelog that belongs to the commit.
-        exact: committed exactly once; if not, records beyond may have displaced older ones.
+        changelog: The offset after the last record of the partition's changelog that belongs to the commit.
+        exact: Whether it was committed exactly once; if not, later records may have compacted older ones away.
     """
 
     changelog: int
@@ -77,8 +77,8 @@ class Cut:
     """One consistent state of a group: what it has read, and where its table stood then.
 
     Attributes:
-        inputs: next offset of each input topic, by partition.
-        table: the changelog's position, by partition.
+        inputs: The next offset of each input topic, by partition.
+        table: The position in the changelog, by partition.
     """
 
     inputs: Mapping[str, Offsets]
@@ -91,13 +91,13 @@ def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | No
     Args:
         text: `now`, or JSON such as `{"user-clicks": {"0": 1200, "1": 1187}}`: of topics that are named, all
             partitions; those that are not named are read to their present end. Also `@FILE`'s text.
-        topics: how many partitions each input has.
+        topics: The number of partitions of each input.
 
     Returns:
         None for `now`.
 
     Raises:
-        ConfigurationError: it is neither, or does not fit the topics.
+        ConfigurationError: The text is neither, or does not match the topics.
     """
     if text == "now":
         return None
@@ -131,9 +131,9 @@ def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets
         raise ConfigurationError(
             f"--until: for {topic} offsets by partition are needed, not {json.dumps(offsets)[:80]}"
         )
-    wanted = {str(number) for number in range(topics[topic])}
-    if strange := sorted(set(offsets) ^ wanted, key=lambda name: (len(name), name)):
-        what = "is missing" if strange[0] in wanted else "is none of its partitions"
+    expected = {str(number) for number in range(topics[topic])}
+    if strange := sorted(set(offsets) ^ expected, key=lambda name: (len(name), name)):
+        what = "is missing" if strange[0] in expected else "is none of its partitions"
         raise ConfigurationError(
             f"--until: {topic} has the partitions 0 to {topics[topic] - 1}, and {strange[0]!r} {what}"
         )
@@ -145,27 +145,27 @@ def _parse_topic(topic: str, offsets: Any, topics: Mapping[str, int]) -> Offsets
     return {int(number): offset for number, offset in offsets.items()}
 
 
-def check_within(wanted: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
+def check_within(requested: Mapping[str, Offsets], ends: Mapping[str, Offsets]) -> None:
     """Compare offsets that were asked for with the topics' ends. Raises `ConfigurationError`, naming both."""
-    for topic, offsets in wanted.items():
+    for topic, offsets in requested.items():
         for partition, offset in sorted(offsets.items()):
             if offset > ends[topic][partition]:
                 raise ConfigurationError(
-                    f"--until: {Place(topic, partition)} is wanted up to {offset}, but what is committed there ends at "
+                    f"--until: {Place(topic, partition)} is requested up to {offset}, but what is committed there ends at "
                     f"{ends[topic][partition]}"
                 )
 
 
 def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequence[str]) -> Cut:
-    """Where a group stands, if all of it was committed exactly once.
+    """Return the state of a group as a consistent cut, if all of it was committed exactly once.
 
     Args:
-        group: for messages.
-        committed: its stable offsets, of all partitions of its inputs.
-        inputs: the topics whose offsets carry the table's position.
+        group: The name of the group, for messages.
+        committed: The stable committed offsets of all input partitions.
+        inputs: The topics whose offsets carry the table's position.
 
     Raises:
-        ConfigurationError: there is nothing to cut at, or only an inexact one.
+        ConfigurationError: The group has no committed offsets, or some that were not committed exactly once.
     """
     if all(each is None for each in committed.values()):
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""How far a job is: a bar on a terminal, else a line of JSON for each stage; and whoever else wants to know."""
+"""The progress of a job: a bar on a terminal, else a line of JSON for each stage; and a callback for other reporters."""
 
 import json
 import threading
@@ -15,17 +15,17 @@ _RECORDS: Final = ("records", "events")
 
 @dataclass(frozen=True)
 class Standing:
-    """How far a job is, and what it has come to so far.
+    """The progress and the results of a job so far.
 
     Attributes:
-        stage: what it does now; empty before the first one.
-        done: stages that are done, of `stages`.
-        part: of the stage that runs, how much is done: 0 to 1.
-        inputs: what it reads from Kafka.
-        counts: facts that are whole numbers, by name.
-        differences: that an audit has found; None: it is none, or not so far.
-        keys: the first of them.
-        summary: the result in one sentence.
+        stage: The current stage; empty before the first one.
+        done: The number of finished stages, of `stages`.
+        part: The share of the current stage that is done: 0 to 1.
+        inputs: The offset ranges that the job reads from Kafka.
+        counts: The facts that are whole numbers, by name.
+        differences: The number of differences that an audit found; None if the job is no audit or has not compared yet.
+        keys: The first keys that differ.
+        summary: The result in one sentence.
     """
 
     stage: str = ""
@@ -53,10 +53,10 @@ class Progress:
     """Stages of a job, in their order.
 
     Args:
-        stages: what each does, in a few words.
-        out: where it is shown, standard error mostly.
-        clock: seconds, rising.
-        told: called with each change; must be quick.
+        stages: The stages in order, each described in a few words.
+        out: The stream to show progress on, usually standard error.
+        clock: A monotonic clock in seconds.
+        on_change: Called with each change; it must return quickly.
     """
 
     def __init__(
@@ -64,12 +64,12 @@ class Progress:
         stages: Sequence[str],
         out: TextIO,
         clock: Callable[[], float],
-        told: Callable[[Standing], None] = lambda _: None,
+        on_change: Callable[[Standing], None] = lambda _: None,
     ) -> None:
         self._stages = list(stages)
         self._out = out
         self._clock = clock
-        self._told = told
+        self._on_change = on_change
         self._terminal = out.isatty()
         self._began = clock()
         self._standing = Standing(stages=len(self._stages))
@@ -84,9 +84,9 @@ class Progress:
         """The stage of this name begins, or gets on; those before it are done.
 
         Args:
-            name: one of the stages.
-            part: how much of it is done: 0 to 1.
-            facts: that are known now, by name.
+            name: One of the stages.
+            part: The share of it that is done: 0 to 1.
+            facts: The facts that are known now, by name.
         """
         with self._lock:
             self._change(facts, stage=name, done=self._stages.index(name), part=min(max(part, 0.0), 1.0))
@@ -106,8 +106,8 @@ class Progress:
         """All of it is done.
 
         Args:
-            summary: the result in one sentence.
-            facts: that are known now, by name.
+            summary: The result in one sentence.
+            facts: The facts that are known now, by name.
         """
         with self._lock:
             self._change(facts, stage="", done=len(self._stages), part=0.0, summary=summary)
@@ -119,7 +119,7 @@ class Progress:
     def _change(self, facts: Mapping[str, object], **changes: Any) -> None:
         counts = {name: value for name, value in facts.items() if type(value) is int}
         self._standing = replace(self._standing, counts={**self._standing.counts, **counts}, **changes)
-        self._told(self._standing)
+        self._on_change(self._standing)
 
     def _show(self, name: str, state: str, facts: dict[str, object]) -> None:
         seconds = self._clock() - self._began

@@ -16,10 +16,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
 from streamtable_spark.jobs.lake import Lake, lake_folder
-from streamtable_spark.jobs.running import ended, kafka_argument, local_of
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
-from streamtable_spark.jobs.watching import watched, watched_arguments
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
@@ -33,16 +33,16 @@ STAGES: Final = ("reading the lake", *WAYS)
 
 @dataclass(frozen=True)
 class Way:
-    """What has come of one way to compute it.
+    """The result of one way to compute reach.
 
     Attributes:
-        name: exact, or the kind of sketch.
-        seconds: that it took, from tweets and followers that were read already.
-        urls: how many there are.
-        reach: of all of them, added up.
-        mean_error: how far a URL is off on average, upwards or downwards: 0.01 is one in a hundred. URLs that reach
-            nobody are left out; None if there are no others.
-        worst_error: the same of the URL that is off most.
+        name: `exact`, or the kind of sketch.
+        seconds: The duration, from tweets and followers that were read already.
+        urls: The number of URLs.
+        reach: The sum over all URLs.
+        mean_error: The mean absolute relative error of a URL: 0.01 is one in a hundred. URLs with reach 0 are left out;
+            None if there are no others.
+        worst_error: The largest relative error of a URL.
     """
 
     name: str
@@ -64,8 +64,8 @@ def compare(
     Args:
         tweeted: `author`, `url`, each pair once.
         followers: `author`, `follower`, each pair once.
-        clock: seconds, rising.
-        begun: is told the name of each way when it begins.
+        clock: A monotonic clock in seconds.
+        begun: Called with the name of each way when it begins.
     """
     read = [frame.persist() for frame in (tweeted, followers)]
     found: dict[str, DataFrame] = {}
@@ -101,7 +101,7 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
     """`tweeted` and `followers` of a lake, see `compare`.
 
     Raises:
-        ConfigurationError: it has no tweets, or no follows.
+        ConfigurationError: The lake has no tweets, or no follows.
     """
     lake = Lake(spark, folder)
     origin = lake.origin()
@@ -122,7 +122,7 @@ def main(argv: Sequence[str]) -> int:
         prog="reach", description="Compute reach exactly and by sketches, side by side.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER", help="that the ETL has filled")
     parser.add_argument(
         "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
@@ -131,7 +131,7 @@ def main(argv: Sequence[str]) -> int:
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)
     spark = connect("reach", local)
-    with watched(found, "reach", STAGES, lake=folder) as progress:
+    with reported_run(found, "reach", STAGES, lake=folder) as progress:
         progress.stage(STAGES[0])
         ways = compare(*of_lake(spark, folder), time.monotonic, progress.stage)
         progress.done(

@@ -3,8 +3,8 @@
     python -m streamtable_spark.jobs.rebuild --bootstrap-servers HOST:PORT --group click-count --as click-count-v2
 
 The order of the steps is what makes it safe to run again after a crash: the offsets are fixed and saved before anything
-is written; only what the changelog does not hold yet is written; and the new group gets its offsets last, when nobody
-who has begun to write can still do so. Until then its processors refuse to start, since there is a table without
+is written; only what the changelog does not hold yet is written; and the offsets of the new group are committed last, when
+all earlier writers are fenced. Until then its processors refuse to start, since there is a table without
 offsets.
 """
 
@@ -21,11 +21,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read
-from streamtable_spark.jobs.manifest import Manifest
-from streamtable_spark.jobs.plan import Wanted, plan_of, refuse_members
-from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, TablePosition
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import (
+from streamtable_spark.jobs.job_args import (
     arguments,
     earlier_of,
     ended,
@@ -36,7 +32,11 @@ from streamtable_spark.jobs.running import (
     rows_of,
     source_of,
 )
-from streamtable_spark.jobs.watching import watched
+from streamtable_spark.jobs.manifest import Manifest
+from streamtable_spark.jobs.plan import RebuildRequest, plan_of, refuse_members
+from streamtable_spark.jobs.positions import Committed, Offsets, Place, Span, TablePosition
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, digests, rows_held
@@ -59,7 +59,7 @@ Digests = dict[int, dict[str, Any]]
 def rebuild(
     spark: Callable[[], SparkSession],
     cluster: Cluster,
-    wanted: Wanted,
+    request: RebuildRequest,
     progress: Progress,
     *,
     now: Callable[[], datetime],
@@ -68,26 +68,26 @@ def rebuild(
     """Rebuild a table.
 
     Args:
-        spark: makes the session, when the arguments have been found good.
-        cluster: Kafka.
-        wanted: what.
-        progress: is told the stages.
-        now: the time, for the manifest.
-        reached: called with the name of each step that is done, for tests.
+        spark: Creates the session, once the arguments are validated.
+        cluster: The Kafka cluster.
+        request: What to rebuild.
+        progress: Receives the progress of the run.
+        now: The clock, for the manifest.
+        reached: Called with the name of each step that is done, for tests.
 
     Raises:
-        ConfigurationError: the topics do not fit, or something is there that must not be.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: The topics do not match, or the new group already has a table or offsets.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer, or not as it should; it can be run again.
-        Fenced: another rebuild of the same table has begun.
+        Fenced: Another rebuild of the same table has begun.
     """
     progress.stage(STAGES[0])
-    plan = plan_of(cluster, wanted, now)
-    plan.save(wanted.manifest)
+    plan = plan_of(cluster, request, now)
+    plan.save(request.manifest)
     progress.reads(plan.inputs)
     reached("begun")
-    count = len(plan.offsets[wanted.retry])
-    writer = ChangelogWriter(cluster.bootstrap_servers, wanted.changelog)
+    count = len(plan.offsets[request.retry])
+    writer = ChangelogWriter(cluster.bootstrap_servers, request.changelog)
     writer.fence(count)
     reached("fenced")
     session = spark()
@@ -95,20 +95,20 @@ def rebuild(
         raise ConfigurationError(
             "spark.speculation is on: the two tries of a task would fence each other; set it to false"
         )
-    made = _make(session, cluster, wanted, plan, writer, progress, reached)
+    made = _make(session, cluster, request, plan, writer, progress, reached)
     writer.fence(count)
     reached("fenced again")
     progress.stage(STAGES[4], written=made.written, deleted=made.deleted)
-    positions = _read_back(session, cluster, wanted.changelog, made.digests)
+    positions = _read_back(session, cluster, request.changelog, made.digests)
     reached("read back")
     progress.stage(STAGES[5])
-    _commit(cluster, wanted, plan, positions)
+    _commit(cluster, request, plan, positions)
     reached("committed")
     table = {
         number: {**each, "changelog": positions[number]} for number, each in sorted(made.digests.items())
     }
     done = plan.done(table, made.counts)
-    done.save(wanted.manifest)
+    done.save(request.manifest)
     rows = sum(each["rows"] for each in table.values())
     progress.done(summary=f"{rows} rows of {made.counts['events']} events", rows=rows, **made.counts)
     return done
@@ -130,7 +130,7 @@ class _Made:
 def _make(
     session: SparkSession,
     cluster: Cluster,
-    wanted: Wanted,
+    request: RebuildRequest,
     plan: Manifest,
     writer: ChangelogWriter,
     progress: Progress,
@@ -138,8 +138,8 @@ def _make(
 ) -> _Made:
     """Compute the table, and write of it what the changelog does not hold."""
     progress.stage(STAGES[1])
-    source, count = wanted.source, len(plan.offsets[wanted.retry])
-    records = history_of(session, cluster, plan.inputs, plan.lake, allow_missing=wanted.allow_missing)
+    source, count = request.source, len(plan.offsets[request.retry])
+    records = history_of(session, cluster, plan.inputs, plan.lake, allow_missing=request.allow_missing)
     dead = read(session, cluster.bootstrap_servers, plan.letters)
     rows = rows_of(source, records, dead, retries_of(plan.inputs, source)).persist()
     table = values(rows, source.table).persist()
@@ -148,7 +148,7 @@ def _make(
         target = _digests(table, count)
         reached("computed")
         progress.stage(STAGES[2], **counts)
-        held = rows_held(_changelog(session, cluster, wanted.changelog, count))
+        held = rows_held(_changelog(session, cluster, request.changelog, count))
         todo = changes(table, held).repartition("partition").sortWithinPartitions("partition", "key")
         progress.stage(STAGES[3])
         written = _write(todo, writer)
@@ -167,8 +167,8 @@ def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Dige
     if there != target:
         first = min(number for number in there if there[number] != target[number])
         raise RetryLater(
-            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): somebody "
-            "else writes to it; stop them, and run this again"
+            f"{Place(topic, first)} does not hold what was computed ({there[first]} instead of {target[first]}): another "
+            "process writes to it; stop it, and run this again"
         )
     return dict.fromkeys(target, 0) | {row["partition"]: row["next"] for row in last}
 
@@ -204,8 +204,8 @@ def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:
     return written
 
 
-def _commit(cluster: Cluster, wanted: Wanted, plan: Manifest, positions: Offsets) -> None:
-    refuse_members(cluster, wanted.as_group)
+def _commit(cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Offsets) -> None:
+    refuse_members(cluster, request.as_group)
     offsets = {
         Place(topic, number): Committed(offset, TablePosition(positions[number]).encode())
         for topic, parts in plan.offsets.items()
@@ -218,8 +218,8 @@ def _commit(cluster: Cluster, wanted: Wanted, plan: Manifest, positions: Offsets
                 f"{place} ends at {ends[place.topic][place.partition]}, and {each.next_offset} was read: it was deleted "
                 "and created again meanwhile"
             )
-    cluster.set_offsets(wanted.as_group, offsets)
-    found = cluster.committed(wanted.as_group, {topic: len(parts) for topic, parts in plan.offsets.items()})
+    cluster.set_offsets(request.as_group, offsets)
+    found = cluster.committed(request.as_group, {topic: len(parts) for topic, parts in plan.offsets.items()})
     if wrong := [place for place, each in offsets.items() if found.get(place) != each]:
         raise RetryLater(f"the offset of {wrong[0]} is not what was committed: run this again")
 
@@ -244,7 +244,7 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--manifest", type=Path, help="what it was made from (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
-    wanted = Wanted(
+    request = RebuildRequest(
         source_of(found),
         found.as_group,
         found.manifest or Path(f"{found.as_group}.rebuild.json"),
@@ -256,18 +256,18 @@ def main(argv: Sequence[str]) -> int:
     )
     local = local_of(found)
     with (
-        watched(
+        reported_run(
             found,
             "rebuild",
             STAGES,
-            group=wanted.source.group,
-            as_group=wanted.as_group,
-            lake=wanted.lake or "",
-            report=str(wanted.manifest),
+            group=request.source.group,
+            as_group=request.as_group,
+            lake=request.lake or "",
+            report=str(request.manifest),
         ) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
-        rebuild(lambda: connect("rebuild", local), cluster, wanted, progress, now=lambda: datetime.now(UTC))
+        rebuild(lambda: connect("rebuild", local), cluster, request, progress, now=lambda: datetime.now(UTC))
     return 0
 
 

@@ -19,12 +19,7 @@ from pyspark.sql import functions as fn
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import check_kept, read
-from streamtable_spark.jobs.manifest import Manifest, code_version
-from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
-from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.recreated import refuse_recreated
-from streamtable_spark.jobs.report import Difference, PartitionReport, Report
-from streamtable_spark.jobs.running import (
+from streamtable_spark.jobs.job_args import (
     Source,
     arguments,
     earlier_of,
@@ -38,7 +33,12 @@ from streamtable_spark.jobs.running import (
     spans_of,
     with_earlier,
 )
-from streamtable_spark.jobs.watching import watched
+from streamtable_spark.jobs.manifest import Manifest, code_version
+from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
+from streamtable_spark.jobs.progress import Progress
+from streamtable_spark.jobs.recreated import refuse_recreated
+from streamtable_spark.jobs.report import Difference, PartitionReport, Report
+from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import digests, rows_held
 from streamtable_spark.transforms.differences import MISSING, OVERWRITTEN, differences, overwritten
@@ -56,16 +56,16 @@ _RECREATED: Final = (
 
 
 @dataclass(frozen=True)
-class Wanted:
-    """What is to be audited.
+class AuditRequest:
+    """What to audit.
 
     Attributes:
-        source: the group.
-        folder: of the report.
-        format: of the table of differences: parquet or delta.
-        allow_missing: the inputs may begin later than at offset 0.
-        lake: folder of a lake that has what Kafka has no longer.
-        earlier: the rebuild that the group's table comes from.
+        source: The group to audit.
+        folder: The folder of the report.
+        format: The format of the table of differences: parquet or delta.
+        allow_missing: The inputs may begin later than at offset 0.
+        lake: The folder of a lake that has the records that Kafka no longer has.
+        earlier: The rebuild that the group's table comes from.
     """
 
     source: Source
@@ -79,7 +79,7 @@ class Wanted:
 def reconcile(
     spark: Callable[[], SparkSession],
     cluster: Cluster,
-    wanted: Wanted,
+    request: AuditRequest,
     progress: Progress,
     *,
     now: Callable[[], datetime],
@@ -87,24 +87,24 @@ def reconcile(
     """Audit a group. The report is also written: `differences/`, `report.json`, `report.html`.
 
     Args:
-        spark: makes the session, when the arguments have been found good.
-        cluster: Kafka.
-        wanted: what.
-        progress: is told the stages.
-        now: the time, for the report.
+        spark: Creates the session, once the arguments are validated.
+        cluster: The Kafka cluster.
+        request: What to audit.
+        progress: Receives the progress of the run.
+        now: The clock, for the report.
 
     Raises:
-        ConfigurationError: a topic is missing, or the group has nothing that can be compared exactly.
-        InputLost: the inputs do not go back to their beginning.
+        ConfigurationError: A topic is missing, or the group has nothing that can be compared exactly.
+        InputLost: The inputs do not go back to their beginning.
         RetryLater: Kafka does not answer.
     """
     progress.stage(STAGES[0])
     asked_at = now()
-    asked = _ask(cluster, wanted)
-    session, servers, source = spark(), cluster.bootstrap_servers, wanted.source
+    asked = _ask(cluster, request)
+    session, servers, source = spark(), cluster.bootstrap_servers, request.source
     progress.reads({**asked.spans, **asked.log})
     progress.stage(STAGES[1])
-    records = history_of(session, cluster, asked.spans, wanted.lake, allow_missing=wanted.allow_missing)
+    records = history_of(session, cluster, asked.spans, request.lake, allow_missing=request.allow_missing)
     dead = read(session, servers, asked.letters)
     rows = rows_of(source, records, dead, retries_of(asked.spans, source)).persist()
     live = read_values(rows_held(read(session, servers, asked.log)), source.table).persist()
@@ -123,8 +123,8 @@ def reconcile(
             if kind != OVERWRITTEN:
                 by_partition[number] += count
         progress.stage(STAGES[3], differences=by_partition.total())
-        found.coalesce(1).write.format(wanted.format).mode("overwrite").save(
-            str(wanted.folder / "differences")
+        found.coalesce(1).write.format(request.format).mode("overwrite").save(
+            str(request.folder / "differences")
         )
         order = (fn.col("difference") == OVERWRITTEN, "partition", "key")
         report = Report(
@@ -143,7 +143,7 @@ def reconcile(
     finally:
         for each in kept:
             each.unpersist()
-    _save(report, wanted.folder)
+    _save(report, request.folder)
     rows_live = sum(each.live_rows for each in report.partitions)
     progress.differs(report.differences, report.keys)
     progress.done(
@@ -159,8 +159,8 @@ class _Asked:
     """Where the group stands, and what is to be read for that.
 
     Attributes:
-        spans: of inputs, retries and context; `letters` of dead letters; `log` of the table's topic.
-        uncompacted: how long Kafka leaves what was just written to that topic alone.
+        spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of the changelog.
+        uncompacted: How long a record of the changelog stays uncompacted at least.
     """
 
     cut: Cut
@@ -170,13 +170,13 @@ class _Asked:
     uncompacted: timedelta
 
 
-def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
-    source, table = wanted.source, f"{wanted.source.group}-table"
+def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
+    source, table = request.source, f"{request.source.group}-table"
     inputs = [*source.inputs, source.retry]
     partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table])
     settings = cluster.settings([*inputs, *source.context, table])
     lag_ms = int(settings.pop(table)["min.compaction.lag.ms"])
-    check_kept(settings, allow_missing=wanted.allow_missing)
+    check_kept(settings, allow_missing=request.allow_missing)
     committed = cluster.committed(source.group, {name: partitions[name] for name in inputs})
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
     cut = cut_of(source.group, committed, inputs)
@@ -185,9 +185,9 @@ def _ask(cluster: Cluster, wanted: Wanted) -> _Asked:
     beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
     dead = {source.dead_letters: beside.pop(source.dead_letters)}
     spans, letters = with_earlier(
-        spans_of(cluster, {**beside, **cut.inputs}, wanted.lake, allow_missing=wanted.allow_missing),
+        spans_of(cluster, {**beside, **cut.inputs}, request.lake, allow_missing=request.allow_missing),
         spans_of(cluster, dead, None, allow_missing=True),
-        wanted.earlier,
+        request.earlier,
         source,
     )
     log = spans_to({table: cut.table}, cluster.starts({table: partitions[table]}))
@@ -276,7 +276,7 @@ def main(argv: Sequence[str]) -> int:
         "--format", choices=("parquet", "delta"), default="parquet", help="of the table of differences"
     )
     found = parser.parse_args(argv)
-    wanted = Wanted(
+    request = AuditRequest(
         source_of(found),
         found.report or Path(f"{found.group}.audit"),
         found.format,
@@ -286,18 +286,18 @@ def main(argv: Sequence[str]) -> int:
     )
     local = local_of(found)
     with (
-        watched(
+        reported_run(
             found,
             "reconcile",
             STAGES,
-            group=wanted.source.group,
-            lake=wanted.lake or "",
-            report=str(wanted.folder / "report.html"),
+            group=request.source.group,
+            lake=request.lake or "",
+            report=str(request.folder / "report.html"),
         ) as progress,
         Cluster(found.bootstrap_servers) as cluster,
     ):
         report = reconcile(
-            lambda: connect("reconcile", local), cluster, wanted, progress, now=lambda: datetime.now(UTC)
+            lambda: connect("reconcile", local), cluster, request, progress, now=lambda: datetime.now(UTC)
         )
     for each in report.keys[:_PRINTED]:
         text = f"partition {each.partition}, key {each.key}: expected {each.expected}, live {each.live}"

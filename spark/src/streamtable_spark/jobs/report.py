@@ -20,14 +20,14 @@ _STYLE = (
 
 @dataclass(frozen=True)
 class Difference:
-    """A key whose row is not as computed.
+    """A key whose row differs from the computed one.
 
     Attributes:
-        key: as text, with bytes that are no text in hexadecimal digits.
-        difference: missing, extra, different, unreadable, or overwritten.
-        expected: the computed row as JSON; None if there should be none.
-        live: the row in the table; None if there is none, or it cannot be read.
-        live_value: its bytes, in hexadecimal digits.
+        key: The key as text, with bytes that are not text in hexadecimal digits.
+        difference: `missing`, `extra`, `different`, `unreadable` or `overwritten`.
+        expected: The computed row as JSON; None if there should be none.
+        live: The row in the table; None if there is none, or it cannot be decoded.
+        live_value: The bytes of the row in the table, in hexadecimal digits.
     """
 
     partition: int
@@ -43,9 +43,9 @@ class PartitionReport:
     """One partition of the cut.
 
     Attributes:
-        inputs: up to which offset each topic was read.
-        changelog: up to which offset the table's topic was read.
-        expected_digest: of all computed rows; the same as `live_digest` if all bytes are.
+        inputs: The offset up to which each topic was read.
+        changelog: The offset up to which the changelog was read.
+        expected_digest: The digest of all computed rows; equal to `live_digest` if all bytes are equal.
     """
 
     partition: int
@@ -63,11 +63,11 @@ class Report:
     """An audit of one group.
 
     Attributes:
-        compared: the fields in which rows must agree; none: whole rows.
-        events: that were counted; `unfit` could not be read, and are not in the dead letters.
-        differences: all that there are.
-        overwritten: rows of the cut of which nothing is known: written again since, and compacted away.
-        keys: the first ones of both.
+        compared: The fields in which rows must agree; empty to compare whole rows.
+        events: The number of events that were counted; `unfit` ones could not be decoded, and are not in the dead letters.
+        differences: The number of rows that differ.
+        overwritten: The number of rows of the cut that cannot be compared: written again since, and compacted away.
+        keys: The first keys of both.
     """
 
     group: str

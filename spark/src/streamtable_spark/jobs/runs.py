@@ -1,6 +1,6 @@
-"""What a run of a job tells of itself while it works: as records of a compacted topic, and as metrics in a file.
+"""Reports of a run of a job while it works: as records of a compacted topic, and as metrics in a file.
 
-Nothing of it can disturb the job: what cannot be told is said once on standard error, and the job goes on.
+A report that fails does not disturb the job: it is noted once on standard error, and the job goes on.
 """
 
 import io
@@ -30,17 +30,17 @@ _SCHEMA: Final[Any] = parse_schema(json.loads(JOB_RUN.schema))
 
 @dataclass(frozen=True)
 class Subject:
-    """What a run is about; it does not change while it works.
+    """The identity of a run, which does not change while it works.
 
     Attributes:
-        run: names it.
-        job: which job.
-        group: whose table; empty if none.
-        as_group: whose table a rebuild writes; empty if none.
-        lake: its folder; empty if none.
-        report: where its report or manifest is; empty if there is none.
-        version: of the jobs' code.
-        started_at: milliseconds since 1970 in UTC.
+        run: The unique name of the run.
+        job: The name of the job.
+        group: The group whose table is computed; empty if there is none.
+        as_group: The group whose table a rebuild writes; empty if there is none.
+        lake: The folder of the lake; empty if there is none.
+        report: The path of the report or manifest; empty if there is none.
+        version: The version of the jobs' code.
+        started_at: The start, in milliseconds since 1970 in UTC.
     """
 
     run: str
@@ -55,22 +55,22 @@ class Subject:
 
 @dataclass(frozen=True)
 class End:
-    """How a run has ended.
+    """How a run ended.
 
     Attributes:
-        state: done, different, failed or interrupted.
-        error: what went wrong and what to do.
+        state: `done`, `different`, `failed` or `interrupted`.
+        error: What went wrong and what to do.
     """
 
     state: str
     error: str = ""
 
 
-class Teller(Protocol):
-    """Somewhere a run is told."""
+class Reporter(Protocol):
+    """A destination for the reports of a run."""
 
-    def tell(self, record: JobRun) -> None:
-        """Say how it is now. Raises `OSError` or `KafkaException` if that cannot be said."""
+    def report(self, record: JobRun) -> None:
+        """Report the state of the run. Raises `OSError` or `KafkaException` if that fails."""
         ...
 
     def close(self) -> None: ...
@@ -128,11 +128,11 @@ def encoded(record: JobRun) -> bytes:
 
 
 class RunsTopic:
-    """The topic of all runs: one record for each, the latest.
+    """The compacted topic of all runs: the latest record of each is kept.
 
     Args:
-        kafka: where it is.
-        topic: its name.
+        kafka: The Kafka cluster of the topic.
+        topic: The name of the topic.
     """
 
     def __init__(self, kafka: Kafka, topic: str) -> None:
@@ -151,7 +151,7 @@ class RunsTopic:
     def __str__(self) -> str:
         return f"topic {self._topic}"
 
-    def tell(self, record: JobRun) -> None:
+    def report(self, record: JobRun) -> None:
         self._producer.produce(self._topic, encoded(record), record["run"], on_delivery=self._delivered)
         self._producer.poll(0)
         if self._failed is not None:
@@ -170,29 +170,29 @@ class RunsTopic:
 
 
 class Run:
-    """One run, told from a thread of its own: at once, when there is news, every ten seconds, and at its end.
+    """One run, reported by a background thread: at its start, when its progress changes, every ten seconds, and at its end.
 
     Args:
-        subject: what is told.
-        tellers: where to.
-        now: milliseconds since 1970.
-        look_s: how often it looks for news.
+        subject: The identity of the run.
+        reporters: The destinations of the reports.
+        now: The time, in milliseconds since 1970.
+        look_s: The interval between two checks for progress, in seconds.
     """
 
     def __init__(
-        self, subject: Subject, tellers: Sequence[Teller], now: Callable[[], int], look_s: float = LOOK_S
+        self, subject: Subject, reporters: Sequence[Reporter], now: Callable[[], int], look_s: float = LOOK_S
     ) -> None:
         self._subject = subject
-        self._tellers = tellers
+        self._reporters = reporters
         self._now = now
         self._look_s = look_s
         self._standing = Standing()
-        self._complained: set[Teller] = set()
+        self._complained: set[Reporter] = set()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._look, name="run", daemon=True)
 
     def stands(self, standing: Standing) -> None:
-        """It is so far now. Any thread."""
+        """Set the progress of the run. Can be called from any thread."""
         self._standing = standing
 
     def begin(self) -> None:
@@ -200,29 +200,29 @@ class Run:
         self._thread.start()
 
     def end(self, end: End) -> None:
-        """It has ended so; waits some seconds until that has arrived."""
+        """End the run; waits up to some seconds until the last report is delivered."""
         self._stopping.set()
         self._thread.join()
         self._tell(end)
-        for teller in self._tellers:
-            self._guarded(teller, teller.close)
+        for reporter in self._reporters:
+            self._guarded(reporter, reporter.close)
 
     def _look(self) -> None:
-        told, told_at = self._standing, self._now()
+        reported, reported_at = self._standing, self._now()
         while not self._stopping.wait(self._look_s):
-            if self._standing is not told or self._now() - told_at >= STILL_THERE_S * 1000:
-                told, told_at = self._standing, self._now()
+            if self._standing is not reported or self._now() - reported_at >= STILL_THERE_S * 1000:
+                reported, reported_at = self._standing, self._now()
                 self._tell(None)
 
     def _tell(self, end: End | None) -> None:
         record = record_of(self._subject, self._standing, end, self._now())
-        for teller in self._tellers:
-            self._guarded(teller, lambda teller=teller: teller.tell(record))  # type: ignore[misc]  # bound at once
+        for reporter in self._reporters:
+            self._guarded(reporter, lambda reporter=reporter: reporter.report(record))  # type: ignore[misc]  # bound at once
 
-    def _guarded(self, teller: Teller, work: Callable[[], None]) -> None:
+    def _guarded(self, reporter: Reporter, work: Callable[[], None]) -> None:
         try:
             work()
         except (OSError, KafkaException, BufferError) as error:
-            if teller not in self._complained:
-                self._complained.add(teller)
-                print(f"\nnote: this run is not told to {teller}: {error}", file=sys.stderr)  # noqa: T201 - a command line
+            if reporter not in self._complained:
+                self._complained.add(reporter)
+                print(f"\nnote: this run is not reported to {reporter}: {error}", file=sys.stderr)  # noqa: T201 - a command line

@@ -20,10 +20,10 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
 from streamtable_spark.jobs.kafka import Kafka
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.running import ended, kafka_argument, local_of
-from streamtable_spark.jobs.watching import watched, watched_arguments
+from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.tables import PLACE, TABLES, events, values
 
@@ -38,12 +38,12 @@ class Streaming:
     """Where to count from and to.
 
     Attributes:
-        bootstrap_servers: as Kafka's clients take them.
-        topic: of the clicks.
-        output: of the counts: compacted, with as many partitions.
-        checkpoint: folder of the offsets and the state; another one begins anew.
-        every: the time between two batches ("2 seconds"); None: all that is there now, then stop.
-        records_max: of a batch.
+        bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
+        topic: The topic of clicks.
+        output: The compacted topic of counts, with the same number of partitions.
+        checkpoint: The folder of offsets and state; with another one the count starts from the beginning.
+        every: The time between two batches ("2 seconds"); None to read what is there now and stop.
+        records_max: The most records of a batch.
     """
 
     bootstrap_servers: str
@@ -115,7 +115,7 @@ def check(streaming: Streaming) -> None:
 
 
 def follow(query: StreamingQuery, progress: Progress) -> None:
-    """Wait for the end of a count, and tell how many clicks it has read."""
+    """Wait for the end of a count, and report how many clicks it has read."""
     read, last, is_over = 0, -1, False
     while not is_over:
         is_over = bool(query.awaitTermination(LOOK_S))
@@ -133,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
         prog="structured", description="Count clicks with Spark's streaming.", allow_abbrev=False
     )
     kafka_argument(parser)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"of the clicks ({INPUT})")
     parser.add_argument("--output", required=True, metavar="TOPIC", help="of the counts; compacted")
     parser.add_argument("--checkpoint", required=True, metavar="FOLDER", help="of the offsets and the state")
@@ -150,7 +150,7 @@ def main(argv: Sequence[str]) -> int:
         found.bootstrap_servers, found.input, found.output, found.checkpoint, found.every, found.records_max
     )
     local = local_of(found)
-    with watched(found, "structured", STAGES, group=streaming.output.removesuffix("-table")) as progress:
+    with reported_run(found, "structured", STAGES, group=streaming.output.removesuffix("-table")) as progress:
         progress.stage(STAGES[0])
         check(streaming)
         progress.stage(STAGES[1])

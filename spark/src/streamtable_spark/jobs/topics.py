@@ -26,12 +26,12 @@ RECORDS: Final[Mapping[str, RecordSchema[Any]]] = {
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic that is read.
+    """A topic to read.
 
     Attributes:
-        name: of its tables.
-        kafka: its name in Kafka.
-        record: of its values, which may be written with any released version of it.
+        name: The name of its tables.
+        kafka: The name of the topic in Kafka.
+        record: The schema of its values, which may be written with any released version of it.
     """
 
     name: str
@@ -47,7 +47,7 @@ def topics_of(arguments: list[str]) -> tuple[Topic, ...]:
     """From arguments of the form NAME or NAME=TOPIC; without any, all that are known.
 
     Raises:
-        ConfigurationError: a name is not known or named twice.
+        ConfigurationError: A name is unknown or given twice.
     """
     found = []
     for text in arguments or RECORDS:

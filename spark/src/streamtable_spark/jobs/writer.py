@@ -16,14 +16,14 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from streamtable_spark.errors import Fenced, RetryLater
 from streamtable_spark.jobs.kafka import Kafka
 
-TRANSACTION_TIMEOUT_MS: Final = 600_000  # of a whole partition; brokers allow 900,000 unless told otherwise
+TRANSACTION_TIMEOUT_MS: Final = 600_000  # of a whole partition; the brokers' default maximum is 900,000
 _ANSWER_S: Final = 60.0
 _FULL_S: Final = 0.5
 _FENCED: Final = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED}  # noqa: SLF001 - a code
 
 
 class Written(NamedTuple):
-    """What has become of a partition. `error`: why it is not written."""
+    """The result of writing a partition. `error` is why it was not written."""
 
     partition: int
     written: int = 0
@@ -36,15 +36,15 @@ class ChangelogWriter:
     """Writes a table's changelog. Goes to Spark's workers, so it holds no client.
 
     Attributes:
-        bootstrap_servers: as Kafka's clients take them.
-        topic: of the changelog.
+        bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
+        topic: The changelog topic.
     """
 
     bootstrap_servers: str
     topic: str
 
     def fence(self, partitions: int) -> None:
-        """End what others have begun: open transactions are aborted, and nobody who had begun can commit any more.
+        """Fence earlier writers: their open transactions are aborted, and they can no longer commit.
 
         Raises:
             RetryLater: Kafka does not answer.
@@ -59,10 +59,10 @@ class ChangelogWriter:
         """Write the records of some partitions.
 
         Args:
-            rows: with `partition`, `key`, `value`; those of a partition stand together.
+            rows: The rows to write, with `partition`, `key`, `value`, grouped by partition.
 
         Returns:
-            One for each partition. An error is told there and not raised, or Spark would wrap it in its own.
+            One result for each partition. An error is returned in it and not raised, or Spark would wrap it in its own.
         """
         for partition, records in groupby(rows, key=lambda row: row["partition"]):
             try:

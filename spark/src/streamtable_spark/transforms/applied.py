@@ -32,13 +32,13 @@ def letters(records: DataFrame) -> DataFrame:
 def applied(
     records: DataFrame, retries: Sequence[str], inputs: Sequence[str], set_aside: DataFrame
 ) -> DataFrame:
-    """The records of a group's inputs and of its retry topics that it has not set aside.
+    """Return the records of a group's inputs and retry topics that are not in its dead letters.
 
     Args:
-        records: of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
-        retries: the names of the retry topics: one, or also that of the group from which its table was rebuilt.
-        inputs: the names of the others.
-        set_aside: what `letters` returns.
+        records: The records of all these topics: `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`.
+        retries: The names of the retry topics: the group's, and that of the group from which its table was rebuilt.
+        inputs: The names of the input topics.
+        set_aside: The dead letters, as `letters` returns them.
 
     Returns:
         The columns of `records`, with `input`: the topic as which a record counts. The timestamp of a retry is that of its

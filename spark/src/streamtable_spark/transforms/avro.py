@@ -34,9 +34,9 @@ class Framing:
 
     Attributes:
         reader: JSON text of the schema to which all are resolved.
-        writers: the bytes in front of a body -> JSON text of the schema that the body was written with. All of one
+        writers: The prefix of a body -> JSON text of the schema that the body was written with. All of one
             length; a single empty one means that the values are bodies alone.
-        magic: the bytes with which each value of this framing begins.
+        magic: The bytes with which each value of this framing begins.
     """
 
     reader: str
@@ -87,12 +87,12 @@ def fingerprint_prefix(schema: str) -> bytes:
 
 
 def decode(frame: DataFrame, framing: Framing, value: str = "value") -> DataFrame:
-    """Add what the bytes of a column say, or why they say nothing.
+    """Decode a column of bytes, or add the reason why it cannot be decoded.
 
     Args:
-        frame: with a binary column.
-        framing: how the bytes are to be read.
-        value: name of the column.
+        frame: The frame with a binary column.
+        framing: The framing of the values.
+        value: The name of the column.
 
     Returns:
         The frame and two columns: `decoded`, of the reader schema's type, null where there is a reason; `reason`, text,
@@ -141,9 +141,9 @@ def encode(value: Column, schema: str, prefix: bytes) -> Column:
     """The bytes of values that are not null, as the services write them.
 
     Args:
-        value: of the schema's type; a record's fields are found by their names.
+        value: A column of the schema's type; a record's fields are found by their names.
         schema: JSON text.
-        prefix: what stands in front of each body, see `fingerprint_prefix`.
+        prefix: The prefix of each body; see `fingerprint_prefix`.
     """
     return fn.concat(fn.lit(prefix), to_avro(fn.struct(value.alias("value")), _wrapped(schema)))
 
@@ -152,8 +152,9 @@ class _Writer:
     """The columns of what one writer's schema makes of the bodies that name it; null for all other bodies.
 
     Attributes:
-        sealed: a checksum is put behind a body. Where a value has one encoding, the bytes tell as much, at less cost.
-        differs: it is not the reader's schema.
+        sealed: Whether a checksum follows a body. Where a value has a single encoding, comparing bytes does the same at less
+            cost.
+        differs: Whether it is not the reader's schema.
     """
 
     def __init__(self, number: int, prefix: bytes, schema: str, reader: str) -> None:

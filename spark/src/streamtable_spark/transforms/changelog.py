@@ -27,17 +27,17 @@ def rows_held(records: DataFrame) -> DataFrame:
     return last.where("value IS NOT NULL")
 
 
-def changes(wanted: DataFrame, held: DataFrame) -> DataFrame:
-    """The records after which a changelog that held `held` holds `release_requested`: nothing for rows that stay as they are.
+def changes(target: DataFrame, held: DataFrame) -> DataFrame:
+    """Return the records that bring a changelog from `held` to `target`: none for rows that stay as they are.
 
     Args:
-        wanted: `partition`, `key`, `value`, each key of a partition once.
-        held: the same.
+        target: The rows to reach: `partition`, `key`, `value`, each key of a partition once.
+        held: The rows that the changelog holds, with the same columns.
 
     Returns:
         `partition`, `key`, `value`; a null value deletes the key.
     """
-    new = wanted.select(*ROW, fn.lit(True).alias("there"))
+    new = target.select(*ROW, fn.lit(True).alias("there"))
     old = held.select("partition", "key", fn.col("value").alias("old"))
     return (
         new.join(old, ["partition", "key"], "full_outer")

@@ -8,10 +8,10 @@ from streamtable_spark.transforms.once import accepted
 
 
 def per_user(clicks: DataFrame) -> DataFrame:
-    """What the table of click-count holds after the same records: one that is sent again within a day counts once.
+    """Compute the table of click-count from the same records: one that is sent again within a day counts once.
 
     Args:
-        clicks: silver of user-clicks.
+        clicks: The silver table of user-clicks.
 
     Returns:
         `user_id`, `clicks`.
@@ -30,10 +30,10 @@ def per_user(clicks: DataFrame) -> DataFrame:
 
 
 def per_day(clicks: DataFrame) -> DataFrame:
-    """How often each user has clicked on each day, by the clicks' own time; a repeated event counts once.
+    """Count the clicks of each user on each day, by the clicks' own time; a repeated event counts once.
 
     Args:
-        clicks: silver of user-clicks.
+        clicks: The silver table of user-clicks.
 
     Returns:
         `user_id`, `day` (in UTC; null for times that no calendar has), `clicks`.

@@ -10,12 +10,12 @@ OVERWRITTEN = "overwritten"
 
 
 def differences(expected: DataFrame, live: DataFrame, compared: Sequence[str]) -> DataFrame:
-    """The keys whose rows are not the same.
+    """Return the keys whose rows differ.
 
     Args:
         expected: `partition`, `key`, `row` (a struct with the field `value`), each key of a partition once.
-        live: the same, and `value` (bytes); `row` is null where they could not be decoded.
-        compared: the fields of the rows' values that must agree; none: the values themselves.
+        live: The rows of the table: the same columns, and `value` (bytes); `row` is null where they could not be decoded.
+        compared: The fields of the rows' values that must agree; empty to compare whole values.
 
     Returns:
         `partition`, `key`, `difference` (missing: expected and not there; extra: there and not expected; different;
@@ -49,8 +49,8 @@ def overwritten(found: DataFrame, later: DataFrame) -> DataFrame:
     """The same, but of rows that seem to be missing only because compaction has removed them since.
 
     Args:
-        found: what `differences` returns.
-        later: `partition` and `key` of records that stand in the table's topic behind what was compared.
+        found: The result of `differences`.
+        later: The `partition` and `key` of changelog records after those that were compared.
 
     Returns:
         The columns of `found`, with the kind overwritten in the place of missing where the key was written again: what

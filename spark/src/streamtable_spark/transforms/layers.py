@@ -22,8 +22,8 @@ def bronze(records: DataFrame, batch: int) -> DataFrame:
     """Records of Spark's Kafka source, as they are kept.
 
     Args:
-        records: with the source's columns.
-        batch: number of the batch that they came in.
+        records: The records, with the columns of Spark's Kafka source.
+        batch: The number of the batch that the records belong to.
 
     Returns:
         `topic`, `partition`, `offset`, `timestamp`, `key`, `value`, `headers`; `day`, the date of the timestamp in UTC;
@@ -38,8 +38,8 @@ def read(raw: DataFrame, framing: Framing) -> DataFrame:
     """Decode the records of one topic.
 
     Args:
-        raw: bronze.
-        framing: of the topic's values.
+        raw: The bronze records of the topic.
+        framing: The framing of the topic's values.
 
     Returns:
         The columns of bronze, `event` (the decoded value), and `reason`: null where there is an event.
@@ -55,10 +55,10 @@ def read(raw: DataFrame, framing: Framing) -> DataFrame:
 
 
 def ids(decoded: DataFrame) -> DataFrame:
-    """Which events could be read: their ids, and where they stand.
+    """Return the ids and positions of the events that could be decoded.
 
     Args:
-        decoded: what `read` returns. Its event is a struct; only one that has an `id` can be a repetition.
+        decoded: The result of `read`. Its event is a struct; only one that has an `id` can be a repetition.
 
     Returns:
         `id` (null where events have none), `hash` of it, `timestamp`, `partition`, `offset`.
@@ -70,11 +70,11 @@ def ids(decoded: DataFrame) -> DataFrame:
 
 
 def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    """The places of events that have come before.
+    """Return the positions of events that repeat an earlier one.
 
     Args:
-        ids: of a batch, each offset once.
-        earlier: silver so far, as far back as repetitions are looked for; None: there is nothing.
+        ids: The ids of a batch, each offset once.
+        earlier: The silver table so far, as far back as repetitions are searched; None if there is none.
 
     Returns:
         `partition`, `offset`, `repeat`, which is true.
@@ -91,11 +91,11 @@ def repeated(ids: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
 
 
 def silver(decoded: DataFrame, repeated: DataFrame) -> DataFrame:
-    """What could be read, each record once, and whether it repeats an event.
+    """Return the records that could be decoded, each once, and whether they repeat an event.
 
     Args:
-        decoded: what `read` returns, each offset once.
-        repeated: the places of repetitions.
+        decoded: The result of `read`, each offset once.
+        repeated: The positions of repetitions.
 
     Returns:
         `partition`, `offset`, `timestamp`, `key` (text), `event`, `repeat` (an earlier record has the same event id),

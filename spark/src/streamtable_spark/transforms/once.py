@@ -18,12 +18,12 @@ _AHEAD: Final = timedelta(minutes=5)
 
 
 def accepted(events: DataFrame, within: timedelta = WITHIN) -> DataFrame:
-    """The events that count.
+    """Return the events that count: those that repeat no earlier one.
 
     Args:
-        events: those of one input that could be read: `partition`, `offset`, `timestamp`, `key`, `id`, and `retry`:
-            it is a dead letter that was sent again.
-        within: how long an id is remembered.
+        events: The events of one input that could be decoded: `partition`, `offset`, `timestamp`, `key`, `id`, and `retry`:
+            whether it is a replayed dead letter.
+        within: How long an id is remembered.
 
     Returns:
         `partition`, `key`, `offset`, `timestamp`, `retry`.

@@ -1,4 +1,4 @@
-"""The reach of a URL: how many different people follow somebody who has tweeted it.
+"""The reach of a URL: how many distinct users follow an author who has tweeted it.
 
 Joining each tweet with each follower makes a row for every pair, many times more than there is to read. So followers
 are gathered for each author first, as sets or as sketches, and what is joined is some rows for each author and URL. A
@@ -19,10 +19,10 @@ SKETCHES: Final = ("hll", "theta")
 
 
 def followers(follows: DataFrame) -> DataFrame:
-    """Who follows whom after all events: the latest of an author and a follower counts, of one time the one that says yes.
+    """Compute who follows whom after all events: the latest of an author and a follower counts, a follow wins a tie.
 
     Args:
-        follows: silver of the topic of follows.
+        follows: The silver table of follows.
 
     Returns:
         `author`, `follower`.
@@ -33,10 +33,10 @@ def followers(follows: DataFrame) -> DataFrame:
 
 
 def tweeted(tweets: DataFrame) -> DataFrame:
-    """Which authors stand behind which URL: a tweet that was deleted never counts again.
+    """Compute which authors tweet which URL: a tweet that was deleted never counts again.
 
     Args:
-        tweets: silver of the topic of tweets.
+        tweets: The silver table of tweets.
 
     Returns:
         `author`, `url`, each pair once.
@@ -50,15 +50,15 @@ def tweeted(tweets: DataFrame) -> DataFrame:
 
 
 def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> DataFrame:
-    """The number of different followers.
+    """Return the number of distinct followers of each URL's authors.
 
     Args:
         tweeted: `author`, `url`, each pair once.
         followers: `author`, `follower`, each pair once.
-        buckets: into which followers are divided, so that the set of a well-known author never has to fit in one row.
+        buckets: The number of buckets that followers are divided into, so that the set of a well-known author never has to fit in one row.
 
     Returns:
-        `url`, `reach`; 0 for a URL whose authors nobody follows.
+        `url`, `reach`; 0 for a URL whose authors have no followers.
     """
     order = Window.partitionBy("bucket").orderBy("follower")
     sets = (
@@ -76,13 +76,13 @@ def exact(tweeted: DataFrame, followers: DataFrame, buckets: int = BUCKETS) -> D
 def sketched(
     tweeted: DataFrame, followers: DataFrame, lg_k: int = LG_K, kinds: Sequence[str] = SKETCHES
 ) -> DataFrame:
-    """Estimates of the same number, by sketches: one for each author, merged for each URL.
+    """Estimate the same number by sketches: one for each author, merged for each URL.
 
     Args:
-        tweeted: see `exact`.
-        followers: see `exact`.
-        lg_k: the size of a sketch is 2 to the power of this; 12: errors of about 1.6 %.
-        kinds: which sketches. Those of the live table of tweet-reach are HLL sketches of size 12, which merge with these.
+        tweeted: The authors of each URL; see `exact`.
+        followers: The followers of each author; see `exact`.
+        lg_k: The size of a sketch is 2 to the power of this; 12 gives errors of about 1.6 %.
+        kinds: The kinds of sketches. Those of the live table of tweet-reach are HLL sketches of size 12, which merge with these.
 
     Returns:
         `url`, and a column of the name of each kind.

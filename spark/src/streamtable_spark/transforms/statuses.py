@@ -9,10 +9,10 @@ ORDER = ("at", "id", "status")
 
 
 def history(updates: DataFrame) -> DataFrame:
-    """Every status and how long it was the user's.
+    """Compute each status of a user and how long it was valid.
 
     Args:
-        updates: silver of user-status-updates.
+        updates: The silver table of user-status-updates.
 
     Returns:
         `user_id`, `status`, `at`, `id`, and `until`: when the next one began, null for the present one. Milliseconds
@@ -29,14 +29,14 @@ def history(updates: DataFrame) -> DataFrame:
 
 
 def latest(updates: DataFrame, clicks: DataFrame) -> DataFrame:
-    """Each user's status with the clicks at that time.
+    """Compute each user's latest status with the clicks at that time.
 
     The table of user-status joins the count that a processor has met; which one that is depends on how fast records
     came. Here it is a matter of the events alone: the clicks up to the status's own time.
 
     Args:
-        updates: silver of user-status-updates.
-        clicks: silver of user-clicks.
+        updates: The silver table of user-status-updates.
+        clicks: The silver table of user-clicks.
 
     Returns:
         `user_id`, `status`, `at`, `id`, `clicks` (0: none).

@@ -26,14 +26,14 @@ class GroupTable:
     """What is needed to compute a group's table.
 
     Attributes:
-        name: of the scenario, which is also its group's usual name.
-        inputs: the record of each topic whose events make rows.
-        context: the record of each further topic that is needed to compute rows.
-        joins: topics whose offsets the group commits beside those of its inputs: the tables that it joins.
-        value: Avro schema of a row, as JSON; `older` holds those of its other released versions.
-        compared: the fields in which two versions of a row must agree. A field that depends on when the processor met
+        name: The name of the scenario, which is also the usual name of its group.
+        inputs: The record schema of each topic whose events make rows.
+        context: The record schema of each further topic that is needed to compute rows.
+        joins: The topics whose offsets the group commits beside those of its inputs: the tables that it joins.
+        value: The Avro schema of a row, as JSON; `older` holds those of its other released versions.
+        compared: The fields in which two versions of a row must agree. A field that depends on when the processor met
             an event is left out.
-        rows: from events by topic (see `events`) to `partition`, `key`, `row` (a struct with the field `value`),
+        rows: Computes, from events by topic (see `events`), `partition`, `key`, `row` (a struct with the field `value`),
             `events` and `unfit` (how many the key has had); `row` is null for keys of unfit ones only.
     """
 
@@ -48,11 +48,11 @@ class GroupTable:
 
 
 def events(records: DataFrame, schema: RecordSchema[Any]) -> DataFrame:
-    """Records to events.
+    """Decode records to events.
 
     Args:
-        records: with at least `partition`, `key`, `value`, `timestamp`.
-        schema: of the values, which may be written with any released version of it.
+        records: The records, with at least `partition`, `key`, `value`, `timestamp`.
+        schema: The schema of the values, which may be written with any released version of it.
 
     Returns:
         The columns of `records`, with `event` (a struct; null for records that no handler may see: without key or

@@ -1,4 +1,4 @@
-"""A run of a job as others see it: on a terminal, in a topic, in a file of metrics, as far as the arguments ask for it."""
+"""Report a run of a job: on a terminal, and in a topic or a metrics file if the arguments ask for it."""
 
 import argparse
 import os
@@ -14,14 +14,14 @@ from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.manifest import code_version
 from streamtable_spark.jobs.metrics import MetricsFile
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.runs import End, Run, RunsTopic, Subject, Teller
+from streamtable_spark.jobs.runs import End, Reporter, Run, RunsTopic, Subject
 
 RUNS_VARIABLE: Final = "SERVICEKIT_RUNS_TOPIC"
 METRICS_VARIABLE: Final = "SPARK_JOB_METRICS_DIR"
 
 
-def watched_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add what says where a run is told; see `watched`."""
+def run_report_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say where a run is reported; see `reported_run`."""
     parser.add_argument(
         "--runs-topic",
         default=os.environ.get(RUNS_VARIABLE),
@@ -38,7 +38,7 @@ def watched_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 @contextmanager
-def watched(
+def reported_run(
     found: argparse.Namespace,
     job: str,
     stages: Sequence[str],
@@ -48,27 +48,27 @@ def watched(
     lake: str = "",
     report: str = "",
 ) -> Iterator[Progress]:
-    """A run of a job: its progress is shown, and told wherever the arguments say, to its end.
+    """Run a job with progress: it is shown, and reported wherever the arguments say, until the run ends.
 
     Args:
-        found: the arguments, with those of `watched_arguments`; a topic takes `bootstrap_servers` too.
-        job: which.
-        stages: see `Progress`.
-        group: whose table it computes or audits; empty if none.
-        as_group: whose table it writes; empty if none.
-        lake: folder of the lake that it reads or writes; empty if none.
-        report: where its report or manifest is; empty if there is none.
+        found: The arguments, with those of `run_report_arguments`; a topic needs `bootstrap_servers` too.
+        job: The name of the job.
+        stages: The stages of the job; see `Progress`.
+        group: The group whose table the job computes or audits; empty if there is none.
+        as_group: The group whose table the job writes; empty if there is none.
+        lake: The folder of the lake that the job reads or writes; empty if there is none.
+        report: The path of the report or manifest; empty if there is none.
 
     Raises:
-        ConfigurationError: there is a topic to tell, and no Kafka.
+        ConfigurationError: A topic for reports is set, but no Kafka.
     """
-    tellers: list[Teller] = []
+    reporters: list[Reporter] = []
     if found.runs_topic is not None:
         if found.bootstrap_servers is None:
             raise ConfigurationError(f"--runs-topic {found.runs_topic}: give --bootstrap-servers too")
-        tellers.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
+        reporters.append(RunsTopic(found.bootstrap_servers, found.runs_topic))
     if found.metrics_dir is not None:
-        tellers.append(MetricsFile(found.metrics_dir, job, group))
+        reporters.append(MetricsFile(found.metrics_dir, job, group))
     started = _now_ms()
     subject = Subject(
         run=f"{job}-{started}-{secrets.token_hex(3)}",
@@ -80,7 +80,7 @@ def watched(
         lake=lake,
         report=report,
     )
-    run = Run(subject, tellers, _now_ms)
+    run = Run(subject, reporters, _now_ms)
     progress = Progress(stages, sys.stderr, time.monotonic, run.stands)
     run.stands(progress.standing)
     run.begin()

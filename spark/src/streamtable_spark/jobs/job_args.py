@@ -1,4 +1,4 @@
-"""What all jobs share as programs: the arguments that name Kafka and a group, and how they end."""
+"""What the command lines of all jobs share: arguments that name Kafka and a group, and exit statuses."""
 
 import argparse
 import os
@@ -16,11 +16,11 @@ from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
 from streamtable_spark.jobs.kafka import SERVERS_VARIABLE, kafka_of
-from streamtable_spark.jobs.kept import kept, read_with
 from streamtable_spark.jobs.lake import lake_folder
+from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest, load
 from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
-from streamtable_spark.jobs.watching import watched_arguments
+from streamtable_spark.jobs.run_report import run_report_arguments
 from streamtable_spark.session import Local
 from streamtable_spark.transforms.applied import applied, letters
 from streamtable_spark.transforms.tables import TABLES, GroupTable, events, table_named
@@ -33,9 +33,9 @@ class Source:
     """A group whose table is computed, and the topics that takes.
 
     Attributes:
-        group: its name; its retries and dead letters are read.
-        table: of its scenario.
-        topics: names of topics that are not called as in the scenario, by the scenario's name.
+        group: The name of the group, whose retries and dead letters are read.
+        table: The table of the group's scenario.
+        topics: The actual names of topics that are not called as in the scenario, by the scenario's name.
     """
 
     group: str
@@ -43,7 +43,7 @@ class Source:
     topics: Mapping[str, str]
 
     def topic(self, name: str) -> str:
-        """As which a topic of the scenario is there."""
+        """Return the actual name of a topic of the scenario."""
         return self.topics.get(name, name)
 
     @property
@@ -69,7 +69,7 @@ class Source:
 
 
 def rows_of(source: Source, records: DataFrame, dead: DataFrame, retries: Sequence[str]) -> DataFrame:
-    """The group's table from records of its inputs, retries and context, and of its dead letters; see `GroupTable.rows`."""
+    """Compute the group's table from records of its inputs, retries and context, and of its dead letters; see `GroupTable.rows`."""
     counted = applied(records, retries, source.inputs, letters(dead))
     by_topic = {
         name: events(counted.where(counted["input"] == source.topic(name)), record)
@@ -85,12 +85,14 @@ def rows_of(source: Source, records: DataFrame, dead: DataFrame, retries: Sequen
 def history_of(
     spark: SparkSession, cluster: Cluster, spans: Spans, lake: str | None, *, allow_missing: bool
 ) -> DataFrame:
-    """The records in these spans, from Kafka, or from a lake as far as it goes."""
+    """Return the records in these spans, from Kafka, or from a lake as far as it goes."""
     servers = cluster.bootstrap_servers
     if lake is None:
         return read(spark, servers, spans)
     starts = cluster.starts({topic: len(parts) for topic, parts in spans.items()})
-    return read_with(spark, servers, spans, starts, kept(spark, lake, servers), allow_missing=allow_missing)
+    return read_with(
+        spark, servers, spans, starts, lake_history(spark, lake, servers), allow_missing=allow_missing
+    )
 
 
 def spans_of(
@@ -99,7 +101,7 @@ def spans_of(
     """From the beginning of each topic to these ends: of what Kafka has, or, with a lake, of all that there ever was.
 
     Raises:
-        InputLost: without a lake, the beginning is gone.
+        InputLost: Without a lake, the beginning is gone.
     """
     if lake is not None:
         return spans_to(ends, {topic: dict.fromkeys(parts, 0) for topic, parts in ends.items()})
@@ -124,7 +126,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     """A parser with what all jobs that compute a group's table take."""
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
     kafka_argument(parser)
-    watched_arguments(parser)
+    run_report_arguments(parser)
     parser.add_argument("--group", required=True, help="whose inputs, retries and dead letters are read")
     parser.add_argument(
         "--from",

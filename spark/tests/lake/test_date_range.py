@@ -3,7 +3,7 @@ from datetime import date
 import pytest
 
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.jobs.days import Days, day
+from streamtable_spark.jobs.date_range import DateRange, day
 
 
 @pytest.mark.parametrize(
@@ -27,13 +27,13 @@ def test_what_is_no_day_is_refused_with_the_arguments_name(text: str) -> None:
 
 def test_an_end_that_is_not_later_than_the_start_is_refused_with_the_end_that_was_meant() -> None:
     with pytest.raises(ConfigurationError, match="--to 2026-03-02"):
-        Days(date(2026, 3, 1), date(2026, 3, 1))
+        DateRange(date(2026, 3, 1), date(2026, 3, 1))
     with pytest.raises(ConfigurationError, match="later"):
-        Days(date(2026, 3, 2), date(2026, 3, 1))
+        DateRange(date(2026, 3, 2), date(2026, 3, 1))
 
 
 def test_the_end_is_not_among_the_days() -> None:
     assert (
-        Days(day("2026-03-29", "--from"), day("2026-03-30", "--to")).condition
+        DateRange(day("2026-03-29", "--from"), day("2026-03-30", "--to")).condition
         == "day >= DATE'2026-03-29' AND day < DATE'2026-03-30'"
     )

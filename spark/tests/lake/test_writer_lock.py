@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from streamtable_spark.errors import OtherLake
-from streamtable_spark.jobs.turn import turn
+from streamtable_spark.jobs.writer_lock import writer_lock
 
 WRITES = """
 import sys
-from streamtable_spark.jobs.turn import turn
-with turn(sys.argv[1]):
+from streamtable_spark.jobs.writer_lock import writer_lock
+with writer_lock(sys.argv[1]):
     print("writes", flush=True)
     sys.stdin.readline()
 """
@@ -53,11 +53,11 @@ def test_who_comes_second_says_so_and_writes_when_the_first_has_ended_or_was_kil
 
 
 def test_a_lake_in_an_object_store_is_not_waited_for() -> None:
-    with turn("s3a://bucket/lake"), turn("s3a://bucket/lake"):
+    with writer_lock("s3a://bucket/lake"), writer_lock("s3a://bucket/lake"):
         pass
 
 
 def test_a_lake_that_cannot_be_a_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "lake").write_text("")
-    with pytest.raises(OtherLake, match="cannot be written"), turn(str(tmp_path / "lake")):
+    with pytest.raises(OtherLake, match="cannot be written"), writer_lock(str(tmp_path / "lake")):
         pass

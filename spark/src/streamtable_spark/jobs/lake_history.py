@@ -1,4 +1,4 @@
-"""History that Kafka does not have any more, from the lake that the ETL has filled."""
+"""Read records that Kafka no longer has from the lake that the ETL has filled."""
 
 import json
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from streamtable_spark.jobs.positions import Offsets, Place, Span, Spans
 
 
 @dataclass(frozen=True)
-class Kept:
-    """What a lake has of some topics.
+class LakeHistory:
+    """The records of some topics that a lake has.
 
     Attributes:
-        raw: its records, as they came; maybe also some at or beyond `ends`.
-        starts: from which offset on it has each topic.
-        ends: the offset after the last one that it has for certain.
+        raw: The raw records of the lake; maybe also some at or beyond `ends`.
+        starts: The first offset that the lake has of each partition.
+        ends: The offset after the last one that the lake has for certain.
     """
 
     raw: DataFrame
@@ -30,12 +30,12 @@ class Kept:
     ends: Mapping[str, Offsets]
 
 
-def kept(spark: SparkSession, folder: str, bootstrap_servers: str) -> Kept:
+def lake_history(spark: SparkSession, folder: str, bootstrap_servers: str) -> LakeHistory:
     """Open a lake.
 
     Raises:
-        ConfigurationError: the argument names no lake.
-        OtherLake: it was made from other topics than those of this cluster.
+        ConfigurationError: The folder is not a lake.
+        OtherLake: The lake was made from other topics than those of this cluster.
     """
     lake, files = Lake(spark, lake_folder(folder)), Files(spark)
     origin = lake.origin()
@@ -51,7 +51,7 @@ def kept(spark: SparkSession, folder: str, bootstrap_servers: str) -> Kept:
             )
     text = files.read(f"{lake.checkpoint}/sources/0/0")
     starts = json.loads(text[text.index("{") :])
-    return Kept(
+    return LakeHistory(
         lake.tables(origin).read(BRONZE),
         {topic: {int(number): offset for number, offset in parts.items()} for topic, parts in starts.items()},
         ends,
@@ -63,25 +63,25 @@ def read_with(
     bootstrap_servers: str,
     spans: Spans,
     starts: Mapping[str, Offsets],
-    lake: Kept,
+    lake: LakeHistory,
     *,
     allow_missing: bool,
 ) -> DataFrame:
-    """The committed records in these spans, from the lake as far as it goes and from Kafka behind that.
+    """Return the committed records in these spans, from the lake as far as it goes and from Kafka after that.
 
     Args:
-        spark: the session.
-        bootstrap_servers: Kafka.
-        spans: what is wanted.
-        starts: the first offsets that Kafka has.
-        lake: what the lake has.
-        allow_missing: go on without what neither has.
+        spark: The Spark session.
+        bootstrap_servers: The addresses of the Kafka brokers.
+        spans: The offset ranges to read.
+        starts: The first offsets that Kafka has.
+        lake: The history in the lake.
+        allow_missing: Continue without the records that neither has.
 
     Returns:
-        As `history.read`.
+        The records, with the columns of `history.read`.
 
     Raises:
-        InputLost: neither has it all.
+        InputLost: Some records are neither in the lake nor in Kafka.
     """
     rest: Spans = {}
     here = fn.lit(False)

@@ -1,4 +1,4 @@
-"""Days as arguments: whole ones, in UTC."""
+"""A range of whole days, in UTC, as given in arguments."""
 
 import re
 from dataclasses import dataclass
@@ -11,12 +11,12 @@ _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Days:
-    """From a day up to, not including, another one.
+class DateRange:
+    """The days from `start` up to, but not including, `end`.
 
     Attributes:
-        start: the first day.
-        end: the day after the last one.
+        start: The first day.
+        end: The day after the last one.
     """
 
     start: date
@@ -31,19 +31,19 @@ class Days:
 
     @property
     def condition(self) -> str:
-        """Of SQL, for a column `day`."""
+        """The SQL condition for a column `day`."""
         return f"day >= DATE'{self.start}' AND day < DATE'{self.end}'"
 
 
 def day(text: str, argument: str) -> date:
-    """A date as an argument has it.
+    """Parse a date from an argument.
 
     Args:
         text: YYYY-MM-DD.
-        argument: its name, for the message.
+        argument: The name of the argument, for the message.
 
     Raises:
-        ConfigurationError: it is none.
+        ConfigurationError: The text is not a date.
     """
     try:
         if not _DAY.fullmatch(text):

@@ -1,4 +1,4 @@
-"""Jobs that write to the same lake on a disk take turns: there Delta keeps only the commits of one process apart.
+"""A lock for the jobs that write to one lake on a local disk: there Delta keeps only the commits of one process apart.
 
 Elsewhere the storage decides, see docs/how-to/run-the-etl.md.
 """
@@ -17,14 +17,16 @@ WRITING: Final = "_writing.lock"
 
 
 @contextmanager
-def turn(lake: str) -> Iterator[None]:
-    """Within, no other job of this machine writes to the lake. Waits, and says so, while one does; a killed one does not.
+def writer_lock(lake: str) -> Iterator[None]:
+    """Hold the lock of a lake: no other job on this machine writes to it meanwhile.
+
+    Waits while another job holds the lock, and says so on standard error. A job that was killed holds it no longer.
 
     Args:
-        lake: see `lake_folder`; of one that is not on a disk, nothing is waited for.
+        lake: The folder of the lake; see `lake_folder`. One that is not on a local disk is not locked.
 
     Raises:
-        OtherLake: it is no folder, or one that cannot be written.
+        OtherLake: The path is not a folder, or it cannot be written.
     """
     place = urlsplit(lake)
     if place.scheme not in ("", "file"):
