@@ -10,9 +10,9 @@ from streamtable.types import NextOffset
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs import rebuild, reconcile
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.positions import Committed, Place
 from streamtable_spark.jobs.recreated import digest, refuse_recreated, topics_read
-from streamtable_spark.jobs.job_args import ended
 
 IDS = {"clicks": "Xy7_first", "g-retry": "Xy7_second"}
 ADVICE = "Reset the group."
