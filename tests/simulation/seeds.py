@@ -22,10 +22,14 @@ from streamtable.observe import Metrics
 from streamtable_testing.faults import CALLS, Fault
 
 SEEDS = Path(__file__).with_name("seeds.toml")
+_SELDOM = (
+    "produce",
+    "stable-ends",
+)  # asked too seldom for a death in the middle of it to be met in some schedules
 HAZARDS = frozenset(
     {
         *(f"CRASH at {name}" for name in ALL_STEPS if name not in BATCH_STEPS),
-        *(f"CRASH {call}" for call in CALLS if call != "produce"),
+        *(f"CRASH {call}" for call in CALLS if call not in _SELDOM),
         *(f"FAULT {fault.value}" for fault in Fault),
         *("assigned", "revoked", "lost", "freezes", "late arrives", "marker late", "reported again"),
         *("handler fails", "broker away", "is cut off", "is replaced", "is stopped", "disk damaged"),
