@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
+TOOLS = tomllib.loads((ROOT / "libs/servicekit_testing/pyproject.toml").read_text())["project"]["name"]
 DEPENDENCIES = {
     (project := tomllib.loads(path.read_text())["project"])["name"]: [
         *project.get("dependencies", ()),
@@ -14,6 +15,6 @@ DEPENDENCIES = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(DEPENDENCIES.keys() - {"servicekit-testing"}))
+@pytest.mark.parametrize("name", sorted(DEPENDENCIES.keys() - {TOOLS}))
 def test_no_package_that_goes_into_an_image_depends_on_the_test_tools(name: str) -> None:
-    assert not [each for each in DEPENDENCIES[name] if each.startswith("servicekit-testing")]
+    assert not [each for each in DEPENDENCIES[name] if each.startswith(TOOLS)]

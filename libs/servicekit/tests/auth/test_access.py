@@ -29,7 +29,7 @@ def test_a_caller_may_do_what_its_scopes_say() -> None:
     caller = admission.admit("Bearer r", None, "read").caller
     assert caller is not None
     assert caller.name == "reader"
-    with pytest.raises(Forbidden):
+    with pytest.raises(Forbidden, match="needs the scope 'write'"):
         admission.admit("Bearer r", None, "write")
     with pytest.raises(Unauthenticated):
         admission.admit("Bearer x", None, "read")

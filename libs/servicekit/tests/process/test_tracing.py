@@ -118,7 +118,7 @@ def test_a_process_that_sends_no_traces_loads_nothing_that_could() -> None:
 def test_a_process_without_what_sends_traces_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "servicekit.process.otel", None)  # as if it could not be imported
     with (
-        pytest.raises(ConfigurationError, match=r"pip install 'servicekit\[tracing\]'"),
+        pytest.raises(ConfigurationError, match=r"pip install 'streamtable-servicekit\[tracing\]'"),
         tracing(settings(1)),
     ):
         pass

@@ -96,7 +96,7 @@ def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
         from servicekit.process.otel import OpenTelemetry  # noqa: PLC0415 - for those who want traces only
     except ImportError as error:
         raise ConfigurationError(
-            f"{ENDPOINT} is set, but what sends traces is not installed: pip install 'servicekit[tracing]', or "
+            f"{ENDPOINT} is set, but what sends traces is not installed: pip install 'streamtable-servicekit[tracing]', or "
             f"unset it ({error})"
         ) from error
     tracer = OpenTelemetry(settings)
