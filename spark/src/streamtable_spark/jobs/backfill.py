@@ -109,10 +109,14 @@ def work(argv: Sequence[str]) -> int:
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="all that are known"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME[=TOPIC]",
+        help="topic to recompute; may be repeated (all known topics)",
     )
-    parser.add_argument("--cores", type=int, default=2, help="tasks at once, where Spark runs here (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     folder, topics = lake_folder(found.lake), topics_of(found.topic)
     days = DateRange(day(found.start, "--from"), day(found.end, "--to"))

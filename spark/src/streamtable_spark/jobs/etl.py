@@ -281,19 +281,27 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser = argparse.ArgumentParser(prog="etl", description="Topics to the lake.", allow_abbrev=False)
     kafka_argument(parser)
     run_report_arguments(parser)
-    parser.add_argument("--lake", required=True, metavar="FOLDER", help="made if there is none")
     parser.add_argument(
-        "--topic", action="append", default=[], metavar="NAME[=TOPIC]", help="to read; all that are known"
+        "--lake", required=True, metavar="FOLDER", help="folder of the lake; created if there is none"
     )
     parser.add_argument(
-        "--format", choices=("delta", "parquet"), default="delta", help="of a new lake (delta)"
+        "--topic",
+        action="append",
+        default=[],
+        metavar="NAME[=TOPIC]",
+        help="topic to read; may be repeated (all known topics)",
     )
-    parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch takes (2000000)")
     parser.add_argument(
-        "--allow-missing", action="store_true", help="go on though records were deleted before they were read"
+        "--format", choices=("delta", "parquet"), default="delta", help="format of a new lake (delta)"
     )
-    parser.add_argument("--cores", type=int, default=2, help="tasks at once, where Spark runs here (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
+    parser.add_argument("--batch", type=int, default=2_000_000, help="offsets that a batch reads (2000000)")
+    parser.add_argument(
+        "--allow-missing",
+        action="store_true",
+        help="continue even if records were deleted before they were read",
+    )
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     settings = Settings(
         bootstrap_servers=found.bootstrap_servers,

@@ -118,7 +118,7 @@ def kafka_argument(parser: argparse.ArgumentParser, *, required: bool = True) ->
         default=servers,
         type=lambda text: kafka_of(text, os.environ),
         metavar="HOST:PORT",
-        help=f"where Kafka is ({SERVERS_VARIABLE}); how to get in is set by STREAMTABLE_KAFKA_...",
+        help=f"addresses of the brokers ({SERVERS_VARIABLE}); STREAMTABLE_KAFKA_... sets TLS and authentication",
     )
 
 
@@ -127,7 +127,9 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=name, description=about, allow_abbrev=False)
     kafka_argument(parser)
     run_report_arguments(parser)
-    parser.add_argument("--group", required=True, help="whose inputs, retries and dead letters are read")
+    parser.add_argument(
+        "--group", required=True, help="the group whose inputs, retries and dead letters are read"
+    )
     parser.add_argument(
         "--from",
         dest="lake",
@@ -136,16 +138,18 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         help="earliest (default): what Kafka has; or the folder of a lake, for what Kafka has no longer",
     )
     parser.add_argument(
-        "--allow-missing", action="store_true", help="go on though the first records are gone"
+        "--allow-missing", action="store_true", help="continue even if the first records are gone"
     )
     parser.add_argument(
         "--rebuilt",
         type=Path,
         metavar="MANIFEST",
-        help="if the group's table was rebuilt: from what, so that retries of the group before it count too",
+        help="manifest of the rebuild that the group's table comes from, so that retries of the earlier group count too",
     )
     parser.add_argument(
-        "--scenario", choices=sorted(TABLES), help="what the group computes; needed if its name does not tell"
+        "--scenario",
+        choices=sorted(TABLES),
+        help="what the group computes; needed if its name does not say it",
     )
     parser.add_argument(
         "--topic",
@@ -154,9 +158,7 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         metavar="NAME=TOPIC",
         help="the topic that stands for one of the scenario's; may be repeated",
     )
-    parser.add_argument(
-        "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
-    )
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     return parser
 

@@ -244,18 +244,18 @@ def check_renames(folder: str) -> None:
 def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     """The job as a program; see `maintain` for `reached`."""
     parser = argparse.ArgumentParser(
-        prog="maintain", description="Small files together, old versions away.", allow_abbrev=False
+        prog="maintain", description="Compact small files and delete expired versions.", allow_abbrev=False
     )
     kafka_argument(parser, required=False)
     run_report_arguments(parser)
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument(
-        "--keep", type=int, default=7, metavar="DAYS", help="for which earlier versions can be read (7)"
+        "--keep", type=int, default=7, metavar="DAYS", help="how long earlier versions can be read (7)"
     )
-    parser.add_argument("--file-mb", type=int, default=128, metavar="MB", help="how large files become (128)")
-    parser.add_argument("--dry-run", action="store_true", help="only say which files would change")
-    parser.add_argument("--cores", type=int, default=2, help="tasks at once, where Spark runs here (2)")
-    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs here (1g)")
+    parser.add_argument("--file-mb", type=int, default=128, metavar="MB", help="target size of files (128)")
+    parser.add_argument("--dry-run", action="store_true", help="only print which files would change")
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
+    parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     folder, settings = lake_folder(found.lake), Settings(found.keep, found.file_mb, found.dry_run)
     spark = connect("maintain", Local(cores=found.cores, memory=found.memory))

@@ -123,10 +123,10 @@ def main(argv: Sequence[str]) -> int:
     )
     kafka_argument(parser, required=False)
     run_report_arguments(parser)
-    parser.add_argument("--lake", required=True, metavar="FOLDER", help="that the ETL has filled")
     parser.add_argument(
-        "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
+        "--lake", required=True, metavar="FOLDER", help="folder of a lake that the ETL has filled"
     )
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     folder, local = lake_folder(found.lake), local_of(found)

@@ -240,9 +240,9 @@ def main(argv: Sequence[str]) -> int:
         help='now (default), or offsets: {"user-clicks": {"0": 1200}}; @FILE',
     )
     parser.add_argument(
-        "--replace", action="store_true", help="it may have a table and offsets: they are replaced"
+        "--replace", action="store_true", help="replace the table and offsets that the group may have"
     )
-    parser.add_argument("--manifest", type=Path, help="what it was made from (GROUP.rebuild.json)")
+    parser.add_argument("--manifest", type=Path, help="file of the manifest (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
     request = RebuildRequest(
         source_of(found),

@@ -271,9 +271,9 @@ def _save(report: Report, folder: Path) -> None:
 def main(argv: Sequence[str]) -> int:
     """The job, with its arguments. Returns its status."""
     parser = arguments("reconcile", "Compare a group's live table with what its inputs say.")
-    parser.add_argument("--report", type=Path, metavar="FOLDER", help="where the report goes (GROUP.audit)")
+    parser.add_argument("--report", type=Path, metavar="FOLDER", help="folder of the report (GROUP.audit)")
     parser.add_argument(
-        "--format", choices=("parquet", "delta"), default="parquet", help="of the table of differences"
+        "--format", choices=("parquet", "delta"), default="parquet", help="format of the table of differences"
     )
     found = parser.parse_args(argv)
     request = AuditRequest(

@@ -26,14 +26,14 @@ def run_report_arguments(parser: argparse.ArgumentParser) -> None:
         "--runs-topic",
         default=os.environ.get(RUNS_VARIABLE),
         metavar="TOPIC",
-        help=f"compacted topic in which the run tells how it is, for the console ({RUNS_VARIABLE})",
+        help=f"compacted topic to which the run reports its progress, for the console ({RUNS_VARIABLE})",
     )
     parser.add_argument(
         "--metrics-dir",
         default=os.environ.get(METRICS_VARIABLE),
         type=Path,
         metavar="FOLDER",
-        help=f"where a file with the job's metrics is kept, for Prometheus ({METRICS_VARIABLE})",
+        help=f"folder for a file with the job's metrics, for Prometheus ({METRICS_VARIABLE})",
     )
 
 

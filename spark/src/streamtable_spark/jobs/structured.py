@@ -134,16 +134,18 @@ def main(argv: Sequence[str]) -> int:
     )
     kafka_argument(parser)
     run_report_arguments(parser)
-    parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"of the clicks ({INPUT})")
-    parser.add_argument("--output", required=True, metavar="TOPIC", help="of the counts; compacted")
-    parser.add_argument("--checkpoint", required=True, metavar="FOLDER", help="of the offsets and the state")
+    parser.add_argument("--input", default=INPUT, metavar="TOPIC", help=f"topic of the clicks ({INPUT})")
+    parser.add_argument("--output", required=True, metavar="TOPIC", help="compacted topic of the counts")
     parser.add_argument(
-        "--every", metavar="TIME", help="go on for ever, a batch every so often ('2 seconds')"
+        "--checkpoint", required=True, metavar="FOLDER", help="folder of the offsets and the state"
     )
-    parser.add_argument("--records-max", type=int, default=1_000_000, help="of a batch (1000000)")
     parser.add_argument(
-        "--cores", type=int, default=2, help="tasks at once, where Spark runs in this process (2)"
+        "--every", metavar="TIME", help="run continuously, with the time between batches ('2 seconds')"
     )
+    parser.add_argument(
+        "--records-max", type=int, default=1_000_000, help="most records of a batch (1000000)"
+    )
+    parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
     streaming = Streaming(
