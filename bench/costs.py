@@ -20,10 +20,10 @@ from streamtable_cli.estimate import CACHE_BYTES, ROW_IN_MEMORY_BYTES, Measured,
 
 CLICK_BYTES = 108
 RUN_BYTES = 2 << 20
-"""Of one partition in one answer of the broker (`max.partition.fetch.bytes`)."""
+"""The bytes of one partition in one fetch response (`max.partition.fetch.bytes`)."""
 ROW_BYTES = 22
 KEPT = 7 / 8
-"""Of the rows that memory has room for: a quarter is dropped at once when it is full."""
+"""The average share of the rows with room in memory that are cached: a quarter is evicted at once when it is full."""
 ERROR_MAX = 0.5
 """Why processes are planned for half of what they can do."""
 HEAD = ("row", "measured: records/s", "the model: records/s", "off by")
@@ -66,7 +66,7 @@ POINTS = (
 
 
 class Shares(NamedTuple):
-    """For each record: how many rows a commit writes, and how many are loaded."""
+    """Return, for each record, how many rows a commit writes and how many are loaded."""
 
     changed: float
     loaded: float
@@ -165,7 +165,7 @@ def rate(point: Point, costs: Measured, cores: int) -> float:
 
 
 def table(found: Sequence[Checked]) -> str:
-    """As a page shows it."""
+    """Format the checked costs as a page shows them."""
     rows: Rows = [
         (each.row, number(each.measured), number(each.model), f"{each.error:+.0%}") for each in found
     ]
@@ -173,7 +173,7 @@ def table(found: Sequence[Checked]) -> str:
 
 
 def _live_cost(point: Point, record_us: float, row_us: float, load_us: float) -> float:
-    """Of a record at 10,000 a second, for ten seconds."""
+    """The cost of a record at 10,000 a second, for ten seconds."""
     found = shares(point, 10_000, int(10_000 * FULL.live_seconds))
     return record_us + found.changed * row_us + found.loaded * load_us
 

@@ -50,7 +50,7 @@ class Figure:
         return replace(self, baseline=name, ratio=ratio)
 
     def line(self) -> dict[str, Any]:
-        """As it is written, rounded to four digits."""
+        """Return the figure as it is written, rounded to four digits."""
         return {name: rounded(value) for name, value in asdict(self).items()}
 
     @classmethod
@@ -76,7 +76,7 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def middle(figures: Sequence[Figure]) -> Figure:
-    """Of several tries the one in the middle by its value; of two the lower. One that failed comes before all."""
+    """Return the median try by value, the lower one of two. A failed try sorts before all others."""
     if failed := next((figure for figure in figures if figure.value is None), None):
         return failed
     return sorted(figures, key=lambda figure: figure.value or 0.0)[(len(figures) - 1) // 2]

@@ -84,6 +84,6 @@ def read_goals(file: Path = FILE) -> list[Goal]:
 
 
 def of_rows(goals: Iterable[Goal], rows: Iterable[str]) -> list[Goal]:
-    """Those about rows that were measured."""
+    """Return the goals of rows that were measured."""
     names = set(rows)
     return [goal for goal in goals if goal.row in names and (goal.of is None or goal.of in names)]

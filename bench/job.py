@@ -68,7 +68,7 @@ class Job:
     schema: str = ""
 
     def environment(self) -> dict[str, str]:
-        """As variables, `BENCH_RECORDS` and so on."""
+        """Return the job as environment variables, `BENCH_RECORDS` and so on."""
         return {PREFIX + each.name.upper(): str(getattr(self, each.name)) for each in fields(self)}
 
     @classmethod

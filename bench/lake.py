@@ -40,5 +40,5 @@ def committed(table: Path) -> dict[int, float]:
 
 
 def objects(file: Path) -> list[dict[str, Any]]:
-    """Those among the lines of a file that are JSON objects."""
+    """Return the lines of a file that are JSON objects."""
     return [json.loads(line) for line in file.read_text().splitlines() if line.startswith("{")]

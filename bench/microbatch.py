@@ -89,7 +89,7 @@ def steady(site: Site) -> list[Figure]:
 
 
 def restart(site: Site) -> list[Figure]:
-    """With a million rows in the store, a process is killed: its successor's assignment to its first batch committed."""
+    """Kill a process with a million rows in the store: measure from its successor's assignment to its first committed batch."""
     clicks = Clicks(site.sizes.stream // 50, site.sizes.keys)
     with _redis(site, "microbatch_restart") as server:
         group = site.group("microbatch_restart")

@@ -61,7 +61,7 @@ BASELINES = {
     **{f"count_partitions_{partitions}": "count_partitions_4" for partitions in PARTITIONS},
     **{f"count_processes_{number}": "count_processes_1" for number in PROCESSES},
 }
-"""Of a row: the row that it is compared with."""
+"""The row that each row is compared with."""
 
 
 def steps() -> Sequence[Step]:
@@ -128,7 +128,7 @@ def steps() -> Sequence[Step]:
 
 
 def chosen(all_steps: Sequence[Step], *, quick: bool, rows: Collection[str] = ()) -> list[Step]:
-    """Those of the quick form only, or those of some rows and what these are compared with.
+    """Return the steps of the quick form only, or those of some rows and of the rows they are compared with.
 
     Raises:
         ValueError: there is no such row; the message names all.

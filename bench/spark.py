@@ -35,7 +35,7 @@ BASELINES = {
     "spark_reach_exact": "duckdb_reach",
     "spark_reach_sketch": "spark_reach_exact",
 }
-"""Of a row: the row that it is compared with."""
+"""The row that each row is compared with."""
 _LIMIT_SECONDS = 400.0
 _INPUT = "user-clicks"
 _DUCKDB = "lake_sql"
@@ -135,7 +135,7 @@ class SparkRows:
         return [replace(done, records=clicks.records)]
 
     def reach(self, site: Site) -> list[Figure]:
-        """Of 35 million pairs of a tweet and a follower: exactly, by sketches of authors, and by DuckDB."""
+        """Compute the reach of 35 million pairs of a tweet and a follower: exactly, by sketches of authors, and by DuckDB."""
         lake = site.state("reach-lake")
         _duckdb(
             site, Job(site.broker, handler="make", records=_edges(site), state_dir=str(lake), clients=CORES)

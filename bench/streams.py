@@ -78,7 +78,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """As `processor`, with a row of another group's table and an output for each record."""
+    """Measure as `processor` does, with a row of another group's table and an output for each record."""
     job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="join", table=site.table(clicks.keys))
     outputs = f"{job.group}-out"
@@ -87,14 +87,14 @@ def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 
 def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
-    """As `processor`, with a row of a whole copy of a table for each record."""
+    """Measure as `processor` does, with a row of a full replica of a table for each record."""
     job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="lookup", table=site.table(clicks.keys))
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
 def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]:
-    """As `processor`, with a handler that fails for so many percent of the records: they become dead letters."""
+    """Measure as `processor` does, with a handler that fails for so many percent of the records, which become dead letters."""
     job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler=f"failing_{percent}", until="signal")
     with site.start("processor", job, name) as program:
@@ -107,7 +107,7 @@ def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]
 
 
 def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
-    """Of a row that is measured several times the try in the middle."""
+    """Return the median try of a row that is measured several times."""
     return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]
 
 

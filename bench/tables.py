@@ -39,7 +39,7 @@ def goal_rows(goals: Iterable[Goal], figures: Mapping[str, Figure]) -> Rows:
 
 
 def terminal(head: Sequence[str], rows: Rows) -> Table:
-    """As `rich` prints it; verdicts have colours."""
+    """Format the table for `rich`, with coloured verdicts."""
     colours = {verdict.value: colour for verdict, colour in _COLOURS.items()}
     table = Table(*head)
     for row in rows:
@@ -48,7 +48,7 @@ def terminal(head: Sequence[str], rows: Rows) -> Table:
 
 
 def markdown(head: Sequence[str], rows: Rows) -> str:
-    """As a Markdown page shows it; numbers to the right."""
+    """Format the table in Markdown, with numbers to the right."""
     right = {
         column
         for column in range(len(head))

@@ -82,7 +82,7 @@ def _send_first(job: Job) -> None:
 
 
 def _send(job: Job, emitted: list[float]) -> None:
-    """By turns a click and an update. Each has a key of its own, its number, by which it is found again.
+    """Emit clicks and updates in turn. The key of each is its number, by which it is found again.
 
     By the bare client, which leaves the machine to those that are measured: an emitter has a future for each record.
     """

@@ -67,7 +67,7 @@ def by_record(name: str, topic: str) -> Group[str, int]:
 
 
 def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
-    """As `by_record`, but so many of a hundred records fail after they were counted."""
+    """Count as `by_record` does, but so many percent of the records fail after they were counted."""
 
     def add_or_fail(ctx: Context[str, int], click: UserClick) -> None:
         add_one(ctx, click)
@@ -78,7 +78,7 @@ def by_failing(name: str, topic: str, percent: int) -> Group[str, int]:
 
 
 def by_amplifying(name: str, topic: str) -> Group[str, int]:
-    """As `by_record`, with an output of four kilobytes for each record."""
+    """Count as `by_record` does, with an output of four kilobytes for each record."""
     out = Stream(f"{name}-out", String(), Bytes())
 
     def amplify(ctx: Context[str, int], click: UserClick) -> None:
@@ -172,7 +172,7 @@ class Run:
         self.processor.stop()
 
     def _wait_shared(self) -> None:
-        """Until all processes have the same number of partitions, and what is copied is current."""
+        """Wait until all processes have the same number of partitions, and the replicas are current."""
         while not self._shared():
             time.sleep(_LOOK_SECONDS)
         mark("shared")

@@ -1,4 +1,4 @@
-"""With very few records: the programs work, their results add up, and wrong ones are found."""
+"""The programs work with very few records, their results add up, and wrong ones are found."""
 
 from dataclasses import replace
 from pathlib import Path

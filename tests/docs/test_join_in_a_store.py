@@ -29,7 +29,7 @@ COUNT = 300
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With the files of the page."""
+    """A folder with the files of the page."""
     for step in steps_of(PAGE):
         assert step.title is not None
         (tmp_path / step.title).write_text(step.text)
@@ -55,7 +55,7 @@ def program(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Po
 
 
 def wait_begun(kafka: str, log: Path) -> None:
-    """Until the group has committed something: then it is in the middle of its work."""
+    """Wait until the group has committed something: then it is in the middle of its work."""
     places = [TopicPartition("payments", partition) for partition in range(12)]
     deadline = time.monotonic() + 60
     with closing(Kafka(kafka).cluster()) as cluster:

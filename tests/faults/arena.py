@@ -117,12 +117,12 @@ class Process:
         )
 
     def kill(self) -> None:
-        """With kill -9, if it runs."""
+        """Kill the process with SIGKILL, if it runs."""
         if self._child is not None:
             self._child.kill()
 
     def stop(self, timeout: float = 30) -> int:
-        """With SIGTERM. Returns its return code."""
+        """Stop the process with SIGTERM, and return its exit code."""
         return self.child.stop(timeout)
 
     @property

@@ -1,4 +1,4 @@
-"""For the fault tests: one broker that counts the dead quickly, folders that go away, and a summary of what was done."""
+"""Fixtures of the fault tests: a broker with a short session timeout, temporary folders, and a summary of what was done."""
 
 import os
 import tempfile
@@ -23,7 +23,7 @@ _SUMMARY = pytest.StashKey[list[str]]()
 
 @pytest.fixture(scope="session")
 def seed() -> int:
-    """Of all that is random. Another one by FAULTS_SEED."""
+    """The seed of all randomness; FAULTS_SEED sets another one."""
     return SEED
 
 
@@ -36,7 +36,7 @@ def fault_wire() -> Iterator[Wire]:
 
 @pytest.fixture(scope="session")
 def fault_broker(fault_wire: Wire) -> Iterator[Broker]:
-    """For all fault tests that do not hurt the broker itself."""
+    """The broker of all fault tests that do not break the broker itself."""
     with tempfile.TemporaryDirectory(prefix="streamtable-faults-") as folder:
         broker = Broker(Path(folder), overrides=BROKER_SETTINGS, brief=True, listeners=[fault_wire.listener])
         try:

@@ -26,7 +26,7 @@ class ForkedChild:
 
     @property
     def returncode(self) -> int | None:
-        """None while it runs; minus the signal's number if one ended it."""
+        """The exit code; None while it runs, minus the signal's number if a signal ended it."""
         return self._forked.poll()
 
     def signal_stop(self) -> None:
@@ -43,7 +43,7 @@ class ForkedChild:
             return self.kill()
 
     def kill(self) -> int:
-        """As kill -9 does: it cannot tidy up. Returns its return code."""
+        """Kill the process with SIGKILL, and return its exit code."""
         self._forked.kill()
         return self._forked.wait()
 

@@ -120,7 +120,7 @@ def joined_rounds(arena: ChainArena, broker: Broker, seconds: float, kinds: Iter
 
 
 def long_kinds(seed: int) -> Iterator[str]:
-    """For ever, with the broker as the fifth."""
+    """Yield kinds of attacks without end, with the broker as the fifth target."""
     rng = random.Random(seed)
     yield from rng.choices(LONG, k=4)
     yield "broker"

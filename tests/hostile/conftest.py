@@ -1,4 +1,4 @@
-"""For the hostile tests: the REST services, each started once for all tests of a file."""
+"""Fixtures of the hostile tests: the REST services, each started once for all tests of a file."""
 
 from collections.abc import Iterator
 

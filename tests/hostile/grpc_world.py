@@ -271,7 +271,7 @@ class Failure:
 
 
 def failure_of(action: Callable[[], Any]) -> Failure | None:
-    """None if the call succeeded. A text that is not one of the documented ones is an error."""
+    """Return the failure of a call; None if it succeeded. An undocumented text is an error."""
     try:
         action()
     except grpc.RpcError as error:

@@ -208,7 +208,7 @@ def position_said_one_too_low(patch: pytest.MonkeyPatch) -> None:
 
 
 def outputs_sent_before_the_transaction(patch: pytest.MonkeyPatch) -> None:
-    """By a producer without transactions."""
+    """Emit with a producer without transactions."""
     produce = Checkpoint._produce
 
     def produce_outputs_at_once(self: Checkpoint, works: Any, context: Any) -> None:
@@ -269,7 +269,7 @@ def changes_loaded_beyond_the_committed_offset(patch: pytest.MonkeyPatch) -> Non
 
 
 def changes_of_a_refused_record_not_taken_over(patch: pytest.MonkeyPatch) -> None:
-    """As if the joined row were the handler's work."""
+    """Treat the joined row as the handler's work."""
     change, give_up = Dispatcher._change, HandlerCalls.give_up
 
     def note_andgive_up(self: HandlerCalls, *record: Any) -> bool:
@@ -316,7 +316,7 @@ def loops_sent_again_after_a_rewind(patch: pytest.MonkeyPatch) -> None:
 
 
 def visit_carried_on_outside_the_transaction(patch: pytest.MonkeyPatch) -> None:
-    """By a producer without transactions, before the rows are committed."""
+    """Emit with a producer without transactions, before the rows are committed."""
     produce = Checkpoint._produce
 
     def produce_cursors_at_once(self: Checkpoint, works: Any, context: Any) -> None:

@@ -1,4 +1,4 @@
-"""For the simulation: `--seed`, how long it runs, and what it has come to at the end of the session."""
+"""Options and fixtures of the simulation: `--seed`, its duration, and a summary at the end of the session."""
 
 import os
 from collections.abc import Callable
@@ -15,7 +15,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of the simulation, only the test that runs the schedule which was asked for."""
+    """Select of the simulation only the test that runs the requested schedule."""
     if config.getoption("--seed", default=None) is not None:
         others = [i for i in items if __name__.rpartition(".")[0] in i.nodeid.replace("/", ".")]
         others = [i for i in others if "only_seed" not in getattr(i, "fixturenames", ())]

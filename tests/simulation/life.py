@@ -128,7 +128,7 @@ class Life:
             self._attempt(MAIN, self.processor.step)
 
     def stop(self) -> None:
-        """As on SIGTERM."""
+        """Stop the process as SIGTERM does."""
         if self.failure is None:
             self._attempt(MAIN, self._end)
         if self.failure is not None:

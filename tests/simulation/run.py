@@ -61,7 +61,7 @@ class Outcome:
     world: World
 
     def report(self, last: int = 60) -> str:
-        """For people: what is broken, the last events, and how to see all of them."""
+        """Format the failure for people: what is broken, the last events, and how to see all of them."""
         lines = "\n".join(self.trace.lines(last))
         return (
             f"seed {self.seed}: {self.broken}\n\n{lines}\n\n{self.cause}\n{self.shape}\n"

@@ -43,7 +43,7 @@ class Trace:
         return total.hexdigest()
 
     def lines(self, last: int | None = None, *, detail: bool = False) -> Iterator[str]:
-        """As text.
+        """Format the events as text.
 
         Args:
             last: only so many of them; None: all.

@@ -126,7 +126,7 @@ class Stack:
         return [self.inspect(each) for each in self._listed("ps", "--all")]
 
     def memory(self) -> dict[str, float]:
-        """Of each container that runs, the share of its limit that it takes, by its name."""
+        """Return the share of its memory limit that each running container uses, by its name."""
         running = self._listed("ps")
         printed = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
         return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, printed.splitlines())}

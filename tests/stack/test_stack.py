@@ -28,7 +28,7 @@ SERVICES: Final = tuple(
 
 
 def scale(stack: Stack, processors: int) -> None:
-    """Until there are so many, and they are healthy."""
+    """Scale a service, and wait until all its containers are healthy."""
     expected = f"{PROCESSOR}={processors}"
     stack.compose("up", "--detach", "--wait", "--no-recreate", "--no-deps", "--scale", expected, PROCESSOR)
 

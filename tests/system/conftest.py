@@ -1,4 +1,4 @@
-"""For tests of the whole library on a real broker."""
+"""Fixtures of the tests of the whole library on a real broker."""
 
 import tempfile
 from collections.abc import Iterator, MutableMapping

@@ -54,7 +54,7 @@ class World:
         return (self.folder / f"{user}.password").read_text()
 
     def options(self, user: str) -> dict[str, str]:
-        """Of librdkafka, for a user."""
+        """Return the librdkafka options of a user."""
         return {
             **self.broker.client(),
             "sasl.username": user,
@@ -145,7 +145,7 @@ def secure_world() -> Iterator[World]:
 
 
 def _declared() -> dict[str, Any]:
-    """Of what we declare, the part that these tests run, in fewer partitions."""
+    """Return the part of the declarations that these tests use, with fewer partitions."""
     everything = yaml.safe_load((ROOT / "infra" / "topics.yaml").read_text())
     groups = {name: everything["groups"][name] for name in GROUPS}
     users = {

@@ -49,7 +49,7 @@ def group(bench: Bench) -> Group[str, int]:
 
 
 def open_transaction(bench: Bench) -> Producer:
-    """Of another program, which takes ten minutes for it."""
+    """Open a transaction of another program, with a timeout of ten minutes."""
     producer = Producer(
         {
             "bootstrap.servers": bench.kafka.bootstrap_servers,
@@ -86,7 +86,7 @@ def in_the_changelog(bench: Bench, group: Group[str, int]) -> Held:
 
 
 def in_the_committed_offsets(bench: Bench, group: Group[str, int]) -> Held:
-    """As when the markers of a group's last transaction were lost."""
+    """Leave a transaction open, as when the markers of a group's last transaction were lost."""
     bench.work_off(group)
     bench.send(bench.name("in"), ("a", "x"))
     place = TopicPartition(bench.name("in"), 0)

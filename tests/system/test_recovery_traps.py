@@ -34,7 +34,7 @@ def admin(broker: Broker) -> AdminClient:
 def set_offsets(
     bench: Bench, admin: AdminClient, group: str, offsets: Mapping[str, int], metadata: str | None = None
 ) -> None:
-    """As a tool does. The group must have no members; a closed one is still there for a moment."""
+    """Set committed offsets as a tool does. The group must have no members; a closed one is still there for a moment."""
     given: dict[str, Any] = {} if metadata is None else {"metadata": metadata}
     request = ConsumerGroupTopicPartitions(
         group, [Partition(topic, 0, offset, **given) for topic, offset in offsets.items()]

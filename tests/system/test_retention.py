@@ -130,7 +130,7 @@ class World:
         return bool(read) and all(marks[place].low == marks[place].high for place in read)
 
     def lags(self) -> list[int]:
-        """Of each input of both groups."""
+        """Return the lag of each input of both groups."""
         return [
             end - committed.get(place, 0)
             for group in (self.group, self.batches)

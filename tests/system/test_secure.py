@@ -78,7 +78,7 @@ def only(world: World) -> Iterator[Callable[..., None]]:
 
 
 def count_of(user: str, stub: Any, metadata: Any) -> int:
-    """None are known while the view has not seen any."""
+    """Return the count of a user; 0 while the view has not seen any click."""
     try:
         count: int = stub.Get(
             pb.GetRequest(user_id=user), timeout=5, wait_for_ready=True, metadata=metadata

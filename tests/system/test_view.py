@@ -75,7 +75,7 @@ class Written:
             future.result(30)
 
     def delete_rows_written_until_now(self) -> None:
-        """By DeleteRecords, on all partitions."""
+        """Delete records with DeleteRecords, on all partitions."""
         admin = AdminClient({"bootstrap.servers": self.bench.kafka.bootstrap_servers, "log_level": 0})
         places = [TopicPartition(self.table.name, each, OFFSET_END) for each in range(self.partitions)]
         for future in admin.delete_records(places).values():

@@ -76,7 +76,7 @@ def test_our_processor_joins_its_stream_with_a_table_of_kafka_streams(program: R
 
 
 def test_kafka_streams_joins_its_stream_with_our_tables(program: Run, shared: Shared) -> None:
-    """As a table in the partitions of its stream, which takes the same partitioner, and as a global one."""
+    """Read our table as a KTable co-partitioned with its stream, which takes the same partitioner, and as a GlobalKTable."""
     shared.emit(shared.stream("questions"), dict.fromkeys(KEYS, 1))
     answers = shared.stream("answers")
     until(

@@ -125,7 +125,7 @@ class BatchRows(Generic[V]):
         self._raw: dict[str, bytes] = {}  # keys as the store has them
 
     def get(self, key: str) -> V | None:
-        """Return a row; None if there is none. It takes a round trip unless the row is known: read many with `get_many` first."""
+        """Return a row; None if there is none. It takes a round trip if the row is not known: read many with `get_many` first."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, V]:
