@@ -83,7 +83,7 @@ CONSOLE_CASES: dict[str, tuple[bytes, set[int]]] = {
     "replay of a letter in other digits": (replayed('{"letters": ["1:\u0661"]}'.encode()), {422}),
     "replay of 501 letters": (replayed(b'{"letters": [' + b",".join([b'"0:0"'] * 501) + b"]}"), {422}),
     "replay of a letter that is gone": (replayed(b'{"letters": ["0:999"]}'), {409}),
-    "replay from a partition that there is not": (replayed(b'{"letters": ["999999999:0"]}'), {409}),
+    "replay from a partition that there is not": (replayed(b'{"letters": ["999999999:0"]}'), {404}),
     "replay with an unknown member": (replayed(b'{"letters": ["0:0"], "evil": 1}'), {422}),
     "replay with text for true": (replayed(b'{"letters": ["0:0"], "again": "evil"}'), {422}),
     "replay of no group": (replayed(b'{"letters": ["0:0"]}', b"evil"), {404}),
