@@ -44,7 +44,7 @@ class Processor(Protocol):
 
     @property
     def group(self) -> Group[Any, Any]:
-        """The graph."""
+        """The group that it processes."""
         ...
 
     def run(self) -> None:
@@ -64,7 +64,7 @@ class Processor(Protocol):
 
     @property
     def ready(self) -> bool:
-        """It has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        """Whether it has joined, all assigned partitions are at work and make progress, and Kafka answers."""
         ...
 
     @property

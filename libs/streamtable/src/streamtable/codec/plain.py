@@ -117,11 +117,11 @@ class Long:
 class Json:
     """JSON as RFC 8259 has it: no NaN, no infinity, no types that only Python has.
 
-    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written and
-    arrives as a float when somebody else wrote it.
+    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written, and
+    decoded as a float when another program wrote it.
 
     Args:
-        max_bytes: larger messages are poison.
+        max_bytes: The largest message that is decoded; larger ones are poison.
     """
 
     def __init__(self, max_bytes: int = 10_000_000) -> None:
