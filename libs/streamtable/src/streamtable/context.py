@@ -217,7 +217,7 @@ class Context(_Scope[K, V]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; -1 if the record has none. Of a dead letter that was sent again, its origin's."""
+        """Milliseconds since 1970; -1 if the record has none. A dead letter that is sent again has its origin's."""
         return self._records.timestamp(self._index)
 
     @property

@@ -100,7 +100,7 @@ class Persist(Edge[object, V], Generic[V]):
 
 @dataclass(frozen=True)
 class Output(Edge[object, object]):
-    """A stream that handlers may emit to. What is not declared is refused.
+    """A stream that handlers may emit to. A stream that is not declared is refused.
 
     Args:
         stream: The stream to write to; the key of a record decides its partition.

@@ -51,7 +51,7 @@ class RecordSchema(Protocol[Row_co]):
 
 
 class Avro(Generic[T]):
-    """Values in Avro's binary encoding. A record is a dict, typed by its generated `TypedDict`.
+    """A codec of values in Avro's binary encoding. A record is a dict, typed by its generated `TypedDict`.
 
     Decoding accepts exactly what the writer's schema describes, and resolves it to the reader's.
 
@@ -256,7 +256,7 @@ class Avro(Generic[T]):
 
     @staticmethod
     def warm_up() -> None:
-        """Load what reads large batches, before there is one: it takes a quarter of a second, better spent while waiting."""
+        """Load the decoder of large batches ahead of the first one, as loading it takes a quarter of a second."""
         import exactavro.columns  # noqa: F401, PLC0415 - as above
 
 

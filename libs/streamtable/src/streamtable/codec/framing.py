@@ -43,7 +43,7 @@ class Framing(Protocol):
 
 
 class SingleObject:
-    """Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
+    """The framing of Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
 
     size = 10
 
@@ -60,7 +60,7 @@ class SingleObject:
 
 
 class Plain:
-    """No prefix: every record was written with the schema that it is read with."""
+    """A framing without a prefix: every record was written with the schema that it is read with."""
 
     size = 0
 
@@ -84,7 +84,7 @@ class Registry(Protocol):
 
 
 class Confluent:
-    """Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
+    """The framing of Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
 
     Args:
         registry: The schema registry: `FileRegistry`, or `HttpRegistry` from `streamtable.codec.registry`.

@@ -34,7 +34,7 @@ _STALE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[V]):
-    """A row, and how far to trust it.
+    """A row with its offset and age.
 
     Attributes:
         value: The row; None if the key has none.
@@ -53,7 +53,7 @@ class Answer(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a partition of a view stands; see `Answer`. `lag` counts offsets, markers included."""
+    """The position of a partition of a view; see `Answer`. `lag` counts offsets, markers included."""
 
     offset: int
     lag: int
@@ -176,7 +176,7 @@ class View(Generic[K, V]):
             clicks.wait_for(ack)
             clicks.get("alice")
 
-        Any number of threads may wait at the same time; they share the questions to Kafka. What the group does for the
+        Any number of threads may wait at the same time; they share the requests to Kafka. What the group does for the
         event through its loop, or another group for what this one emits, is not waited for.
 
         Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when it
