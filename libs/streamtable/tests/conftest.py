@@ -47,7 +47,7 @@ class Record:
 
 
 class HandClock:
-    """Moves only when told, or when somebody sleeps."""
+    """A clock that moves only when it is advanced, or when a thread sleeps."""
 
     def __init__(self) -> None:
         self.seconds = 1_000_000.0

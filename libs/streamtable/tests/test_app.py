@@ -22,7 +22,7 @@ from streamtable.types import Guarantee
 GROUP: Group[str, int] = Group(
     "g", Input(Stream("in", String(), String()), lambda ctx, event: ctx.set(1)), Persist(Long())
 )
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 TWICE = """
 import os, signal, sys, time
@@ -69,13 +69,13 @@ def test_elsewhere_than_in_the_main_thread_signals_are_left_alone() -> None:
 
 
 def test_making_an_app_and_a_processor_connects_to_nothing_and_makes_no_folder(tmp_path: Path) -> None:
-    processor = App(NOBODY, tmp_path / "state").processor(GROUP)
+    processor = App(UNREACHABLE, tmp_path / "state").processor(GROUP)
     assert not (tmp_path / "state").exists()
     assert not processor.ready
 
 
 def test_a_view_is_followed_from_the_start_until_it_or_the_app_is_closed(tmp_path: Path) -> None:
-    with App(Kafka(NOBODY, admin_timeout=0.2), tmp_path) as made:
+    with App(Kafka(UNREACHABLE, admin_timeout=0.2), tmp_path) as made:
         view = made.view(GROUP.table)
         assert made.view(GROUP.table) is view
         with pytest.raises(NotReady, match="the broker has not answered yet"):
@@ -90,7 +90,7 @@ def test_a_view_is_followed_from_the_start_until_it_or_the_app_is_closed(tmp_pat
 
 
 def test_a_table_has_one_view_and_another_of_its_name_is_refused(tmp_path: Path) -> None:
-    with App(Kafka(NOBODY, admin_timeout=0.2), tmp_path) as made:
+    with App(Kafka(UNREACHABLE, admin_timeout=0.2), tmp_path) as made:
         made.view(GROUP.table)
         with pytest.raises(ConfigurationError, match="viewed here already as"):
             made.view(Table(GROUP.table.name, String(), String()))
@@ -99,7 +99,7 @@ def test_a_table_has_one_view_and_another_of_its_name_is_refused(tmp_path: Path)
 def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
     made = App.from_env(
         {
-            "STREAMTABLE_BOOTSTRAP_SERVERS": NOBODY,
+            "STREAMTABLE_BOOTSTRAP_SERVERS": UNREACHABLE,
             "STREAMTABLE_STATE_DIR": str(tmp_path),
             "STREAMTABLE_INSTANCE_ID": "i-7",
             "STREAMTABLE_GUARANTEE": "at_least_once",
@@ -114,7 +114,7 @@ def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
     )
     kafka: Any = made.kafka
     assert (kafka.bootstrap_servers, kafka.group_protocol, kafka.static_membership) == (
-        NOBODY,
+        UNREACHABLE,
         "classic",
         True,
     )
@@ -130,15 +130,15 @@ def test_settings_reach_the_processor_and_the_cluster(tmp_path: Path) -> None:
 
 
 def test_a_broker_that_is_not_there_is_waited_for_only_as_long_as_the_settings_say(tmp_path: Path) -> None:
-    kafka = Kafka(NOBODY, admin_timeout=0.2)
-    with pytest.raises(RetryLater, match=NOBODY):
+    kafka = Kafka(UNREACHABLE, admin_timeout=0.2)
+    with pytest.raises(RetryLater, match=UNREACHABLE):
         App(kafka, tmp_path).run(GROUP, start_timeout=0.1)
 
 
 def test_a_run_leaves_pythons_garbage_collection_as_it_was(tmp_path: Path) -> None:
     before = gc.get_threshold()
     with pytest.raises(RetryLater):
-        App(Kafka(NOBODY, admin_timeout=0.2), tmp_path).run(GROUP, start_timeout=0.1)
+        App(Kafka(UNREACHABLE, admin_timeout=0.2), tmp_path).run(GROUP, start_timeout=0.1)
     assert gc.get_threshold() == before
 
 
@@ -149,7 +149,7 @@ def test_what_reads_large_batches_of_avro_is_loaded_while_the_group_is_joined(
     monkeypatch.setattr(Avro, "warm_up", staticmethod(loaded.set))
     group: Group[str, Any] = Group("g", Input(Stream("in", String(), Avro("long")), lambda ctx, event: None))
     with pytest.raises(RetryLater):
-        App(Kafka(NOBODY, admin_timeout=0.2), tmp_path).run(group, start_timeout=0.1)
+        App(Kafka(UNREACHABLE, admin_timeout=0.2), tmp_path).run(group, start_timeout=0.1)
     assert loaded.wait(10)
 
 
@@ -159,7 +159,7 @@ def test_what_goes_around_handlers_and_how_long_deferred_work_may_take_are_the_p
     def around(handler: Any) -> Any:
         return handler
 
-    kafka = Kafka(NOBODY, admin_timeout=0.2)
+    kafka = Kafka(UNREACHABLE, admin_timeout=0.2)
     processor: Any = App(kafka, tmp_path).processor(GROUP, around=around, defer_timeout=3.0)
     assert (processor.settings.around, processor.settings.defer_timeout) == (around, 3.0)
     processor.close()

@@ -129,7 +129,7 @@ def test_a_history_in_which_one_fingerprint_means_milliseconds_and_microseconds_
         (bytes.fromhex("c3010102030405060708") + b"\x00", "fingerprint 0807060504030201"),
     ],
 )
-def test_a_record_that_names_no_known_schema_is_poison_and_told_in_hex(data: bytes, reason: str) -> None:
+def test_a_record_that_names_no_known_schema_is_poison_and_reported_in_hex(data: bytes, reason: str) -> None:
     codec = Avro("long")
     with pytest.raises(PoisonRecord, match=reason):
         codec.decode(data)
@@ -138,7 +138,7 @@ def test_a_record_that_names_no_known_schema_is_poison_and_told_in_hex(data: byt
     assert reason in decoded.poison[1].message
 
 
-def test_poison_is_told_with_its_place_and_without_the_data() -> None:
+def test_poison_is_reported_with_its_place_and_without_the_data() -> None:
     codec = Avro(CLICK)
     with pytest.raises(PoisonRecord, match=r"^Click\.user: .*utf-8.*\(17 bytes\)$") as caught:
         codec.decode(codec.encode({"user": "alice", "at": 0})[:10] + b"\x0a\xff\xff\xff\xff\xff\x00")
@@ -345,7 +345,7 @@ def test_a_count_makes_no_values(tester: Tester, monkeypatch: pytest.MonkeyPatch
     tester.create(clicks)
     codec.decode(codec.encode(ROWS[0]))  # learns the prefix
     tester.run(group)
-    monkeypatch.setattr(Lazy, "_values", lambda self: pytest.fail("somebody looked at the values"))
+    monkeypatch.setattr(Lazy, "_values", lambda self: pytest.fail("the values were read"))
     tester.emit_many(clicks, [(f"user {number % 2}", row) for number, row in enumerate(ROWS)])
     assert tester.table(group) == {"user 0": 50, "user 1": 50}
     assert codec._columns is not None

@@ -1,4 +1,4 @@
-"""A sequence that is made when somebody looks at it."""
+"""A sequence whose values are decoded when they are read."""
 
 import pytest
 

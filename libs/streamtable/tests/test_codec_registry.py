@@ -69,7 +69,7 @@ def server() -> Iterator[Server]:
 
 
 class Clock:
-    """Time that stands still until told, and pauses that take none."""
+    """A clock that stands still until it is advanced, and pauses that take no time."""
 
     def __init__(self) -> None:
         self.now = 0.0

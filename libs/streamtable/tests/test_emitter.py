@@ -59,8 +59,8 @@ def test_keys_of_a_stream_shared_with_goka_go_where_goka_looks_for_them(
     # The hash of the last one is the signed number that has no positive counterpart.
     keys = [*(f"user-{n}" for n in range(100)), "~kkwsA"]
     with Emitter(stream, Kafka(broker.bootstrap_servers)) as emitter:
-        told = {key: emitter.emit(key, 1) for key in keys}
-    assert {key: ack.result().partition for key, ack in told.items()} == {
+        acks = {key: emitter.emit(key, 1) for key in keys}
+    assert {key: ack.result().partition for key, ack in acks.items()} == {
         key: partition_for(key.encode(), 6, "fnv1a") for key in keys
     }
 
@@ -229,15 +229,15 @@ def test_a_failure_that_a_callback_saw_does_not_come_again_from_flush(
     assert len(seen) == 1
 
 
-def test_a_failure_that_nobody_looked_at_comes_once_from_flush_with_its_kind(
+def test_a_failure_whose_future_was_not_read_comes_once_from_flush_with_its_kind(
     log: HeldLog, emitter: Emitter[str, int]
 ) -> None:
     unseen = emitter.emit("alice", 1)
     seen = emitter.emit("bob", 2)
-    log.held.answer(Fenced("somebody else"))
+    log.held.answer(Fenced("another producer"))
     log.held.answer(RetryLater("no answer"))
     seen.exception(0)
-    with pytest.raises(Fenced, match="1 records failed: somebody else"):
+    with pytest.raises(Fenced, match="1 records failed: another producer"):
         emitter.flush(1)
     emitter.flush(1)
     unseen.exception(0)

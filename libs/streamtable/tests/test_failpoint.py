@@ -30,13 +30,13 @@ def test_the_process_is_killed_when_the_place_is_reached_for_the_nth_time(spec: 
     assert len(output.splitlines()) == lines
 
 
-def test_a_place_that_is_not_reached_so_often_kills_nobody() -> None:
+def test_a_failpoint_that_is_not_reached_so_often_kills_no_process() -> None:
     child = run("begun:3")
     output, _ = child.communicate(timeout=30)
     assert (child.returncode, len(output.splitlines())) == (0, 4)
 
 
-def test_a_process_can_be_frozen_and_goes_on_when_it_is_told_to() -> None:
+def test_a_process_can_be_frozen_and_goes_on_after_sigcont() -> None:
     child = run("stop@flushed")
     state = os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
     assert state is not None

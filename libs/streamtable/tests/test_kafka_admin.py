@@ -94,7 +94,7 @@ def test_a_group_whose_partitions_are_on_the_move_is_rebalancing(
     while not first.assignment():
         first.poll(0.1)
         assert not deadline.passed()
-    second.subscribe([topic])  # and the first gives nothing back as long as nobody polls it
+    second.subscribe([topic])  # and the first revokes nothing as long as it is not polled
     while (state := admin.describe_groups([group])[group].state) != "rebalancing":
         assert state in {"stable", "empty"}
         second.poll(0.1)
@@ -104,7 +104,7 @@ def test_a_group_whose_partitions_are_on_the_move_is_rebalancing(
 
 
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
-def test_a_group_is_described_and_its_offsets_set_only_while_nobody_is_in_it(
+def test_a_group_is_described_and_its_offsets_set_only_while_it_has_no_members(
     protocol: str, broker: Broker, topics: Topics, admin: KafkaAdmin
 ) -> None:
     topic, group = topics.create("in", partitions=2), topics.name("g")

@@ -1,4 +1,4 @@
-"""Why somebody does not get in, or lacks a right, in words that say what to do."""
+"""Errors of authentication and authorization say what to do."""
 
 import logging
 import re
@@ -73,15 +73,15 @@ CASES = [
 IDS = ["expired", "of another name", "of another authority", "none"]
 
 
-@pytest.mark.parametrize(("pair", "told"), CASES, ids=IDS)
+@pytest.mark.parametrize(("pair", "expected"), CASES, ids=IDS)
 def test_a_client_says_what_is_wrong_with_the_certificate_and_what_to_do(
-    pair: Pair | None, told: str, tmp_path: Path, trusted: str
+    pair: Pair | None, expected: str, tmp_path: Path, trusted: str
 ) -> None:
     options = {"security.protocol": "SSL", "ssl.ca.location": trusted}
     with server(pair, tmp_path) as port:
         admin = Kafka(f"127.0.0.1:{port}", options, admin_timeout=1).admin()
         said, deadline = "", Deadline(30)
-        while not re.search(rf"127\.0\.0\.1:{port} .*{told}", said):
+        while not re.search(rf"127\.0\.0\.1:{port} .*{expected}", said):
             assert not deadline.passed(), said
             with pytest.raises(RetryLater) as raised:
                 admin.brokers()
@@ -89,7 +89,7 @@ def test_a_client_says_what_is_wrong_with_the_certificate_and_what_to_do(
         admin.close()
 
 
-def test_a_certificate_that_is_accepted_or_that_nobody_shows_is_not_complained_of(
+def test_a_certificate_that_is_accepted_or_that_no_server_shows_is_not_reported(
     tmp_path: Path, trusted: str
 ) -> None:
     with server(OURS.issue("server"), tmp_path) as port:
@@ -112,7 +112,7 @@ def test_a_wrong_password_is_logged_with_the_user_and_where_to_correct_it() -> N
     ]
 
 
-def test_the_latest_refusal_is_told_once_and_lost_connections_are_none() -> None:
+def test_the_latest_refusal_is_reported_once_and_lost_connections_are_none() -> None:
     complaints = Complaints()
     assert complaints.taken() is None
     for code in (KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT):
@@ -124,7 +124,7 @@ def test_the_latest_refusal_is_told_once_and_lost_connections_are_none() -> None
 
 
 @pytest.mark.parametrize(
-    ("code", "operation", "told"),
+    ("code", "operation", "expected"),
     [
         (KafkaError.TOPIC_AUTHORIZATION_FAILED, "READ", "user 'alice' lacks the right READ on topic 'in'"),
         (KafkaError.GROUP_AUTHORIZATION_FAILED, "WRITE", "user 'alice' lacks the right READ on group 'g'"),
@@ -141,10 +141,10 @@ def test_the_latest_refusal_is_told_once_and_lost_connections_are_none() -> None
         ),
     ],
 )
-def test_a_refusal_names_user_right_and_thing(code: int, operation: str, told: str) -> None:
+def test_a_refusal_names_user_right_and_thing(code: int, operation: str, expected: str) -> None:
     caller = Caller("localhost:9092", "alice", group="g", transactional_id="tx")
     error = caller.lacks(KafkaError(code), operation, "in")
-    assert str(error).startswith(told)
+    assert str(error).startswith(expected)
     assert "'streamtable users apply'" in str(error)
     assert error.topic == ("in" if error.resource == "topic" else None)
 
@@ -166,6 +166,6 @@ def test_a_refusal_is_found_in_the_words_of_a_client_that_failed_for_good() -> N
     assert forbidden_in(log.transaction_failed) is not None
 
 
-def test_who_comes_without_a_name_is_told_so() -> None:
+def test_an_error_names_a_user_without_a_name_as_such() -> None:
     error = Caller("localhost:9092").lacks(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "READ")
     assert str(error).startswith("this process, which names no user, lacks the right READ on topic: grant it")

@@ -42,14 +42,16 @@ def test_the_end_counts_uncommitted_records(broker: Broker, topics: Topics) -> N
 
 def test_topics_are_created_once_and_altered_in_place(broker: Broker, topics: Topics) -> None:
     cluster = Kafka(broker.bootstrap_servers).cluster()
-    wanted = TopicDescription(topics.name("new"), 2, 1, {"cleanup.policy": "compact", "retention.ms": "5000"})
-    cluster.create_topics([wanted])
-    cluster.create_topics([wanted])
-    cluster.alter_topic(wanted.name, {"retention.ms": "6000"})
+    requested = TopicDescription(
+        topics.name("new"), 2, 1, {"cleanup.policy": "compact", "retention.ms": "5000"}
+    )
+    cluster.create_topics([requested])
+    cluster.create_topics([requested])
+    cluster.alter_topic(requested.name, {"retention.ms": "6000"})
     deadline = Deadline(30)
-    while cluster.describe([wanted.name])[wanted.name].config["retention.ms"] != "6000":
+    while cluster.describe([requested.name])[requested.name].config["retention.ms"] != "6000":
         assert not deadline.passed()
-    found = cluster.describe([wanted.name])[wanted.name]
+    found = cluster.describe([requested.name])[requested.name]
     assert (found.partitions, found.replication, found.config["cleanup.policy"]) == (2, 1, "compact")
 
 
@@ -58,9 +60,9 @@ def test_what_the_broker_refuses_is_a_configuration_error(
     replication: int, broker: Broker, topics: Topics
 ) -> None:
     cluster = Kafka(broker.bootstrap_servers).cluster()
-    wanted = TopicDescription(topics.name("new"), 1, replication, {"cleanup.policy": "no such policy"})
-    with pytest.raises(ConfigurationError, match=wanted.name):
-        cluster.create_topics([wanted])
+    requested = TopicDescription(topics.name("new"), 1, replication, {"cleanup.policy": "no such policy"})
+    with pytest.raises(ConfigurationError, match=requested.name):
+        cluster.create_topics([requested])
 
 
 def test_an_altered_setting_that_does_not_exist_is_a_configuration_error(

@@ -21,7 +21,7 @@ both_protocols = pytest.mark.parametrize("protocol", ["consumer", "classic"])
 
 
 class Listener:
-    """Keeps what it was told; `on_revoked` runs in the callback."""
+    """Keeps the callbacks that it got; `on_revoked` runs in the callback."""
 
     def __init__(self, on_assigned: Callable[[], None] = lambda: None) -> None:
         self.owned: set[TopicPartition] = set()

@@ -53,14 +53,14 @@ def test_known_keys_have_their_known_partitions_of_twelve(
 def test_it_agrees_with_librdkafka_for_keys_of_all_lengths(partitioner: Partitioner) -> None:
     draw = random.Random(20)
     keys = {draw.randbytes(length % 150) for length in range(1, 1501)}
-    told: dict[bytes, int] = {}
+    assigned: dict[bytes, int] = {}
 
     def note(error: object, message: Message) -> None:
         assert error is None
         key, partition = message.key(), message.partition()
         assert isinstance(key, bytes)
         assert partition is not None
-        told[key] = partition
+        assigned[key] = partition
 
     # The client's own mock cluster: it knows no more than how to accept records, which is enough here.
     producer = Producer({"test.mock.num.brokers": 1, "partitioner": f"{partitioner}_random", "log_level": 0})
@@ -69,5 +69,5 @@ def test_it_agrees_with_librdkafka_for_keys_of_all_lengths(partitioner: Partitio
         producer.produce("keys", b"", key, on_delivery=note)
     assert producer.flush(30) == 0
     assert partitions > 1
-    assert told == {key: partition_for(key, partitions, partitioner) for key in keys}
-    assert set(told.values()) == set(range(partitions))
+    assert assigned == {key: partition_for(key, partitions, partitioner) for key in keys}
+    assert set(assigned.values()) == set(range(partitions))

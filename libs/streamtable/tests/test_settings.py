@@ -120,22 +120,23 @@ def test_every_setting_is_read_from_its_variable(tmp_path: Path) -> None:
     ],
 )
 def test_a_malformed_value_is_refused_with_its_variable_and_what_is_expected(name: str, value: str) -> None:
-    told = refusal(**{name: value})
-    assert f"STREAMTABLE_{name}" in told
-    assert "expected" in told
+    message = refusal(**{name: value})
+    assert f"STREAMTABLE_{name}" in message
+    assert "expected" in message
 
 
-def test_all_problems_are_told_at_once() -> None:
-    told = refusal(LOG_LEVEL="loud", COMMIT_INTERVAL="soon", COMIT_INTERVAL="1", KAFKA_ACKS="1")
-    assert "STREAMTABLE_LOG_LEVEL='loud': expected debug or info or warning or error" in told
+def test_all_problems_are_reported_at_once() -> None:
+    message = refusal(LOG_LEVEL="loud", COMMIT_INTERVAL="soon", COMIT_INTERVAL="1", KAFKA_ACKS="1")
+    assert "STREAMTABLE_LOG_LEVEL='loud': expected debug or info or warning or error" in message
     assert (
-        "STREAMTABLE_COMMIT_INTERVAL='soon': expected seconds, a plain decimal number from 0.01 to 60" in told
+        "STREAMTABLE_COMMIT_INTERVAL='soon': expected seconds, a plain decimal number from 0.01 to 60"
+        in message
     )
     assert (
         "STREAMTABLE_COMIT_INTERVAL: there is no such setting; did you mean STREAMTABLE_COMMIT_INTERVAL?"
-        in told
+        in message
     )
-    assert "STREAMTABLE_KAFKA_ACKS: refused: acknowledged records could be lost" in told
+    assert "STREAMTABLE_KAFKA_ACKS: refused: acknowledged records could be lost" in message
 
 
 @pytest.mark.parametrize(
@@ -179,7 +180,7 @@ def test_a_secret_may_be_in_a_file_and_only_a_secret(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (None, "cannot be read: No such file"),
         ("", "expected one line"),
@@ -188,14 +189,14 @@ def test_a_secret_may_be_in_a_file_and_only_a_secret(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_without_a_secret_is_named_and_not_shown(
-    tmp_path: Path, content: str | bytes | None, told: str
+    tmp_path: Path, content: str | bytes | None, message: str
 ) -> None:
     file = tmp_path / "password"
     if content is not None:
         file.write_bytes(content.encode() if isinstance(content, str) else content)
     said = refusal(KAFKA_SASL_PASSWORD_FILE=str(file))
     assert f"STREAMTABLE_KAFKA_SASL_PASSWORD_FILE: {file}" in said
-    assert told in said
+    assert message in said
     assert "hunter" not in said
 
 

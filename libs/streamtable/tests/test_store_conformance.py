@@ -162,7 +162,7 @@ def test_closing_ends_an_open_scan_with_an_error_not_with_fewer_rows(stores: Sto
             list(rows)
 
 
-def test_reads_of_other_threads_while_it_closes_succeed_or_are_told_to_retry(store: Store) -> None:
+def test_reads_of_other_threads_while_it_closes_succeed_or_raise_retry_later(store: Store) -> None:
     store.write([(b"%05d" % n, b"v") for n in range(2000)], b"x")
     wrong: list[object] = []
     started = threading.Barrier(4)

@@ -63,7 +63,7 @@ WRITER = """
 
 
 def kill_writer_after(writes: int, root: Path, bulk: str) -> int:
-    """Returns the number of the last write that the writer told of."""
+    """Return the number of the last write that the writer reported."""
     writer = child(WRITER, str(root), f"lambda n: {bulk}")
     assert writer.stdout is not None
     last = -1
@@ -367,11 +367,11 @@ def test_a_folder_without_permission_stops_the_process_with_its_path() -> None:
         folder = Path(base) / "state"
         folder.mkdir(mode=0o000)
         opener = child(OPENER, str(folder))
-        told = opener.communicate()[0]
+        output = opener.communicate()[0]
         folder.chmod(0o700)
-    assert told.startswith("StoreBroken")
-    assert str(folder) in told
-    assert "Permission denied" in told
+    assert output.startswith("StoreBroken")
+    assert str(folder) in output
+    assert "Permission denied" in output
 
 
 def test_a_file_where_the_folder_should_be_stops_the_process(root: Path, stores: RocksStores) -> None:
@@ -401,7 +401,7 @@ HOLDER = """
 """
 
 
-def test_a_second_process_is_refused_and_told_who_owns_the_folder_until_that_is_gone(
+def test_a_second_process_is_refused_with_the_owners_id_until_the_owner_is_gone(
     root: Path, stores: RocksStores
 ) -> None:
     holder = subprocess.Popen(
@@ -425,7 +425,7 @@ def test_a_second_process_is_refused_and_told_who_owns_the_folder_until_that_is_
     assert (store.get(b"a"), store.checkpoint()) == (b"1", b"held")
 
 
-def test_whoever_holds_a_store_learns_that_somebody_else_needs_it_for_work(
+def test_the_holder_of_a_store_learns_that_another_process_needs_it_for_work(
     root: Path, stores: RocksStores
 ) -> None:
     other = RocksStores(root)  # as another process has it
@@ -438,7 +438,7 @@ def test_whoever_holds_a_store_learns_that_somebody_else_needs_it_for_work(
         other.open(TABLE, 0)
     assert (before, held.release_requested) == (False, True)
     held.close()
-    assert not other.open(TABLE, 0).release_requested  # it has what it wanted
+    assert not other.open(TABLE, 0).release_requested  # the request ended with the release
     other.close()
     stores.destroy(TABLE, 0)
     assert stores.present() == {}

@@ -98,7 +98,7 @@ def test_a_topic_that_is_replaced_while_the_group_works_is_noticed(
         check_unchanged(GROUP, cluster, before)
 
 
-def test_a_looked_up_table_may_be_replaced_since_its_copy_is_loaded_anew(
+def test_a_looked_up_table_may_be_replaced_since_its_copy_is_loaded_again(
     make_cluster: Any, topic_infos: Callable[..., dict[str, TopicInfo]], topic_info: Info
 ) -> None:
     group: Group[str, int] = Group("g", *GROUP.inputs, Lookup(Table("names", String(), String())))

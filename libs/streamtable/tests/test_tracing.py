@@ -1,4 +1,4 @@
-"""What is told of traces, and what records carry of them, seen through the Tester, which runs the same engine."""
+"""Which spans are traced, and what records carry of them, seen through the Tester, which runs the same engine."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from streamtable.types import Headers, RecordBatch
 from streamtable_testing import Tester
 
 CLICKS = Stream("clicks", String(), Long())
-TOLD = Stream("told", String(), Long())
+COUNTED = Stream("counted", String(), Long())
 
 
 def context(number: int, flags: str = "01") -> bytes:
@@ -20,7 +20,7 @@ def context(number: int, flags: str = "01") -> bytes:
 
 
 @dataclass
-class Told:
+class RecordedSpan:
     """A span: `sources` are the contexts that it comes from."""
 
     what: str
@@ -45,33 +45,33 @@ class Told:
 
 
 class Listener:
-    """A tracer that keeps what it is told. `keeps`: of which kinds of work."""
+    """A tracer that keeps its spans. `keeps`: the kinds of work whose context goes with the records."""
 
     def __init__(self, *keeps: str) -> None:
         self.keeps = keeps or ("send", "process", "commit", "apply")
-        self.spans: list[Told] = []
+        self.spans: list[RecordedSpan] = []
 
-    def send(self, topic: str) -> Told:
-        return self._told("send", [])
+    def send(self, topic: str) -> RecordedSpan:
+        return self._record("send", [])
 
-    def process(self, group: str, batches: Sequence[RecordBatch]) -> Told:
-        return self._told("process", contexts(batches))
+    def process(self, group: str, batches: Sequence[RecordBatch]) -> RecordedSpan:
+        return self._record("process", contexts(batches))
 
-    def commit(self, group: str, sources: Sequence[Headers]) -> Told:
-        return self._told("commit", sources)
+    def commit(self, group: str, sources: Sequence[Headers]) -> RecordedSpan:
+        return self._record("commit", sources)
 
-    def apply(self, view: str, records: RecordBatch) -> Told:
-        return self._told("apply", contexts([records]))
+    def apply(self, view: str, records: RecordBatch) -> RecordedSpan:
+        return self._record("apply", contexts([records]))
 
-    def ask(self, store: str, operation: str, keys: int) -> Told:
-        return self._told(operation, [])
+    def ask(self, store: str, operation: str, keys: int) -> RecordedSpan:
+        return self._record(operation, [])
 
-    def of(self, what: str) -> list[Told]:
+    def of(self, what: str) -> list[RecordedSpan]:
         return [span for span in self.spans if span.what == what]
 
-    def _told(self, what: str, sources: Sequence[Headers]) -> Told:
+    def _record(self, what: str, sources: Sequence[Headers]) -> RecordedSpan:
         own = (("traceparent", context(len(self.spans) + 1)),) if what in self.keeps else ()
-        span = Told(what, [value for ((_, value),) in sources], own)
+        span = RecordedSpan(what, [value for ((_, value),) in sources], own)
         self.spans.append(span)
         return span
 
@@ -80,10 +80,10 @@ def count(ctx: Context[str, int], click: int) -> None:
     if click < 0:
         raise ValueError("a click is one or more")
     ctx.set((ctx.value or 0) + click)
-    ctx.emit(TOLD, ctx.key, click)
+    ctx.emit(COUNTED, ctx.key, click)
 
 
-COUNTS = Group("counts", Input(CLICKS, count), Output(TOLD), Persist(Long()))
+COUNTS = Group("counts", Input(CLICKS, count), Output(COUNTED), Persist(Long()))
 
 
 def traced(listener: Tracer) -> Iterator[Tester]:
@@ -135,7 +135,7 @@ def test_each_output_and_the_last_row_of_a_commit_carry_its_context(
 ) -> None:
     tester.emit_many(CLICKS, [("alice", 3), ("bob", 1), ("alice", 1)])
     context = listener.of("commit")[-1].headers
-    assert headers_of(tester, "told") == [context] * 3
+    assert headers_of(tester, "counted") == [context] * 3
     assert headers_of(tester, COUNTS.table.name) == [(), context]
 
 
@@ -145,10 +145,10 @@ def test_a_context_that_a_handler_hands_on_is_not_replaced() -> None:
     assert carrying(given[:1], (("traceparent", context(8)),)) == (given[0], ("traceparent", context(8)))
 
 
-def test_what_nobody_keeps_leaves_no_trace_in_any_record() -> None:
+def test_a_trace_that_is_not_kept_leaves_no_context_in_any_record() -> None:
     for tester in traced(Listener("nothing")):
         tester.emit(CLICKS, "alice", 3)
-        for topic in ("clicks", "told", COUNTS.table.name):
+        for topic in ("clicks", "counted", COUNTS.table.name):
             assert headers_of(tester, topic) == [()]
 
 
@@ -156,7 +156,7 @@ def test_without_a_tracer_nothing_is_added() -> None:
     for tester in traced(UNTRACED):
         tester.emit(CLICKS, "alice", 3, headers=[("id", b"1")])
         assert headers_of(tester, "clicks") == [(("id", b"1"),)]
-        assert headers_of(tester, "told") == [()]
+        assert headers_of(tester, "counted") == [()]
 
 
 def test_a_batch_is_linked_to_so_many_contexts_and_no_more(tester: Tester, listener: Listener) -> None:
@@ -165,9 +165,9 @@ def test_a_batch_is_linked_to_so_many_contexts_and_no_more(tester: Tester, liste
     assert listener.of("process")[-1].sources == sent[:CONTEXTS_MAX]
 
 
-def test_a_batch_whose_handler_fails_is_told_as_failed_and_then_again(listener: Listener) -> None:
+def test_a_batch_whose_handler_fails_is_traced_as_failed_and_then_again(listener: Listener) -> None:
     lenient = Group(
-        "lenient", Input(CLICKS, count, on_error=OnError.DEAD_LETTER), Output(TOLD), Persist(Long())
+        "lenient", Input(CLICKS, count, on_error=OnError.DEAD_LETTER), Output(COUNTED), Persist(Long())
     )
     with Tester(partitions=1) as tester:
         tester.kafka.shared_tracer = listener

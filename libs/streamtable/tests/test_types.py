@@ -62,14 +62,14 @@ def test_a_token_is_read_back_as_the_ack_that_it_was_made_of(topic: str, partiti
     ],
 )  # fmt: skip
 def test_any_other_text_is_no_token(text: str) -> None:
-    with pytest.raises(BadToken, match="not a token of an event") as told:
+    with pytest.raises(BadToken, match="not a token of an event") as raised:
         Ack.parse(text)
-    assert len(str(told.value)) < 500
+    assert len(str(raised.value)) < 500
 
 
 def test_headers_are_read_one_record_after_the_other_also_where_one_has_names_that_are_no_text() -> None:
     class Record:
-        """As the client's: it fails for such names, and keeps what it is told instead."""
+        """As the client's: it fails for such names, and keeps what it is given instead."""
 
         def __init__(self, headers: Any) -> None:
             self.found = headers

@@ -110,10 +110,10 @@ def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(code: str, tm
             found.add((int(match[1]), match[2] or match[3].replace("builtins.", "")))
         elif ": note:" not in line:
             other.append(line)
-    wanted = {
+    expected = {
         (number, match[2] or match[3])
         for number, line in enumerate(lines, start=1)
         if (match := EXPECTED.search(line)) is not None
     }
     assert other == [], done.stderr
-    assert [(n, what, lines[n - 1]) for n, what in sorted(found ^ wanted)] == []
+    assert [(n, what, lines[n - 1]) for n, what in sorted(found ^ expected)] == []

@@ -80,7 +80,7 @@ def test_the_settings_of_each_topic_that_is_used_may_be_seen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("user", "told"),
+    ("user", "message"),
     [
         ({"runs": ["gone"]}, "user 'u' runs group gone, which is not declared"),
         ({"follows": ["gone"]}, "user 'u' follows group gone"),
@@ -88,8 +88,8 @@ def test_the_settings_of_each_topic_that_is_used_may_be_seen() -> None:
         ({"reads": ["gone-table"]}, "user 'u' reads gone-table"),
     ],
 )
-def test_a_right_to_something_that_is_not_declared_is_refused(user: dict[str, object], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told):
+def test_a_right_to_something_that_is_not_declared_is_refused(user: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         of(user)
 
 

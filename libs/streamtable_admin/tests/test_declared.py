@@ -129,7 +129,7 @@ def test_another_number_of_partitions_is_refused_with_both_numbers_and_the_reaso
 
 
 @pytest.mark.parametrize(
-    ("found", "wanted", "refused"),
+    ("found", "desired", "refused"),
     [
         (topic(retention_ms="10"), topic(retention_ms="20"), False),
         (topic(retention_ms="20"), topic(retention_ms="10"), True),
@@ -143,10 +143,10 @@ def test_another_number_of_partitions_is_refused_with_both_numbers_and_the_reaso
 )
 def test_settings_are_altered_unless_that_could_lose_something(
     found: TopicDescription,
-    wanted: TopicDescription,
+    desired: TopicDescription,
     refused: bool,  # noqa: FBT001 - a parameter of the test
 ) -> None:
-    made = plan_topics({"t": wanted}, {"t": found})
+    made = plan_topics({"t": desired}, {"t": found})
     assert (len(made.refused), len(made.alter)) == ((1, 0) if refused else (0, 1))
 
 
@@ -162,11 +162,11 @@ topics = st.dictionaries(
 
 @given(topics, topics)
 def test_every_declared_topic_is_in_exactly_one_part_of_the_plan_or_has_differences(
-    wanted: dict[str, TopicDescription], existing: dict[str, TopicDescription]
+    desired: dict[str, TopicDescription], existing: dict[str, TopicDescription]
 ) -> None:
-    wanted = {name: TopicDescription(name, t.partitions, 1, t.config) for name, t in wanted.items()}
-    made = plan_topics(wanted, existing)
+    desired = {name: TopicDescription(name, t.partitions, 1, t.config) for name, t in desired.items()}
+    made = plan_topics(desired, existing)
     differing = {difference.topic for difference in (*made.alter, *made.refused)}
     created = {each.name for each in made.create}
-    assert differing | created | set(made.same) == wanted.keys()
-    assert len(differing) + len(created) + len(made.same) == len(wanted)
+    assert differing | created | set(made.same) == desired.keys()
+    assert len(differing) + len(created) + len(made.same) == len(desired)

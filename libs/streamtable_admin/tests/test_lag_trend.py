@@ -42,7 +42,7 @@ def test_a_group_that_keeps_up_is_not_mentioned() -> None:
     assert between({0: place(0, 0)}, {0: place(0, 7)}) == []  # there was nothing to do at the first look
 
 
-def test_partitions_whose_lag_grows_are_told_by_process() -> None:
+def test_partitions_whose_lag_grows_are_reported_by_process() -> None:
     before = {n: place(0, 1000) for n in range(4)}
     after = {n: place(500, 3000) for n in range(4)}
     first, second = between(before, after)
@@ -65,7 +65,7 @@ def test_a_process_for_each_partition_that_does_not_suffice_calls_for_a_faster_h
     assert all("make the handler faster" in each.advice for each in between(before, after))
 
 
-def test_a_partition_that_stands_and_is_nobodys_is_told_so() -> None:
+def test_a_partition_that_stands_and_has_no_owner_is_reported_so() -> None:
     (found,) = list(
         compare_snapshots(
             look(0, {0: place(5, 9)}),

@@ -44,7 +44,7 @@ def test_a_status_is_judged_by_its_age_and_state(changes: dict[str, Any], level:
     assert [each.level for each in found] == ([] if level is None else [level])
 
 
-def test_a_clock_that_is_ahead_is_told_once_for_its_machine() -> None:
+def test_a_clock_that_is_ahead_is_reported_once_for_its_machine() -> None:
     statuses = {"a": status(at=NOW + 5_000), "b": status(at=NOW + 60_000), "c": status(host="other")}
     found = [each for each in judge_processes(statuses, NOW) if each.level is not Level.OK]
     assert [(each.subject, each.fact) for each in found] == [

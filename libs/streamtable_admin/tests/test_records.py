@@ -21,7 +21,7 @@ def test_the_last_of_each_partition_are_kept() -> None:
     assert kept.dropped
 
 
-def test_the_first_of_each_partition_are_enough_where_they_are_wanted() -> None:
+def test_the_first_of_each_partition_are_enough_where_they_are_requested() -> None:
     kept = Kept([A, B], 3, BYTES_MAX, first=True)
     kept.add(A, (record(A, offset) for offset in range(10)))
     assert offsets(kept, A) == [0, 1, 2]

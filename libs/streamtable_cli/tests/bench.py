@@ -167,12 +167,12 @@ class World:
 
     def commit(self, group: str, offsets: Mapping[TopicPartition, int], metadata: str = "") -> None:
         """Set a group's offsets as a tool does. A new broker's coordinator takes a moment."""
-        wanted = {place: Committed(NextOffset(offset), metadata) for place, offset in offsets.items()}
+        requested = {place: Committed(NextOffset(offset), metadata) for place, offset in offsets.items()}
         admin = self.kafka.admin()
 
         def done() -> bool:
             try:
-                admin.set_offsets(group, wanted)
+                admin.set_offsets(group, requested)
             except RetryLater:
                 return False
             return True

@@ -103,5 +103,5 @@ def test_the_commands_of_the_page_say_what_the_page_says(nowhere: Cli) -> None:
     ("gigabytes", "text"),
     [(0.0, "0.0 MB"), (0.0123, "12.3 MB"), (1.0, "1.0 GB"), (999.0, "999.0 GB"), (1234.0, "1.2 TB")],
 )
-def test_sizes_are_told_in_the_unit_that_fits(gigabytes: float, text: str) -> None:
+def test_sizes_are_shown_in_the_unit_that_fits(gigabytes: float, text: str) -> None:
     assert size(gigabytes) == text

@@ -68,7 +68,7 @@ def test_the_same_rows_at_the_same_input_are_the_same(cli: Cli, versions: Versio
     assert "all 3 rows are the same" in ran.err
 
 
-def test_each_differing_row_is_told_with_both_values(cli: Cli, versions: Versions) -> None:
+def test_each_differing_row_is_shown_with_both_values(cli: Cli, versions: Versions) -> None:
     versions.stand(versions.old, encoded(ROWS))
     versions.stand(versions.new, encoded({b"a": 1, b"b": 5, b"d": 4}))
     ran = cli("group", "compare", versions.old, versions.new, "--json")

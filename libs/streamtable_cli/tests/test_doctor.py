@@ -191,12 +191,12 @@ def test_a_broker_that_advertises_what_is_not_reached_from_here_is_explained(
 ) -> None:
     """As a broker in a container does."""
     with reserve_port(0) as held:
-        nobody = held.getsockname()[1]
-    broker = own_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{nobody}"})
+        unused = held.getsockname()[1]
+    broker = own_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{unused}"})
     ran = Cli(broker.bootstrap_servers)("doctor", "--json")
     assert ran.code == 1
     (problem,) = [each for each in ran.json if each["level"] == "problem"]
-    assert problem["fact"] == f"advertises 127.0.0.1:{nobody}: nothing listens there"
+    assert problem["fact"] == f"advertises 127.0.0.1:{unused}: nothing listens there"
     assert "advertised.listeners" in problem["advice"]
 
 

@@ -44,7 +44,7 @@ def test_a_partition_that_stands_is_named_with_its_process(cli: Cli, world: Worl
     assert "log of that process" in advice
 
 
-def test_records_that_nobody_works_on_are_a_problem(cli: Cli, world: World) -> None:
+def test_records_that_no_member_works_on_are_a_problem(cli: Cli, world: World) -> None:
     group = world.group(partitions=1)
     stream = group.inputs[0].stream.name
     world.commit(group.name, {TopicPartition(stream, 0): 0})
@@ -56,7 +56,7 @@ def test_records_that_nobody_works_on_are_a_problem(cli: Cli, world: World) -> N
     assert "start it" in advice
 
 
-def test_a_transaction_that_stays_open_is_told(cli: Cli, world: World) -> None:
+def test_a_transaction_that_stays_open_is_reported(cli: Cli, world: World) -> None:
     group = world.group(partitions=1)
     stream = group.inputs[0].stream.name
     world.commit(group.name, {TopicPartition(stream, 0): 0})

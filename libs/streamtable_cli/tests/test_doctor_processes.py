@@ -32,7 +32,7 @@ def status(**changes: Any) -> dict[str, Any]:
     return CODEC.decode(CODEC.encode(known | changes))  # type: ignore[no-any-return]  # with the schema's defaults
 
 
-def test_processes_that_died_or_failed_are_told_from_the_topic(cli: Cli, world: World) -> None:
+def test_processes_that_died_or_failed_are_reported_from_the_topic(cli: Cli, world: World) -> None:
     topic = world.create("status", partitions=1, config={"cleanup.policy": "compact"})
     now = time.time_ns() // 1_000_000
     statuses = {

@@ -44,7 +44,7 @@ def left(world: World, group: str) -> tuple[list[str], bool]:
             return False
         return True
 
-    until(asked, "the offsets are told")
+    until(asked, "the offsets are reported")
     topics = [name for name in admin.topic_partitions() if name.startswith(f"{group}-")]
     admin.close()
     return topics, bool(offsets)
@@ -137,7 +137,7 @@ def test_dead_letters_that_were_not_replayed_are_named_and_kept(cli: Cli, world:
     assert ran.code == 2
     assert "2 dead letters never replayed (0:0, 0:1)" in ran.err
     cli("dead-letters", "replay", group, "--all").good()
-    # Sent again, but nobody has done them.
+    # Sent again, but not handled.
     ran = cli("group", "drop", group, "--yes")
     assert ran.code == 2
     assert f"2 records in {group}-retry that it has not done" in ran.err

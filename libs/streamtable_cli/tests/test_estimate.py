@@ -126,7 +126,7 @@ def test_warm_copies_are_quick_to_go_on_and_cost_a_whole_table_for_each_process(
     assert {limit.name: limit.used for limit in with_.limits}["recovery"] < 1
 
 
-def test_a_table_that_nobody_copies_breaks_no_limit_of_copies() -> None:
+def test_a_table_without_copies_breaks_no_limit_of_copies() -> None:
     names = {limit.name for limit in estimate(Load(1e7, 10**9, views=0), MEASURED).limits}
     assert "a copy of the table" not in names
     assert estimate(Load(1e7, 10**9, partitions=480), MEASURED).limits[0].name == "a copy of the table"

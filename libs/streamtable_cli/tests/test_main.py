@@ -49,7 +49,7 @@ def test_in_a_process_of_its_own_there_is_one_line_and_no_traceback(nowhere: Cli
     assert (ran.code, ran.out, len(ran.err.splitlines())) == (1, "", 1)
 
 
-def test_the_version_is_told_without_asking_kafka(nowhere: Cli) -> None:
+def test_the_version_is_shown_without_asking_kafka(nowhere: Cli) -> None:
     assert nowhere("--version").out.startswith("streamtable ")
 
 

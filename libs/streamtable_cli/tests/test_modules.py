@@ -1,4 +1,4 @@
-"""Groups from somebody's own modules."""
+"""Groups from a user's own modules."""
 
 import sys
 from collections.abc import Iterator

@@ -177,7 +177,7 @@ def test_topics_and_json_exclude_each_other(plain: str, cli: Cli) -> None:
 
 @pytest.mark.parametrize("flags", [("--topic", "none-of-ours"), ()])
 def test_what_is_not_there_is_exit_code_1(flags: tuple[str, ...], cli: Cli, world: World) -> None:
-    ran = cli("group", "reset", world.topics.name("nobody"), "--to", "earliest", "--yes", *flags)
+    ran = cli("group", "reset", world.topics.name("missing"), "--to", "earliest", "--yes", *flags)
     assert ran.code == 1
 
 
@@ -271,13 +271,13 @@ def test_after_a_reset_the_table_is_exactly_what_the_input_from_there_on_says(cl
             left[line["key"]["value"]] = left.get(line["key"]["value"], 0) + line["value"]["value"]
     # On the disk of this machine there is still a copy of the table as it was: it must not come back.
     with world.running(group):
-        until(lambda: rows(cli, group.table.name) == left, "the second half is counted anew")
+        until(lambda: rows(cli, group.table.name) == left, "the second half is counted again")
         send(world, range(100, 120))
         expected = {f"k{k}": left.get(f"k{k}", 0) + sums(range(100, 120))[f"k{k}"] for k in range(7)}
         until(lambda: rows(cli, group.table.name) == expected, "it goes on from there")
     cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
     with world.running(group):
-        until(lambda: rows(cli, group.table.name) == sums(range(120)), "all of it is counted anew")
+        until(lambda: rows(cli, group.table.name) == sums(range(120)), "all of it is counted again")
 
 
 def twice(ctx: Any, number: int) -> None:
@@ -295,7 +295,7 @@ def grow(ctx: Any, argument: str) -> None:
 
 
 def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world: World) -> None:
-    """Reading the inputs again makes the events of the loop anew; old visits are not run over the new table."""
+    """Reading the inputs again emits the events of the loop again; old visits are not run over the new table."""
     for name in ("in", "g-loop", "g-visits", "g-dead-letters", "g-retry"):
         world.create(name, partitions=2)
     world.create("g-table", partitions=2, config={"cleanup.policy": "compact"})
@@ -314,13 +314,13 @@ def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world
         until(lambda: rows(cli, group.table.name) == both, "all is counted")
         cli("visit", group.name, "grow", "--argument", "1000").good()
         assert rows(cli, group.table.name) == {key: value + 1000 for key, value in both.items()}
-    # Nobody has done these.
+    # No member has handled these.
     world.send(loop.name, (b"k1", NUMBER.encode(5)))
     world.send(group.visits_topic, (b"grow", VisitProgress("old", "7").encode()), partition=0)
     ran = cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
     assert f"under way in {loop.name} is dropped" in ran.out
     with world.running(group):
-        until(lambda: rows(cli, group.table.name) == both, "all is counted anew")
+        until(lambda: rows(cli, group.table.name) == both, "all is counted again")
         until(lambda: cli("group", "lag", group.name, "--json").json["lag"] == 0, "all is read")
         assert rows(cli, group.table.name) == both
     # Named inputs are enough: loop and visits go with them.
@@ -454,7 +454,7 @@ def test_a_reset_that_stops_half_way_harms_nothing_and_can_be_run_again(
     ran = cli("group", "reset", group.name, "--to", "earliest", "--yes", "--empty-table").good()
     assert ("is missing" in ran.err) == (step == "deleted")
     with world.running(group):
-        until(lambda: rows(cli, group.table.name) == sums(range(40)), "all is counted anew")
+        until(lambda: rows(cli, group.table.name) == sums(range(40)), "all is counted again")
 
 
 def test_a_topic_that_is_still_being_deleted_is_waited_for(world: World, cli: Cli) -> None:

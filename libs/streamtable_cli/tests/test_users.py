@@ -14,14 +14,14 @@ DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {
 
 
 def test_what_is_missing_is_granted_and_what_is_too_much_is_revoked() -> None:
-    kept, wanted, had = (Right("alice", "topic", name, "READ") for name in ("kept", "wanted", "had"))
-    found = plan_acls({kept, wanted}, {kept, had})
-    assert (found.grant, found.revoke, found.same) == ((wanted,), (had,), (kept,))
+    kept, missing, had = (Right("alice", "topic", name, "READ") for name in ("kept", "missing", "had"))
+    found = plan_acls({kept, missing}, {kept, had})
+    assert (found.grant, found.revoke, found.same) == ((missing,), (had,), (kept,))
 
 
 def test_a_password_is_the_only_line_of_its_file(tmp_path: Path) -> None:
     (tmp_path / "alice.password").write_text("of alice\n")
-    (tmp_path / "bob.password").write_text("of nobody who is declared")
+    (tmp_path / "bob.password").write_text("of a user who is not declared")
     assert read_passwords(tmp_path, DECLARED) == {"alice": b"of alice"}
 
 
@@ -30,9 +30,9 @@ def test_a_file_without_one_password_is_refused_without_showing_it(tmp_path: Pat
     (tmp_path / "alice.password").write_text(content)
     with pytest.raises(
         ConfigurationError, match=r"alice\.password: expected one line with the password of user 'alice'"
-    ) as told:
+    ) as raised:
         read_passwords(tmp_path, DECLARED)
-    assert "lines" not in str(told.value)
+    assert "lines" not in str(raised.value)
 
 
 def test_a_user_without_a_password_is_named(tmp_path: Path) -> None:

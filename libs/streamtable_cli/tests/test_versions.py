@@ -82,6 +82,6 @@ def test_what_is_no_answer_is_an_error_that_names_the_address(answer: bytes) -> 
         ask("127.0.0.1", port, 5)
 
 
-def test_where_nobody_listens_there_is_no_answer() -> None:
+def test_where_no_server_listens_there_is_no_answer() -> None:
     with pytest.raises(RetryLater, match=r"127\.0\.0\.1:9"):
         ask("127.0.0.1", 9, 1)

@@ -19,7 +19,7 @@ from streamtable_cli.output import note
 
 @pytest.fixture
 def visits(world: World) -> str:
-    """The topic by which a group of two partitions is told to visit; nobody runs."""
+    """The topic of visits of a group with two partitions, which has no members."""
     return world.topics.create("g-visits", partitions=2)
 
 
@@ -111,7 +111,7 @@ def test_a_run_is_started_once(cli: Cli, world: World, visits: str) -> None:
     for partition in range(2):
         write(world, visits, partition, VisitProgress("r1", visited=1, done=True))
     ends = [process.communicate(timeout=60) for process in (first, second)]
-    # Of two at the same time one may be told that the other took its place: run again, it says so.
+    # Of two at the same time one may report that the other took its place: run again, it says so.
     said = "".join(err for _, err in ends)
     assert said.count("started") + said.count("was refused") >= 2
     cli("visit", group, "age", "--run", "r1").good()
@@ -138,11 +138,11 @@ def test_ctrl_c_leaves_the_visit_going_and_says_how_to_look_again(
     group = world.topics.name("g")
     process = cli.process("visit", group, "age", "--run", "r1", "--argument", "it's")
     assert process.stderr is not None
-    told = ""
-    while "no member of group" not in told:
+    shown = ""
+    while "no member of group" not in shown:
         line = process.stderr.readline()
-        assert line, told
-        told += line
+        assert line, shown
+        shown += line
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=30)
     assert process.returncode == 130, rest

@@ -117,8 +117,8 @@ class Browser:
 
 def missing() -> str:
     """Why there can be no browser; "" if there can."""
-    wanted = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
-    return f"not installed: {', '.join(wanted)}" if wanted else ""
+    absent = [name for name in ("chromium", "chromedriver") if shutil.which(name) is None]
+    return f"not installed: {', '.join(absent)}" if absent else ""
 
 
 @contextmanager
@@ -132,7 +132,7 @@ def chromium(folder: Path) -> Iterator[Browser]:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
                 _wait_for(http)
                 session = http.post(
-                    "/session", json={"capabilities": {"alwaysMatch": _wanted(folder)}}
+                    "/session", json={"capabilities": {"alwaysMatch": _capabilities(folder)}}
                 ).json()
                 name = session["value"]["sessionId"]
                 try:
@@ -150,7 +150,7 @@ def _free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def _wanted(folder: Path) -> dict[str, Any]:
+def _capabilities(folder: Path) -> dict[str, Any]:
     arguments = [
         "--headless=new",
         "--no-sandbox",  # tests may run as root

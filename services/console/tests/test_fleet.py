@@ -86,7 +86,7 @@ def test_rates_on_arrows_are_those_of_all_processes_of_the_group() -> None:
     assert nodes["topic clicks"]["detail"] == "String → Avro UserClick"
 
 
-def test_nobody_knows_how_often_a_table_is_looked_up() -> None:
+def test_it_is_unknown_how_often_a_table_is_looked_up() -> None:
     _, edges = pictured({"a": worker("one")})
     assert edges["topic names-table", "group count"]["rate"] is None
 

@@ -10,7 +10,7 @@ from streamtable_admin.process_status import FORGOTTEN_MS
 NOW = 1_011_000
 
 
-def told(**changes: Any) -> list[dict[str, Any]]:
+def report(**changes: Any) -> list[dict[str, Any]]:
     return instances_of({"a": status_with(**changes)}, NOW)
 
 
@@ -26,14 +26,14 @@ def happened(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> list[
 def test_who_is_there_at_the_first_look_has_started() -> None:
     history = History()
     for second in range(2):
-        history.look(told(), NOW + second)
+        history.look(report(), NOW + second)
     (event,) = history.events()
     assert (event["at"], event["kind"]) == (1_000_000, "started")
 
 
-def test_a_process_that_had_failed_before_the_first_look_is_told_with_its_error() -> None:
+def test_a_process_that_had_failed_before_the_first_look_is_reported_with_its_error() -> None:
     history = History()
-    history.look(told(state="failed", error="Fenced clicks 3"), NOW)
+    history.look(report(state="failed", error="Fenced clicks 3"), NOW)
     assert [(each["at"], each["text"]) for each in history.events()] == [
         (1_010_000, "ended by Fenced clicks 3"),
         (1_000_000, "started, process 7"),
@@ -46,15 +46,15 @@ def recalled(*records: StatusReport, now: int = NOW) -> list[tuple[int, str, str
     return [(each["at"], each["kind"], each["text"]) for each in reversed(history.events())]
 
 
-def told_at(at: int, **changes: Any) -> StatusReport:
+def report_at(at: int, **changes: Any) -> StatusReport:
     return StatusReport("a", status_with(at=at, **changes), at)
 
 
-def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
+def test_what_had_happened_is_found_in_the_reports_of_processes() -> None:
     assert recalled(
-        told_at(1_001_000),
-        told_at(1_002_000, partitions=partitions(0, 1)),
-        told_at(1_003_000, partitions=partitions(1), aborts=2),
+        report_at(1_001_000),
+        report_at(1_002_000, partitions=partitions(0, 1)),
+        report_at(1_003_000, partitions=partitions(1), aborts=2),
         StatusReport("a", None, 1_004_000),
     ) == [
         (1_000_000, "started", "started, process 7"),
@@ -65,8 +65,8 @@ def test_what_had_happened_is_found_in_what_processes_had_told() -> None:
     ]
 
 
-def test_a_silence_before_the_first_look_is_told_with_its_time_whether_it_ended_or_not() -> None:
-    assert recalled(told_at(1_001_000), told_at(1_101_000), now=1_201_000) == [
+def test_a_silence_before_the_first_look_is_reported_with_its_time_whether_it_ended_or_not() -> None:
+    assert recalled(report_at(1_001_000), report_at(1_101_000), now=1_201_000) == [
         (1_000_000, "started", "started, process 7"),
         (1_016_000, "silent", "has not reported for 15 seconds"),
         (1_101_000, "back", "reports again: ready"),
@@ -75,7 +75,7 @@ def test_a_silence_before_the_first_look_is_told_with_its_time_whether_it_ended_
 
 
 def test_a_process_that_had_been_silent_for_a_day_has_stopped_then() -> None:
-    events = recalled(told_at(1_001_000), now=1_001_000 + 3 * FORGOTTEN_MS)
+    events = recalled(report_at(1_001_000), now=1_001_000 + 3 * FORGOTTEN_MS)
     assert events[-1] == (
         1_001_000 + FORGOTTEN_MS,
         "stopped",
@@ -85,8 +85,8 @@ def test_a_process_that_had_been_silent_for_a_day_has_stopped_then() -> None:
 
 def test_what_was_recalled_does_not_happen_again_at_the_first_look() -> None:
     history = History()
-    history.recall([told_at(1_010_000)], NOW)
-    history.look(told(), NOW)
+    history.recall([report_at(1_010_000)], NOW)
+    history.look(report(), NOW)
     assert [each["kind"] for each in history.events()] == ["started"]
     history.look([], NOW + 1000)
     assert history.events()[0]["kind"] == "stopped"
@@ -95,22 +95,22 @@ def test_what_was_recalled_does_not_happen_again_at_the_first_look() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        ([], told(), ("started", "started, process 7")),
-        (told(), [], ("stopped", "stopped in order, or has been silent for a day")),
+        ([], report(), ("started", "started, process 7")),
+        (report(), [], ("stopped", "stopped in order, or has been silent for a day")),
         (
-            told(),
-            told(started_at=1_005_000, pid=8),
+            report(),
+            report(started_at=1_005_000, pid=8),
             ("started", "started again, process 8, without a stop"),
         ),
-        (told(), told(state="failed", error="Fenced"), ("failed", "ended by Fenced")),
-        (told(), told(at=900_000), ("silent", "has not reported for 15 seconds")),
-        (told(at=900_000), told(), ("back", "reports again: ready")),
-        (told(state="recovering"), told(), ("recovered", "all partitions are recovered")),
-        (told(dead_letters=2), told(dead_letters=5), ("dead letters", "3 more, 5 since its start")),
-        (told(aborts=0), told(aborts=1), ("aborts", "1 more, 1 since its start")),
+        (report(), report(state="failed", error="Fenced"), ("failed", "ended by Fenced")),
+        (report(), report(at=900_000), ("silent", "has not reported for 15 seconds")),
+        (report(at=900_000), report(), ("back", "reports again: ready")),
+        (report(state="recovering"), report(), ("recovered", "all partitions are recovered")),
+        (report(dead_letters=2), report(dead_letters=5), ("dead letters", "3 more, 5 since its start")),
+        (report(aborts=0), report(aborts=1), ("aborts", "1 more, 1 since its start")),
     ],
 )
-def test_what_has_happened_is_told(
+def test_what_has_happened_is_reported(
     before: list[dict[str, Any]], after: list[dict[str, Any]], expected: tuple[str, str]
 ) -> None:
     assert happened(before, after) == [expected]
@@ -121,14 +121,14 @@ def partitions(*numbers: int) -> list[dict[str, Any]]:
 
 
 def test_a_rebalance_names_what_came_and_what_went() -> None:
-    before, after = told(partitions=partitions(0, 1, 2)), told(partitions=partitions(2, 3))
+    before, after = report(partitions=partitions(0, 1, 2)), report(partitions=partitions(2, 3))
     assert happened(before, after) == [("rebalance", "got 3, gave 0, 1; has 2")]
 
 
 def test_the_latest_events_are_kept_and_all_are_counted() -> None:
     history = History()
     for number in range(EVENTS_MAX + 10):
-        history.look(told(aborts=number), NOW)
+        history.look(report(aborts=number), NOW)
     assert len(history.events()) == EVENTS_MAX
     assert history.count == EVENTS_MAX + 10
     assert history.events()[0]["text"] == f"1 more, {EVENTS_MAX + 9} since its start"
@@ -136,7 +136,7 @@ def test_the_latest_events_are_kept_and_all_are_counted() -> None:
 
 def lagging(lag: int, **changes: Any) -> list[dict[str, Any]]:
     inputs = [{"topic": "clicks", "partition": 3, "lag": lag, "records": 0}]
-    return told(group="count", inputs=inputs, **changes)
+    return report(group="count", inputs=inputs, **changes)
 
 
 def test_lags_are_kept_over_time() -> None:
@@ -149,7 +149,7 @@ def test_lags_are_kept_over_time() -> None:
     assert len(series["points"]) == POINTS_MAX
 
 
-def test_the_series_of_a_partition_that_nobody_has_any_more_is_dropped_after_a_minute() -> None:
+def test_the_series_of_a_partition_without_an_owner_is_dropped_after_a_minute() -> None:
     history = History()
     history.measure(lagging(1), NOW)
     history.measure([], NOW + KEPT_MS)

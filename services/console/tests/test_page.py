@@ -93,7 +93,7 @@ def violations(browser: Browser) -> list[str]:
 
 
 def show(browser: Browser, world: World, *parts: str) -> None:
-    """Open a part of the console anew."""
+    """Open a part of the console again."""
     browser.open("about:blank")
     browser.open(f"{world.http.base_url}/#/{'/'.join(quote(part) for part in parts)}")
     browser.until_text("live", selector="#connection")
@@ -215,7 +215,7 @@ def test_a_row_changes_on_the_page_when_it_changes_in_the_table(world: World, br
     before = int(browser.run(count))
 
     def changed() -> Any:
-        world.emit("bob")  # again, as what came before the page followed the table is not told
+        world.emit("bob")  # again, as changes before the page followed the table are not shown
         return int(browser.run(count)) > before
 
     browser.until(changed)

@@ -102,7 +102,7 @@ def test_a_status_that_cannot_be_read_hides_no_other(world: World) -> None:
     world.tell("shop/view/two", None)
 
 
-def test_lags_are_told_by_partition(world: World) -> None:
+def test_lags_are_reported_by_partition(world: World) -> None:
     found = world.until("/api/lags", lambda answer: answer["lags"])["lags"]
     assert {each["group"] for each in found} == {world.group.name}
 
@@ -123,8 +123,8 @@ def test_the_ends_of_transactions_are_no_lag_as_for_the_command_line(world: Worl
         for committed, records in ((5, 0), (3, 1)):  # of offsets 0 to 5, of which 1, 3 and 5 are markers
             admin.set_offsets(group, {TopicPartition(topic, 0): Committed(NextOffset(committed))})
             inputs = [{"topic": topic, "partition": 0, "lag": 6 - committed, "records": 3}]
-            told = status_with(role="processor", group=group, at=now, started_at=now, inputs=inputs)
-            world.tell("shop/processor/marks", told)
+            report = status_with(role="processor", group=group, at=now, started_at=now, inputs=inputs)
+            world.tell("shop/processor/marks", report)
 
             def shown(answer: Any, records: int = records) -> bool:
                 found = {each["key"]: each["lag"] for each in answer["instances"]}
@@ -192,7 +192,7 @@ def test_rows_come_by_pages_and_prefix(world: World) -> None:
     assert world.get(path, prefix="\U0001f600" * 200, after="ff" * 4096)["rows"] == []
 
 
-def test_rows_are_told_as_they_change(world: World) -> None:
+def test_rows_are_shown_as_they_change(world: World) -> None:
     path = f"/api/tables/{world.group.table.name}"
     before = {row["key"]["value"]: row["value"]["value"] for row in world.get(f"{path}/rows")["rows"]}
     with world.http.stream("GET", f"{path}/events", params={"prefix": "al"}) as answer:
@@ -243,7 +243,7 @@ def test_letters_that_are_not_there_are_not_sent(world: World) -> None:
     assert "nothing was sent" in answer.json()["detail"]
 
 
-def test_runs_of_jobs_are_told_the_latest_first_and_whole_one_by_one(world: World) -> None:
+def test_runs_of_jobs_are_listed_the_latest_first_and_whole_one_by_one(world: World) -> None:
     found = {"partition": 3, "key": "alice", "difference": "different", "expected": "3", "live": "2"}
     inputs = [{"topic": world.clicks.name, "partition": 0, "start": 5, "end": 9}]
     audit = run_with(

@@ -153,7 +153,7 @@ class World:
         return answer.json()
 
     def until(self, path: str, condition: Callable[[Any], Any], **query: Any) -> Any:
-        """Ask until the answer is as wanted; returns it."""
+        """Ask until the answer is as expected, and return it."""
 
         def asked() -> Any:
             answer = self.http.get(path, params=query)
@@ -183,13 +183,13 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
         status = topics.create("status", partitions=1, config=compact)
         runs = Stream(topics.create("runs", partitions=1, config=compact), key=String(), value=Avro(JOB_RUN))
         stack.enter_context(_processing(group, kafka, status, folder))
-        told = {"SERVICEKIT_RUNS_TOPIC": runs.name}
+        settings = {"SERVICEKIT_RUNS_TOPIC": runs.name}
         signed = {
             "CONSOLE_ACTIONS": "true",
             "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",
         }
         consoles = [
-            stack.enter_context(console_of(broker, status, folder / name, told | more))
+            stack.enter_context(console_of(broker, status, folder / name, settings | more))
             for name, more in (("open", {}), ("signed", signed))
         ]
         consoles[1].headers["Authorization"] = f"Bearer {KEY}"

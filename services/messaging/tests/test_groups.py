@@ -40,7 +40,7 @@ def texts(tester: Tester, user: str) -> list[tuple[str, str]]:
     return [(each["sender"], each["text"]) for each in feed["messages"]] if feed else []
 
 
-def test_the_blocker_keeps_who_has_blocked_a_sender_and_forgets_senders_whom_nobody_blocks(
+def test_the_blocker_keeps_who_has_blocked_a_sender_and_forgets_senders_without_blockers(
     tester: Tester,
 ) -> None:
     tester.run(BLOCKER)
@@ -106,7 +106,7 @@ def test_the_detector_counts_what_users_in_different_partitions_sent_and_receive
     }
 
 
-def test_a_spammer_is_reported_once_and_nobody_gets_their_messages_from_then_on(tester: Tester) -> None:
+def test_a_spammer_is_reported_once_and_no_user_gets_their_messages_from_then_on(tester: Tester) -> None:
     tester.run(*GROUPS.values(), partitions=2)
     for number in range(SPAM_SENT_MIN + 10):
         write(tester, "mallory", f"user-{number}")
@@ -126,7 +126,7 @@ def test_of_a_backlog_in_whatever_order_only_spammers_stay_blocked(tester: Teste
     assert tester.table(BLOCKER) == {"spammer-1": blocked, "spammer-2": blocked}
 
 
-def test_somebody_who_is_answered_after_all_gets_through_again(tester: Tester) -> None:
+def test_a_sender_who_is_answered_after_all_gets_through_again(tester: Tester) -> None:
     tester.run(DETECTOR, BLOCKER)
     for _ in range(SPAM_SENT_MIN):
         write(tester, "alice", "bob")

@@ -150,7 +150,7 @@ def test_the_end_of_one_role_ends_all(service: Service) -> None:
     child = int(Path(f"/proc/{group}/task/{group}/children").read_text().split()[0])
     wait_until(lambda: handles(child, signal.SIGTERM))
     os.kill(child, signal.SIGTERM)
-    assert processes.ended() == 1, "a role has stopped as it should, and nobody had asked for it"
+    assert processes.ended() == 1, "a role has stopped in order, without a request"
 
 
 def handles(pid: int, number: signal.Signals) -> bool:

@@ -200,7 +200,7 @@ def test_a_feed_is_answered_with_its_place_and_age(served: Served) -> None:
     }
 
 
-def test_the_feed_of_somebody_whom_nobody_has_written_to_is_empty(served: Served) -> None:
+def test_the_feed_of_a_user_without_messages_is_empty(served: Served) -> None:
     assert served.client.get("/users/unknown/feed").json()["messages"] == []
 
 

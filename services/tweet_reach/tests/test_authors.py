@@ -81,7 +81,7 @@ def test_an_author_with_very_many_followers_is_reported_in_bounded_batches_and_d
     others = [follow("me", author=f"author-{n}") for n in range(20)]
     fold_authors([tweet("1", "small.org", author=f"author-{n}") for n in range(20)], others, [], rows)
     output = fold_authors([tweet("1", "foo.com")], [], [], rows, cost_max=COST_MAX)
-    told_of_famous = names(output)
+    sent_of_famous = names(output)
     for n in range(40):
         one = follow("you", author=f"author-{n % 20}", at=n)
         output = fold_authors([], [one], output.tasks, rows, cost_max=COST_MAX)
@@ -92,10 +92,10 @@ def test_an_author_with_very_many_followers_is_reported_in_bounded_batches_and_d
                 "small.org",
                 {"author": f"author-{n}", "tweets": 1, "added": ["you"], "removed": []},
             )
-        told_of_famous += sum(len(fact["added"]) for url, fact in output.facts if url == "foo.com")
+        sent_of_famous += sum(len(fact["added"]) for url, fact in output.facts if url == "foo.com")
         if not output.tasks:
             break
-    assert (output.tasks, told_of_famous) == ([], 50_000)
+    assert (output.tasks, sent_of_famous) == ([], 50_000)
     pieces = rows.pieces.rows  # type: ignore[attr-defined] # rows in memory
     assert max(map(len, pieces.values())) <= ENTRIES_MAX
     assert max(sum(map(len, piece)) for piece in pieces.values()) <= CHARACTERS_MAX

@@ -77,7 +77,7 @@ def test_reach_follows_what_comes_late_goes_away_or_comes_twice(tester: Tester) 
 
 
 @pytest.mark.parametrize("record", [tweet("1", "ann", ""), tweet("1", "somebody", "foo.com")])
-def test_a_tweet_that_breaks_a_rule_is_a_dead_letter_and_stops_nobody(tester: Tester, record: Tweet) -> None:
+def test_a_tweet_that_breaks_a_rule_is_a_dead_letter_and_stops_no_task(tester: Tester, record: Tweet) -> None:
     start(tester)
     tester.emit(TWEETS, "ann", record)
     tester.emit(TWEETS, "ann", tweet("2", "ann", "foo.com"))

@@ -40,11 +40,11 @@ def test_maps_hold_what_was_put_into_them_however_their_rows_are_cut(
                 assert maps.of(name_of_map).get(name) == number
             maps.save()
             assert all(len(piece) <= 3 for piece in rows.rows.values())
-            for name_of_map, wanted in expected.items():
+            for name_of_map, expected_entries in expected.items():
                 for one in (maps, Maps(rows)):  # in the batch, and in the next
                     entries = scanned(one.of(name_of_map), step)
-                    assert len(entries) == len(wanted)
-                    assert dict(entries) == wanted
+                    assert len(entries) == len(expected_entries)
+                    assert dict(entries) == expected_entries
 
 
 @given(before=st.sets(NAMES), meanwhile=st.sets(NAMES), step=st.integers(1, 9))

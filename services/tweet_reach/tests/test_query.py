@@ -75,7 +75,7 @@ def test_a_url_may_stand_in_the_address_as_it_is(table: MemoryTable[Reach], clie
     assert client.get("/reach?url=https://example.org/?a=1%26b=%C3%BC").json()["reach"] == 2
 
 
-def test_a_url_that_nobody_tweets_reaches_nobody(client: httpx.Client) -> None:
+def test_a_url_that_is_not_tweeted_has_no_reach(client: httpx.Client) -> None:
     answer = client.get("/reach", params={"url": "notaurl.com"})
     assert (answer.status_code, answer.json()["reach"], answer.json()["top"]) == (200, 0, [])
 

@@ -161,7 +161,7 @@ def test_replayed_facts_change_nothing() -> None:
     assert fold_reaches([("foo.com", fact)] * 2, [], rows).rows == {}
 
 
-def test_a_url_that_nobody_tweets_leaves_no_rows() -> None:
+def test_a_url_that_is_not_tweeted_leaves_no_rows() -> None:
     rows = ReachRows(MemoryRows(), MemoryRows())
     names = [f"follower-{n}" for n in range(600)]
     for fact in (

@@ -39,7 +39,7 @@ def test_the_way_of_a_tweet_is_one_trace_through_both_stages_and_their_stores() 
             tester.kafka.shared_tracer = tracer
             for stage in stages:
                 tester.run(stage, tasks=tasks_of(stage, tracer))
-            # A tweet of somebody without followers reaches nobody, and goes no further.
+            # A tweet of an author without followers has no reach, and goes no further.
             tester.emit(
                 topics.FOLLOWS, "ann", Follow(id=ID, author="ann", follower="bob", follows=True, at=1)
             )

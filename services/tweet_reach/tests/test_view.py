@@ -57,7 +57,7 @@ def test_a_url_is_answered_with_its_reach_its_sketch_and_its_place(
     assert stub.Get(pb.GetRequest(url=URL), timeout=5) == expected
 
 
-def test_a_url_that_nobody_tweets_is_not_found(stub: Any) -> None:
+def test_a_url_that_is_not_tweeted_is_not_found(stub: Any) -> None:
     assert code_of(lambda: stub.Get(pb.GetRequest(url=URL), timeout=5)) == grpc.StatusCode.NOT_FOUND
 
 

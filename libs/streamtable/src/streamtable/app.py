@@ -44,7 +44,7 @@ class Processor(Protocol):
 
     @property
     def group(self) -> Group[Any, Any]:
-        """The graph."""
+        """The group that it processes."""
         ...
 
     def run(self) -> None:
@@ -64,7 +64,7 @@ class Processor(Protocol):
 
     @property
     def ready(self) -> bool:
-        """It has joined, all assigned partitions are at work and make progress, and Kafka answers."""
+        """Whether it has joined, all assigned partitions are at work and make progress, and Kafka answers."""
         ...
 
     @property
@@ -118,7 +118,7 @@ class ProcessorOptions(TypedDict, total=False):
 
 
 class App:
-    """What a process needs to use the library: the Kafka and the state folder, said once.
+    """What a process needs to use the library: the Kafka cluster and the state folder, in one place.
 
         app = App(Kafka("127.0.0.1:9092"), "state")
         app.run(CLICK_COUNT)  # in one process
@@ -262,7 +262,7 @@ class App:
     def view(self, table: Table[K, V]) -> View[K, V]:
         """Return the view of a table, which follows it from now on, until the view or the App is closed.
 
-        For the same table it is always the same view. Each fails for itself: an error that stops one for good leaves
+        For the same table it is always the same view. Views fail separately: an error that stops one for good leaves
         the others at work.
 
         Raises:

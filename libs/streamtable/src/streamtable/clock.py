@@ -1,4 +1,4 @@
-"""Time as an argument: whoever needs it is given a clock, so that tests can move it by hand."""
+"""The clock as an argument: code that reads the time is given a clock, so that tests can move it by hand."""
 
 import time
 from typing import Protocol

@@ -87,8 +87,8 @@ class RowChange(Generic[J]):
     """What happened to a row of a joined table.
 
     Attributes:
-        old: None if there was none.
-        new: None if it was deleted.
+        old: The row before the change; None if there was none.
+        new: The row after the change; None if it was deleted.
     """
 
     old: J | None
@@ -140,15 +140,15 @@ class _Scope(Generic[K, V]):
         """Write a record to a declared output, in the same commit as everything else.
 
         Args:
-            stream: one that the graph declares as `Output`.
-            key: decides the partition.
-            value: None writes a tombstone.
-            headers: name and bytes, as they are.
-            timestamp_ms: since 1970; 0: the time of the commit.
+            stream: The stream to write to, which the graph declares as `Output`.
+            key: The key, which decides the partition.
+            value: The value; None writes a tombstone.
+            headers: The headers, names and bytes, written as they are.
+            timestamp_ms: Milliseconds since 1970; 0: the time of the commit.
 
         Raises:
-            Unencodable: it does not fit the schema, or is larger than Kafka accepts.
-            GraphError: the stream is no declared output.
+            Unencodable: The record does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The graph does not declare the stream as `Output`.
         """
         self._emit(stream, key, value, headers, timestamp_ms)
 
@@ -156,14 +156,14 @@ class _Scope(Generic[K, V]):
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
 
         Args:
-            stream: the group's loop.
-            key: whose row the event is for.
-            event: what the loop's handler gets.
-            headers: name and bytes, as they are.
+            stream: The stream of the group's loop.
+            key: The key of the row that the event is for.
+            event: The event that the loop's handler is called with.
+            headers: The headers, names and bytes, written as they are.
 
         Raises:
-            Unencodable: it does not fit the schema, or is larger than Kafka accepts.
-            GraphError: the stream is not the group's loop.
+            Unencodable: The event does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The stream is not the group's loop.
         """
         if stream.name != self._reach.loop:
             raise GraphError(
@@ -172,11 +172,11 @@ class _Scope(Generic[K, V]):
         self._emit(stream, key, event, headers, 0)
 
     def lookup(self, table: Table[OK, OV], key: OK) -> OV | None:
-        """The row of any key of a table that the graph declares as `Lookup`; None if there is none.
+        """Return the row of any key of a table that the graph declares as `Lookup`; None if there is none.
 
         Raises:
-            GraphError: the table is no declared lookup.
-            RetryLater: its copy has become unreadable and is loaded anew; the engine waits and reads the record again.
+            GraphError: The graph does not declare the table as `Lookup`.
+            RetryLater: The local copy is damaged and is loaded again; the engine waits and reads the record again.
         """
         try:
             rows = self._reach.lookups[table.name]
@@ -196,7 +196,7 @@ class _Scope(Generic[K, V]):
             ) from None
 
     def fail(self, reason: str) -> NoReturn:
-        """Refuse the record; what happens then is the input's `on_error`."""
+        """Refuse the record; the input's `on_error` decides what happens then."""
         raise Rejected(reason)
 
 
@@ -217,7 +217,7 @@ class Context(_Scope[K, V]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; -1 if the record has none. Of a dead letter that was sent again, its origin's."""
+        """Milliseconds since 1970; -1 if the record has none. A dead letter that is sent again has its origin's."""
         return self._records.timestamp(self._index)
 
     @property
@@ -243,14 +243,14 @@ class Context(_Scope[K, V]):
         self._rows.delete(self._raw_key)
 
     def join(self, table: Table[K, J]) -> J | None:
-        """The row that a joined table has for this key; None if there is none.
+        """Return the row that a joined table has for this key; None if there is none.
 
         Args:
-            table: one that the graph declares as `Join` or `Changes`.
+            table: The table, which the graph declares as `Join` or `Changes`.
 
         Raises:
-            GraphError: the table is not joined.
-            PoisonRecord: the row cannot be decoded.
+            GraphError: The graph does not declare the table as joined.
+            PoisonRecord: The row cannot be decoded.
         """
         row: J | None = self._joined(table).get(self._raw_key)
         return row
@@ -263,9 +263,9 @@ class Context(_Scope[K, V]):
         in `then`.
 
         Args:
-            work: a coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
+            work: A coroutine, or another awaitable. If it raises or takes longer than the processor's `defer_timeout`,
                 the record's handler has failed. After a crash or an aborted commit it is called again.
-            then: called with the context, standing at this record again, and the result. It may do all that a handler
+            then: Called with the context, standing at this record again, and the result. It may do all that a handler
                 may, but not defer.
         """
         self._full = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
@@ -314,8 +314,8 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
     """Consecutive records of one partition, and the rows of the partition. Valid during the call only.
 
     Attributes:
-        keys: decoded, one a record.
-        events: decoded, one a record.
+        keys: Decoded, one a record.
+        events: Decoded, one a record.
     """
 
     keys: Sequence[K]

@@ -7,7 +7,7 @@ the timestamp is the origin's.
 Both records are dated with the time at which they are written, as retention counts from a record's own timestamp: with
 that of an old input, the broker would delete them before anybody has read them.
 
-Whoever sends it again writes a marker behind it, in the same transaction: see `replayed_marker`.
+The program that sends it again writes a marker behind it, in the same transaction: see `replayed_marker`.
 """
 
 from dataclasses import dataclass
@@ -138,15 +138,15 @@ def dead_letter(
     """The dead letter of a record.
 
     Args:
-        records: where it is.
-        index: in `records`.
-        error: why it cannot be processed.
-        origin: where it first stood.
-        group: which could not process it.
-        topic: of the dead letters; it has the partitions of the input.
-        now: seconds since 1970.
-        bytes_max: what the topic accepts. If the record does not fit, its value (whose size is noted) and its own
-            headers are left out, and if need be its key; they can still be read at its origin.
+        records: The batch that holds the record.
+        index: The index of the record in `records`.
+        error: Why it cannot be processed.
+        origin: The position of the original record.
+        group: The group that could not process it.
+        topic: The topic of the dead letters; it has the partitions of the input.
+        now: Seconds since 1970.
+        bytes_max: The maximum size that the topic accepts. If the record does not fit, its value (whose size is noted)
+            and its own headers are left out, and if need be its key; they can still be read at its origin.
     """
     key, value = records.keys[index], records.values[index]
     ours: list[Header] = [

@@ -27,18 +27,18 @@ class Emitter(Generic[K, V]):
         with Emitter(USER_CLICKS, kafka) as emitter:
             emitter.emit("alice", click)
 
-    No failure goes unnoticed: it comes with the record's future, and if nobody looked there, out of `flush` or
-    `close`, so also out of the `with` block.
+    No failure goes unnoticed: it is set in the record's future, and if the future's result was not read, it is raised
+    by `flush` or `close`, and so by leaving the `with` block.
 
     Args:
-        stream: where to.
-        log: Kafka.
-        close_timeout: seconds that leaving the `with` block waits for acknowledgements.
-        delivery_timeout: seconds after which a record that is not acknowledged fails with `RetryLater`, and is not
+        stream: The stream to send to.
+        log: The Kafka cluster.
+        close_timeout: Seconds that leaving the `with` block waits for acknowledgements.
+        delivery_timeout: Seconds after which a record that is not acknowledged fails with `RetryLater`, and is not
             sent any more. A service that answers requests sets it below the time that a request waits.
 
     Raises:
-        ConfigurationError: `delivery_timeout` is out of bounds.
+        ConfigurationError: The `delivery_timeout` is out of bounds.
     """
 
     def __init__(
@@ -60,10 +60,10 @@ class Emitter(Generic[K, V]):
         """Queue a record; wait only while the queue is full, and at most the delivery timeout.
 
         Args:
-            key: of the record; a record without one has no partition.
-            value: None: a tombstone, which deletes the key from a compacted topic.
-            headers: names and bytes.
-            timestamp_ms: milliseconds since 1970; 0: now.
+            key: The key of the record, which decides the partition.
+            value: The value; None writes a tombstone, which deletes the key from a compacted topic.
+            headers: The headers, names and bytes.
+            timestamp_ms: Milliseconds since 1970; 0: now.
 
         Returns:
             Where the record stands in the log, or its failure: `RetryLater` (not acknowledged in time: it may have
@@ -71,8 +71,8 @@ class Emitter(Generic[K, V]):
             Callbacks run in the producer's thread and must not block.
 
         Raises:
-            Unencodable: key or value do not fit their codec; nothing was queued.
-            RetryLater: the emitter is closed.
+            Unencodable: The key or the value does not fit their codec; nothing was queued.
+            RetryLater: The emitter is closed.
         """
         if self._closed:
             raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
@@ -102,15 +102,15 @@ class Emitter(Generic[K, V]):
         return answer
 
     def emit_now(self, key: K, value: V | None, *, headers: Headers = (), timestamp_ms: int = 0) -> Ack:
-        """As `emit`, and wait for the acknowledgement. Raises what the future would hold."""
+        """Emit a record as `emit` does, and wait for the acknowledgement. Raises what the future would hold."""
         return self.emit(key, value, headers=headers, timestamp_ms=timestamp_ms).result()
 
     def flush(self, timeout: float) -> None:
         """Wait until all records emitted so far are answered.
 
         Raises:
-            RetryLater: some are not, after `timeout` seconds.
-            StreamtableError: the first failure that nobody has looked at.
+            RetryLater: Some are not, after `timeout` seconds.
+            StreamtableError: The first failure whose future has not been read.
         """
         waiting = self._producer.flush(timeout)
         failures, self._unseen = self._unseen, _Failures()
@@ -124,7 +124,7 @@ class Emitter(Generic[K, V]):
         """Flush and disconnect; what is unanswered after `timeout` seconds fails with `RetryLater`.
 
         Raises:
-            StreamtableError: the first failure that nobody has looked at.
+            StreamtableError: The first failure whose future has not been read.
         """
         if self._closed:
             return
@@ -163,7 +163,7 @@ class Emitter(Generic[K, V]):
 
 
 class _Failures:
-    """Failed answers since the last flush that nobody has looked at: how many, and the first."""
+    """Failures since the last flush whose futures have not been read: how many, and the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

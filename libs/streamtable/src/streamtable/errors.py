@@ -38,10 +38,10 @@ class StreamtableError(Exception):
     """Base of all errors of the library.
 
     Args:
-        message: what happened and what to do about it.
-        topic: where, if known.
-        partition: where, if known.
-        offset: of the record concerned, if known.
+        message: What happened and what to do about it.
+        topic: The topic, if known.
+        partition: The partition, if known.
+        offset: The offset of the record, if known.
     """
 
     fatal: ClassVar[bool] = False
@@ -120,11 +120,11 @@ class UnreadableRow(PoisonRecord):
     """A row of a table cannot be decoded. Its key must be written again, by a program that uses the table's codec.
 
     Args:
-        reason: what the codec says.
-        key: encoded.
-        topic: the table.
-        partition: where the row is.
-        position: the row's record lies before this offset, if that is known.
+        reason: What the codec reports.
+        key: The encoded key of the row.
+        topic: The topic of the table.
+        partition: The partition of the row.
+        position: The offset before which the row's record lies, if known.
     """
 
     def __init__(
@@ -164,8 +164,8 @@ class RetryKeys(RetryLater):
     """A central store has not answered for these rows in time; the others of the call are done.
 
     Args:
-        message: what happened and what to do about it.
-        keys: of the rows that are not read, or not known to be written.
+        message: What happened and what to do about it.
+        keys: The keys of the rows that are not read, or not known to be written.
     """
 
     def __init__(self, message: str, *, keys: Sequence[bytes]) -> None:
@@ -200,14 +200,14 @@ class Fatal(StreamtableError):
 
 
 class RightNeeded(Fatal):
-    """The broker knows who comes, and does not let this user do it: somebody has to grant the right.
+    """The broker denies the operation to this user: an ACL must be granted.
 
     Args:
-        user: by its SASL name; "" if it comes without one.
-        operation: Kafka's word for the right, such as READ.
-        resource: topic, group, transactional id or cluster.
-        name: of that; "" if it is not known here.
-        reason: the broker's words.
+        user: The SASL name of the user; "" if there is none.
+        operation: The ACL operation, such as READ.
+        resource: The kind of resource: topic, group, transactional id or cluster.
+        name: The name of the resource; "" if it is not known here.
+        reason: The broker's message.
     """
 
     def __init__(self, *, user: str, operation: str, resource: str, name: str, reason: str) -> None:

@@ -35,7 +35,7 @@ def failpoint_at(spec: str) -> Failpoint:
 
     Args:
         spec: `name` or `name:N`: at the N-th time that the place is reached (1 is the first). With `stop@` before it
-            the process freezes itself (SIGSTOP) until somebody sends SIGCONT: a zombie in the middle of a step.
+            the process freezes itself (SIGSTOP) until it receives SIGCONT: a zombie in the middle of a step.
     """
     action, at, place = spec.rpartition("@")
     name, _, times = place.partition(":")

@@ -60,13 +60,13 @@ class Input(Edge[K, V], Generic[K, E, V]):
     """A stream that the group reads, and what to do with its records: exactly one of the three kinds of handler.
 
     Args:
-        stream: what is read. All inputs of a group have the same number of partitions and are keyed alike.
-        handler: called for each record: `handler(ctx, event)`.
-        batch: called for consecutive records of one partition: `batch(records)`.
-        aggregate: built in, runs over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
-        start: where a new group begins.
-        on_error: when the handler raises, or what it makes is refused: it does not fit its schema, or Kafka.
-        once: how events are recognised that were sent before, and are left out.
+        stream: The stream to read. All inputs of a group have the same number of partitions and are keyed alike.
+        handler: Called for each record: `handler(ctx, event)`.
+        batch: Called for consecutive records of one partition: `batch(records)`.
+        aggregate: A built-in fold over whole batches: `Count()`, `Sum(...)`, `Min(...)`, `Max(...)`, `Last()`.
+        start: The offset at which a new group begins.
+        on_error: What to do when the handler raises, or when its output does not fit the schema or Kafka's limits.
+        once: How to recognise repeated events, which are left out.
     """
 
     stream: Stream[K, E]
@@ -89,10 +89,10 @@ class Input(Edge[K, V], Generic[K, E, V]):
 
 @dataclass(frozen=True)
 class Persist(Edge[object, V], Generic[V]):
-    """The group keeps a table, one row a key, in `<group>-table`.
+    """A table that the group keeps, with one row for each key, in `<group>-table`.
 
     Args:
-        value: codec of the rows.
+        value: The codec of the rows.
     """
 
     value: Codec[V]
@@ -100,10 +100,10 @@ class Persist(Edge[object, V], Generic[V]):
 
 @dataclass(frozen=True)
 class Output(Edge[object, object]):
-    """A stream that handlers may emit to. What is not declared is refused.
+    """A stream that handlers may emit to. A stream that is not declared is refused.
 
     Args:
-        stream: its records' partition follows from their key.
+        stream: The stream to write to; the key of a record decides its partition.
     """
 
     stream: Stream[Any, Any]
@@ -114,9 +114,9 @@ class Loop(Edge[K, V], Generic[K, E, V]):
     """A stream from the group to itself: how a handler reaches the rows of other keys (`Context.loopback`).
 
     Args:
-        stream: it must be named `<group>-loop`, and keyed as the inputs are.
-        handler: called for each record that was looped back.
-        on_error: as of an `Input`.
+        stream: The stream of the loop, named `<group>-loop` and keyed as the inputs are.
+        handler: Called for each record that was looped back.
+        on_error: What to do when the handler raises, as for an `Input`.
     """
 
     stream: Stream[K, E]
@@ -134,9 +134,9 @@ class Join(Edge[K, object], Generic[K, J]):
     A partition goes to work when its part of the table is complete, and follows it from then on.
 
     Args:
-        table: keyed as the inputs are, in as many partitions.
-        wait: seconds that a record waits, counted from its own timestamp, for the table to come to that time.
-            A record of longer ago does not wait. 0: it is joined with what is there.
+        table: The table to join, keyed as the inputs are, with the same number of partitions.
+        wait: Seconds that a record waits, counted from its own timestamp, for the table to reach that time.
+            An older record does not wait. 0: the record is joined with the rows that are there.
     """
 
     table: Table[K, J]
@@ -154,14 +154,14 @@ class Changes(Edge[K, V], Generic[K, J, V]):
     """A joined table whose changes are handled: `Context.join` works as with `Join`.
 
     Args:
-        table: keyed as the inputs are, in as many partitions.
-        handler: called for each change of a row, with its old and its new value. The old value is always the one that
+        table: The table to join, keyed as the inputs are, with the same number of partitions.
+        handler: Called for each change of a row, with its old and its new value. The old value is always the one that
             the handler was given last for this row, also of a change that was refused and is sent again: the group
             keeps it in its own topic `<group>-handled`.
-        start: what a new group does with the rows that are there: "latest" takes them as known, "earliest" handles
+        start: What a new group does with the rows that are there: "latest" takes them as known, "earliest" handles
             each of them as a change from nothing; until it has, they are not there for joins. Before the first change
             the rows taken as known are copied to `<group>-handled`; those that cannot be decoded count as not there.
-        on_error: as of an `Input`.
+        on_error: What to do when the handler raises, as for an `Input`.
     """
 
     table: Table[K, J]
@@ -178,7 +178,7 @@ class Lookup(Edge[object, object]):
     """A table of which every process of the group holds a whole copy: `Context.lookup` gives the row of any key.
 
     Args:
-        table: keyed and partitioned as it likes.
+        table: The table to look up, with any key and any number of partitions.
     """
 
     table: Table[Any, Any]
@@ -189,11 +189,11 @@ class Visit(Edge[K, V], Generic[K, V]):
     """A handler that can be run for every row of the group's table, by `streamtable visit GROUP NAME`.
 
     Args:
-        name: what it is called by.
-        handler: called with the context of each row and the text that was given to the command. A row that is there
+        name: The name of the visit on the command line.
+        handler: Called with the context of each row and the text that was given to the command. A row that is there
             from the beginning to the end is visited once, whatever crashes.
-        on_error: as of an `Input`. A dead letter holds what the command wrote, and the visit of the partition ends;
-            `SKIP` leaves out the one row.
+        on_error: What to do when the handler raises, as for an `Input`. A dead letter holds what the command wrote,
+            and the visit of the partition ends; `SKIP` leaves out the one row.
     """
 
     name: str
@@ -206,21 +206,21 @@ class Visit(Edge[K, V], Generic[K, V]):
 
 
 class Group(Generic[K, V]):
-    """A named set of edges. Its name is the consumer group's; its topics derive from it.
+    """A named set of edges. Its name is that of the consumer group, and its topics' names derive from it.
 
     Args:
-        name: `<name>-table`, `<name>-dead-letters`, `<name>-retry`, `<name>-loop` and `<name>-visits` are its topics,
-            as far as the edges ask for them; `<name>-ids` and `<name>-handled` are those of its named tables.
-        edges: what it reads (`Input`, `Loop`, `Changes`: one at least), keeps (`Persist`, one at most), asks (`Join`,
-            `Lookup`), writes (`Output`), and can be told to do (`Visit`).
+        name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
+            `<name>-loop` and `<name>-visits`, as the edges need them, and `<name>-ids` and `<name>-handled`.
+        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one), joins or
+            looks up (`Join`, `Lookup`), writes (`Output`), and runs on request (`Visit`).
 
     Attributes:
-        inputs: the loop among them, as the last.
-        joins: one for each joined table, those with `Changes` among them.
-        named_tables: tables of the engine's own beside the group's, by the ends of their topics' names.
+        inputs: The inputs; the loop, if there is one, is the last.
+        joins: One join for each joined table, including those with `Changes`.
+        named_tables: The engine's own tables beside the group's, by the suffixes of their topics' names.
 
     Raises:
-        GraphError: the edges contradict each other; the message names both sides.
+        GraphError: The edges contradict each other; the message names both sides.
     """
 
     def __init__(self, name: str, *edges: Edge[K, V]) -> None:
@@ -331,7 +331,7 @@ class Group(Generic[K, V]):
 
     @property
     def key(self) -> Codec[K]:
-        """Of all inputs and joined tables."""
+        """The codec of the keys of all inputs and joined tables."""
         return self.inputs[0].stream.key if self.inputs else self.changes[0].table.key
 
     @property
@@ -345,28 +345,28 @@ class Group(Generic[K, V]):
         )
 
     def named_topic(self, name: str) -> str:
-        """The changelog of one of the named tables."""
+        """Return the changelog topic of one of the named tables."""
         return f"{self.name}-{name}"
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """The changelogs of all tables that the group keeps."""
+        """The changelog topics of all tables that the group keeps."""
         own = (self.table.name,) if self.persist is not None else ()
         return (*own, *map(self.named_topic, self.named_tables))
 
     @property
     def dead_letters(self) -> str:
-        """Topic of the records that could not be processed."""
+        """The topic of the records that could not be processed."""
         return f"{self.name}-dead-letters"
 
     @property
     def retry(self) -> str:
-        """Topic of dead letters sent again: an input of this group alone."""
+        """The topic of dead letters sent again: an input of this group alone."""
         return f"{self.name}-retry"
 
     @property
     def visits_topic(self) -> str:
-        """Topic of the visits asked for and how far they are: an input of this group alone, if it has `Visit` edges."""
+        """The topic of requested visits and their progress: an input of this group alone, if it has `Visit` edges."""
         return f"{self.name}-visits"
 
     @property

@@ -24,7 +24,7 @@ from streamtable.settings import Address, LogLevel
 
 
 def log_to_stderr_by_default() -> None:
-    """If nobody has configured structlog: nearly its own look, but on standard error, where it spoils no program's output.
+    """Unless structlog is configured: nearly its default look, but on standard error, apart from the program's output.
 
     Tracebacks show no local variables: a handler's are the records of customers, hundreds at a time.
     """
@@ -59,8 +59,8 @@ def configure_logging(
 
     Args:
         log_format: None: console if the stream is a terminal, else json.
-        level: of the least important lines that are written.
-        stream: where to; standard error for a service.
+        level: The lowest level of lines that are written.
+        stream: The stream to write to; standard error for a service.
     """
     chosen = log_format or ("console" if stream.isatty() else "json")
     common: list[structlog.typing.Processor] = [
@@ -107,24 +107,24 @@ class Metrics:
     """The instruments of one process. Labels are group, topic and partition, as far as they apply.
 
     Attributes:
-        records_in: read from inputs; of a partition.
-        records_out: sent to outputs, tables and loops; of a topic.
-        dead_letters: records that went to the dead letters; of the partition they came from.
-        repeats: events left out because they were sent before (`Once`); of the partition of the input.
-        lag: records between what is applied and the end of the input; of a partition.
-        commit_seconds: from the begin of a commit to the store's write; of a group.
-        batch_records: records handled in one go; of a group.
-        aborts: transactions given up; of a group.
-        rebalances: assigned, revoked and lost partitions' callbacks; of a group, with `event`.
+        records_in: Read from inputs; of a partition.
+        records_out: Sent to outputs, tables and loops; of a topic.
+        dead_letters: Records that went to the dead letters; of the partition they came from.
+        repeats: Events left out because they were sent before (`Once`); of the partition of the input.
+        lag: Records between what is applied and the end of the input; of a partition.
+        commit_seconds: The time of a group's commit, from its begin to the store's write.
+        batch_records: Records handled in one go; of a group.
+        aborts: Transactions given up; of a group.
+        rebalances: Assigned, revoked and lost partitions' callbacks; of a group, with `event`.
         stall_seconds: Since the processor has made progress: polled, handled a record, committed what was due; of a group.
         hanging_transaction_seconds: For which a partition has waited for a transaction that does not end; only from
             `hanging_transaction_timeout` on.
-        recovery_remaining: changelog records still to load; of a table's partition.
-        standby_lag: changelog records that the copy of a partition at work elsewhere has still to read.
-        store_bytes: on disk and in memory tables; of a table's partition.
-        view_position: the next changelog offset to apply; of a table's partition.
-        view_age_seconds: since the copy was last equal to the table's end; of a table's partition.
-        view_unreadable: rows that a reader was not given because they cannot be decoded, each time that they were read;
+        recovery_remaining: Changelog records still to load; of a table's partition.
+        standby_lag: Changelog records that the copy of a partition at work elsewhere has still to read.
+        store_bytes: On disk and in memory tables; of a table's partition.
+        view_position: The next changelog offset to apply; of a table's partition.
+        view_age_seconds: Since the copy was last equal to the table's end; of a table's partition.
+        view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
             of a table's partition.
     """
 
@@ -234,7 +234,7 @@ class Progress(Protocol):
 
 
 class SilentProgress:
-    """Where nobody looks."""
+    """Progress that is not shown."""
 
     def update(self, task: str, done: int, total: int) -> None: ...
 

@@ -56,9 +56,9 @@ class Once(Generic[E_contra]):
     A client that repeats an event must send it with the same key: ids are compared within a partition.
 
     Args:
-        by: takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is
+        by: Takes the id from the event: text, bytes, an int or a UUID. Or the name of the field that holds it, which is
             faster. An event without an id fails as if its handler had raised.
-        within: how long an id is remembered, in stream time. Longer costs disk: 42 to 48 bytes an id in the local store, and 17
+        within: How long an id is remembered, in stream time. Longer costs disk: 42 to 48 bytes an id in the local store, and 17
             to 28 bytes in the topic.
     """
 
@@ -76,7 +76,7 @@ class Once(Generic[E_contra]):
         return self.within // timedelta(milliseconds=1)
 
     def id_of(self, event: E_contra) -> Any:
-        """What `by` takes from the event. Raises whatever `by` raises, `KeyError` for a field that is not there."""
+        """Return the id of the event. Raises whatever `by` raises, `KeyError` for a field that is not there."""
         return event[self.by] if isinstance(self.by, str) else self.by(event)  # type: ignore[index] # a record
 
 
@@ -113,7 +113,7 @@ def id_bytes(value: Any) -> bytes:
     """An id as 16 bytes: a UUID's own, also of its usual text; of anything else a BLAKE2b hash of type and value.
 
     Raises:
-        NoId: it is missing, or neither text, bytes, an int nor a UUID.
+        NoId: It is missing, or neither text, bytes, an int nor a UUID.
     """
     if isinstance(value, str):
         packed = _uuid_bytes(value)
@@ -197,8 +197,8 @@ class Chunk:
     """Ids that were accepted one after the other, as one record of the `<group>-ids` topic holds them.
 
     Attributes:
-        newest_ms: stream time at which the last of them was accepted.
-        runs: stream times, and how many of the ids were accepted then.
+        newest_ms: Stream time at which the last of them was accepted.
+        runs: Stream times, and how many of the ids were accepted then.
         ids: 16 bytes each.
     """
 

@@ -24,9 +24,9 @@ class Decoded(Generic[T]):
     """A decoded column.
 
     Attributes:
-        values: as many as were given; None where the bytes were None, and where they are poison. They may be made
-            only when somebody looks at them, of the bytes that were given.
-        poison: the error for each index that could not be decoded. Empty in good times.
+        values: One value for each item; None where the bytes were None, and where they are poison. They may be made
+            only when they are read, from the bytes that were given.
+        poison: The error for each index that could not be decoded. Empty in good times.
     """
 
     values: Sequence[T | None]
@@ -40,7 +40,7 @@ class Codec(Protocol[T]):
         """Bytes of a value. Never called with None: a tombstone needs no codec.
 
         Raises:
-            Unencodable: the value does not fit the schema.
+            Unencodable: The value does not fit the schema.
         """
         ...
 
@@ -48,8 +48,8 @@ class Codec(Protocol[T]):
         """The value of bytes. Never called with None.
 
         Raises:
-            PoisonRecord: for whatever is wrong with the bytes; nothing else comes out.
-            RetryLater: the schema must be asked for elsewhere (a registry) and that does not answer.
+            PoisonRecord: For whatever is wrong with the bytes; nothing else comes out.
+            RetryLater: The schema must be asked for elsewhere (a registry) and that does not answer.
         """
         ...
 
@@ -76,9 +76,9 @@ class Store(Protocol):
         """Write rows (None deletes) and the checkpoint, all or nothing, also under kill -9.
 
         Args:
-            changes: rows in any order; of two with the same key the later wins.
-            checkpoint: opaque bytes, replaced by each write; `checkpoint()` returns them.
-            bulk: faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: what is
+            changes: Rows in any order; of two with the same key the later wins.
+            checkpoint: Opaque bytes, replaced by each write; `checkpoint()` returns them.
+            bulk: Faster, for loading: a crash may lose the latest bulk writes, but never one in the middle: what is
                 found afterwards is a prefix of what was written, with the checkpoint that belongs to it.
         """
         ...
@@ -117,13 +117,13 @@ class Stores(Protocol):
         """Open or create.
 
         Args:
-            table: whose rows.
-            partition: its number.
-            spare: not for work: should another process hold it, it is not told that it is `release_requested`.
+            table: The table of the rows.
+            partition: The number of the partition.
+            spare: Not for work: another process that holds the store is not asked to release it.
 
         Raises:
-            StoreCorrupted: its files are damaged; `destroy` it and open again.
-            StoreInUse: another process holds it; the message says which.
+            StoreCorrupted: Its files are damaged; `destroy` it and open again.
+            StoreInUse: Another process holds it; the message says which.
         """
         ...
 
@@ -146,12 +146,12 @@ class TopicInfo:
     """A topic as the broker describes it.
 
     Attributes:
-        topic_id: changes when the topic is deleted and created again.
-        delete_retention_ms: how long a tombstone stays in a compacted topic.
-        max_message_bytes: the largest record batch that the topic accepts.
-        keeps_timestamps: records keep the timestamps that their producers give them.
-        timestamp_before_max_ms: how far behind the broker's clock such a timestamp may be.
-        timestamp_after_max_ms: how far ahead of it.
+        topic_id: Changes when the topic is deleted and created again.
+        delete_retention_ms: How long a tombstone stays in a compacted topic.
+        max_message_bytes: The largest record batch that the topic accepts.
+        keeps_timestamps: Records keep the timestamps that their producers give them.
+        timestamp_before_max_ms: How far behind the broker's clock such a timestamp may be.
+        timestamp_after_max_ms: How far ahead of the broker's clock it may be.
     """
 
     name: str
@@ -229,7 +229,7 @@ class RebalanceListener(Protocol):
         ...
 
     def lost(self, places: Sequence[TopicPartition]) -> None:
-        """They are somebody else's already: commit nothing."""
+        """Other members own these partitions already: commit nothing."""
         ...
 
 
@@ -251,8 +251,8 @@ class GroupConsumer(Protocol):
         Batches may hold records of partitions that a rebalance took away during the call.
 
         Raises:
-            InputLost: the position is outside of what the partition still holds.
-            Fatal: the client cannot go on.
+            InputLost: The position is outside of what the partition still holds.
+            Fatal: The client cannot go on.
         """
         ...
 
@@ -280,8 +280,8 @@ class GroupConsumer(Protocol):
         """Commit outside of a transaction (at least once).
 
         Raises:
-            Migrated: the group refused: these partitions are not ours any more.
-            RetryLater: no answer; the commit may have happened, committing again is harmless.
+            Migrated: The group refused: these partitions are not ours any more.
+            RetryLater: No answer; the commit may have happened, committing again is harmless.
         """
         ...
 
@@ -318,12 +318,12 @@ class TransactionalProducer(Protocol):
         Args:
             partition: -1: by murmur2 of the key.
             timestamp_ms: 0: now.
-            tracked: remember the offset it gets, for `flush`. Without a transactional id every record's report is
+            tracked: Remember the offset it gets, for `flush`. Without a transactional id every record's report is
                 looked at, tracked or not.
-            refused: called if the broker refuses this very record for good, before `flush` or `commit` raises.
+            refused: Called if the broker refuses this very record for good, before `flush` or `commit` raises.
 
         Raises:
-            Unencodable: larger than the client's or the topic's limit, or a header's name is no UTF-8.
+            Unencodable: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
         ...
 
@@ -344,8 +344,8 @@ class TransactionalProducer(Protocol):
             The last offset of the tracked records since the last flush, by partition.
 
         Raises:
-            RewindNeeded: a record failed, or a tracked one has no known offset: the work must be repeated.
-            Unencodable: the broker refuses a record for good.
+            RewindNeeded: A record failed, or a tracked one has no known offset: the work must be repeated.
+            Unencodable: The broker refuses a record for good.
         """
         ...
 
@@ -404,16 +404,16 @@ class Producer(Protocol):
         """Queue a record for the partition that the producer's partitioner finds; waits while the queue is full.
 
         Args:
-            topic: it must exist.
-            key: bytes, or None for any partition.
-            value: bytes, or None for a tombstone.
-            done: called once, from a thread of the producer's: with the acknowledgement of all in-sync replicas, or
+            topic: It must exist.
+            key: Bytes, or None for any partition.
+            value: Bytes, or None for a tombstone.
+            done: Called once, from a thread of the producer's: with the acknowledgement of all in-sync replicas, or
                 with `RetryLater` (not delivered in time) or `Unencodable` (too large). It must not block or raise.
-            headers: as they are.
+            headers: The headers, written as they are.
             timestamp_ms: 0: now.
 
         Raises:
-            QueueFull: there was no room in the queue for as long as a delivery may take; the record was not sent, and
+            QueueFull: There was no room in the queue for as long as a delivery may take; the record was not sent, and
                 `done` is not called.
         """
         ...

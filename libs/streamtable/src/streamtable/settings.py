@@ -199,32 +199,32 @@ def _one_of(literal: object) -> Callable[[object], object]:
 
 
 class Settings(BaseModel):
-    """What a process of the library is told from outside.
+    """The settings of a process, read from its environment.
 
     Attributes:
-        bootstrap_servers: of Kafka, `host:port` separated by commas.
-        kafka: options for librdkafka that break no guarantee.
-        instance_id: names this process among those of its group; stable over restarts, different for each replica.
-        state_dir: for tables on disk; made when needed.
-        http_address: where REST is served.
-        grpc_address: where gRPC is served.
-        metrics_address: where a process without a REST server serves its metrics; None for nowhere.
-        guarantee: of results in Kafka.
-        commit_interval: seconds between commits.
-        log_format: None: console if standard error is a terminal, else json.
-        log_level: of the least important lines that are written.
-        static_membership: keep partitions over a restart; a killed process is then waited for.
-        state_retention: seconds that tables of partitions that went elsewhere are kept on disk.
+        bootstrap_servers: The brokers of Kafka, `host:port` separated by commas.
+        kafka: Options for librdkafka that break no guarantee.
+        instance_id: The name of this process within its group; stable over restarts, different for each replica.
+        state_dir: The folder of tables on disk; created when needed.
+        http_address: The address of the REST server.
+        grpc_address: The address of the gRPC server.
+        metrics_address: The address of the metrics of a process without a REST server; None: they are not served.
+        guarantee: The guarantee of results in Kafka.
+        commit_interval: Seconds between commits.
+        log_format: The format of log lines; None: console if standard error is a terminal, else json.
+        log_level: The lowest level of log lines that are written.
+        static_membership: Keep partitions over a restart; a killed process is then waited for.
+        state_retention: Seconds that the tables of partitions that moved to other members are kept on disk.
         standby: `all`: keep a warm copy of every partition of the group's tables, also of those at work elsewhere.
         group_protocol: `classic` for brokers before 4.0.
-        start_timeout: seconds until Kafka has to have answered; None waits for ever.
-        shutdown_timeout: seconds for a last commit and for leaving in order.
+        start_timeout: Seconds to wait for Kafka's first answer; None waits for ever.
+        shutdown_timeout: Seconds for the last commit and for leaving the group.
         stall_timeout: Seconds without progress after which a processor is not ready.
         stall_exit: Seconds without progress after which a processor's process exits; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported.
         store: URL of the central store of micro-batches, which may hold a password; read by `streamtable-microbatch`.
-        failpoint: where to crash; for fault tests only.
+        failpoint: The step at which to crash; for fault tests only.
     """
 
     model_config = ConfigDict(
@@ -268,7 +268,7 @@ class Settings(BaseModel):
             environ: None: the process's own environment, as it is now.
 
         Raises:
-            ConfigurationError: lists everything that is wrong, with variable, value and expectation.
+            ConfigurationError: Lists everything that is wrong, with variable, value and expectation.
         """
         environ = os.environ if environ is None else environ
         problems: list[str] = []

@@ -25,10 +25,10 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
         All of them, by name.
 
     Raises:
-        TopicMissing: one is missing.
-        TopicMismatch: the co-partitioned ones differ in their number of partitions; the message
+        TopicMissing: One is missing.
+        TopicMismatch: The co-partitioned ones differ in their number of partitions; the message
             names both numbers.
-        RetryLater: the broker does not answer.
+        RetryLater: The broker does not answer.
     """
     names = required_topics(group)
     found = dict(cluster.topics(names))
@@ -63,12 +63,12 @@ def check_unchanged(group: Group[Any, Any], cluster: Cluster, before: Mapping[st
     """Check the topics again while the group is at work. Raises as `check_topics`.
 
     Raises:
-        InputLost: an input was deleted and created again; its offsets say nothing about the new one.
-        StateLost: the same of another topic of the group.
-        TopicMismatch: also if an output that the client does not partition by itself has grown.
+        InputLost: An input was deleted and created again; its offsets say nothing about the new one.
+        StateLost: The same of another topic of the group.
+        TopicMismatch: Also if an output that the client does not partition by itself has grown.
     """
     found = check_topics(group, cluster)
-    looked_up = {edge.table.name for edge in group.lookups} - set(group.input_topics)  # it is loaded anew
+    looked_up = {edge.table.name for edge in group.lookups} - set(group.input_topics)  # it is loaded again
     for name, topic in found.items():
         if topic.topic_id != before[name].topic_id and name not in looked_up:
             lost = InputLost if name in group.input_topics else StateLost

@@ -42,10 +42,10 @@ class Stream(Generic[K, V]):
     """A topic of events. The key decides the partition.
 
     Args:
-        name: of the topic.
-        key: codec of the keys.
-        value: codec of the events.
-        partitioner: how all who write to the topic choose the partition of a key: "murmur2" as Java's producer does,
+        name: The name of the topic.
+        key: The codec of the keys.
+        value: The codec of the events.
+        partitioner: How all writers of the topic choose the partition of a key: "murmur2" as Java's producer does,
             or "fnv1a" as Goka and Sarama do.
     """
 
@@ -64,11 +64,11 @@ class Table(Generic[K, V]):
     """A compacted topic: the last value of each key counts, a null value deletes the key.
 
     Args:
-        name: of the topic; a group's own is `<group>-table`, as in Goka.
-        key: codec of the keys.
-        value: codec of the rows.
-        group: that keeps it, so that a reader can wait for the effect of an event (`View.wait_for`); "" if unknown.
-        partitioner: how its writers choose the partition of a key; see `Stream`.
+        name: The name of the topic; that of a group's own table is `<group>-table`, as in Goka.
+        key: The codec of the keys.
+        value: The codec of the rows.
+        group: The group that keeps it, so that readers can wait for an event's effect (`View.wait_for`); "" if unknown.
+        partitioner: How all writers of the topic choose the partition of a key; see `Stream`.
     """
 
     name: str

@@ -4,7 +4,7 @@ A piece of work is a span. Which one it is, its context, travels in a record's h
 next program can say what its own work comes from. Work on a batch comes from many records: its span is linked to the
 contexts of `CONTEXTS_MAX` of them, and continues the trace of the first.
 
-Nothing is told of a single record but when it is emitted, and nothing is asked of records that nobody traces.
+A single record has a span of its own only when it is emitted, and records that are not traced cost nothing.
 """
 
 import re
@@ -32,7 +32,7 @@ class Span(Protocol):
 
     @property
     def headers(self) -> Headers:
-        """Its context, for the records that it makes; empty if the span is not kept, so that nobody needs it."""
+        """Its context, for the records that it makes; empty if the span is not kept."""
         ...
 
     def note(self, **facts: Fact) -> None:
@@ -49,7 +49,7 @@ class Span(Protocol):
 
 
 class Tracer(Protocol):
-    """Is told of work where it begins. Any thread. Never raises, and never waits for anybody."""
+    """Starts a span where work begins. Any thread. Never raises, and never blocks."""
 
     def send(self, topic: str) -> Span:
         """A record is emitted; it ends with Kafka's answer. Part of the thread's current work."""
@@ -88,7 +88,7 @@ class _Untraced:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
-    def send(self, topic: str) -> Span:  # noqa: ARG002 - as of all below: nobody is told
+    def send(self, topic: str) -> Span:  # noqa: ARG002 - as for all below: nothing is traced
         return self
 
     def process(self, group: str, batches: Sequence[RecordBatch]) -> Span:  # noqa: ARG002
@@ -105,7 +105,7 @@ class _Untraced:
 
 
 UNTRACED: Final = _Untraced()
-"""Told of all work, and forgets it. It has no state."""
+"""The tracer that traces nothing. It has no state."""
 
 
 def tracer_of(log: object) -> Tracer:
@@ -139,7 +139,7 @@ def is_kept(traceparent: bytes | None) -> bool:
 
 
 def carrying(headers: Headers, context: Headers) -> Headers:
-    """The headers with this context; those that have one keep it, as whoever put it there knew better."""
+    """The headers with this context; those that have one keep it, as their sender knew better."""
     if not context or any(name == TRACEPARENT for name, _ in headers):
         return headers
     return (*headers, *context)

@@ -43,8 +43,8 @@ class Committed(NamedTuple):
     """What a group has committed for one input partition.
 
     Attributes:
-        next_offset: of the input: where reading goes on.
-        metadata: the text that was committed with it ("" if none); see `tables.position`.
+        next_offset: The next offset to read from the input.
+        metadata: The text that was committed with it ("" if none); see `tables.position`.
     """
 
     next_offset: NextOffset
@@ -52,7 +52,7 @@ class Committed(NamedTuple):
 
 
 class BadToken(StreamtableError):
-    """A text that should name an event's place does not: whoever sent it must send what he was given."""
+    """A token does not name an event's place: the client must send the token that it was given."""
 
 
 class Ack(NamedTuple):
@@ -64,12 +64,12 @@ class Ack(NamedTuple):
 
     @property
     def token(self) -> str:
-        """As text, for an HTTP header: `user-clicks:3:1042`."""
+        """The position as text, for an HTTP header: `user-clicks:3:1042`."""
         return f"{self.topic}:{self.partition}:{self.offset}"
 
     @staticmethod
     def parse(token: str) -> "Ack":
-        """What `token` has written. Raises `BadToken` for anything else."""
+        """Return the ack that `token` was made from. Raises `BadToken` for anything else."""
         found = _TOKEN.fullmatch(token)
         if found is None or int(found[2]) >= 1 << 31 or int(found[3]) >= 1 << 63:
             raise BadToken(f"not a token of an event, such as 'user-clicks:3:1042': {token[:300]!r}")

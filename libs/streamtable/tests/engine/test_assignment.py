@@ -113,7 +113,7 @@ def test_revoked_partitions_are_committed_before_their_stores_are_closed(
     assignment.revoked(both(0))
     assert steps.taken == ["assigned", "revoked", "commit"]
     assert list(assignment.tasks) == [1]
-    stores.open("counted-table", 0)  # nobody holds it
+    stores.open("counted-table", 0)  # no task holds it
 
 
 def test_nothing_is_committed_when_what_is_revoked_never_worked(

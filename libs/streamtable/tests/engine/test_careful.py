@@ -146,7 +146,7 @@ def test_an_output_that_kafka_refuses_is_traced_to_its_record(make_task: MakeTas
     task = make_task(group_of())
     records = batch("events", [(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
     refusal = ValueError("the broker does not take it")
-    for known in ([], [1]):  # at first nobody knows which record has made it
+    for known in ([], [1]):  # at first it is unknown which record caused it
         task.process(records)
         assert task.refused(known, refusal)  # type: ignore[arg-type] # any error
         task.rewind()

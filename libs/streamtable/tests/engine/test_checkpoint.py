@@ -258,7 +258,7 @@ def test_a_transaction_that_is_over_is_not_aborted(make: Make, worked: list[Task
     assert "abort" not in steps.taken
 
 
-def test_an_abort_of_unknown_outcome_is_told(make: Make, worked: list[Task], steps: Any) -> None:
+def test_an_abort_of_unknown_outcome_is_reported(make: Make, worked: list[Task], steps: Any) -> None:
     steps.fail("flush", RewindNeeded("x"))
     steps.fail("abort", OutcomeUnknown("x"))
     checkpoint = make()

@@ -39,7 +39,7 @@ def deferral(work: Awaitable[Any]) -> Deferral:
     return Deferral(work, lambda *_: None, RecordBatch("t", 0, []), 0, b"", None, OnError.STOP)
 
 
-def test_results_come_in_the_order_of_the_records_whoever_is_done_first() -> None:
+def test_results_come_in_the_order_of_the_records_whichever_is_done_first() -> None:
     async def slow(seconds: float) -> float:
         await asyncio.sleep(seconds)
         return seconds
@@ -250,8 +250,8 @@ def test_all_that_has_failed_is_left_out_after_one_replay_and_without_a_pause(
     rig.deliver(*events)
     rig.turn()
     assert rig.emitted == [b"1a", b"2a"]
-    wanted = [event.encode() for event in events[1:-1]] if on_error is OnError.DEAD_LETTER else []
-    assert rig.letters == wanted
+    expected = [event.encode() for event in events[1:-1]] if on_error is OnError.DEAD_LETTER else []
+    assert rig.letters == expected
 
 
 def test_a_result_whose_handling_fails_is_left_out_after_a_replay(make_rig: MakeRig) -> None:

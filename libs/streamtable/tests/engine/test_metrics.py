@@ -12,7 +12,7 @@ from streamtable.store.memory import MemoryStores
 from streamtable.types import TopicPartition, Watermarks
 
 
-def test_a_damaged_store_has_no_size_and_the_lag_is_told_all_the_same(
+def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
     counted: Group[str, int], stores: MemoryStores, make_cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = make_cluster({})

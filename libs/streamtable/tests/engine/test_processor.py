@@ -172,7 +172,7 @@ def test_topics_that_were_just_made_are_waited_for(
     assert running.ended() is None
 
 
-def test_it_waits_for_the_broker_no_longer_than_it_was_told(
+def test_it_waits_for_the_broker_no_longer_than_its_timeout(
     make: Make, cluster: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def silent(names: Any) -> Any:
@@ -334,7 +334,7 @@ ASKING: Group[str, int] = Group(
 
 
 class Clients:
-    """A table reader of its own for whoever asks."""
+    """A table reader of its own for each caller."""
 
     tracer = None
 

@@ -209,7 +209,7 @@ def test_a_partition_that_goes_and_comes_back_at_once_recovers_with_the_later_re
     assert run(restorer, restorer.begin(0)).stage is Stage.READY
 
 
-def test_cancelling_at_any_moment_leaves_the_store_to_whoever_comes_next(
+def test_cancelling_at_any_moment_leaves_the_store_to_the_next_task(
     restorer: Restorer, stores: MemoryStores
 ) -> None:
     failures: list[BaseException] = []
@@ -238,7 +238,7 @@ def test_cancelling_at_any_moment_leaves_the_store_to_whoever_comes_next(
     assert failures == []
 
 
-def test_what_is_left_to_read_is_told_while_loading(restorer: Restorer, reader: Any) -> None:
+def test_what_is_left_to_read_is_reported_while_loading(restorer: Restorer, reader: Any) -> None:
     reader.logs[TABLE], log = reader.logs[TABLE][:2], reader.logs[TABLE]
     restore = restorer.begin(0)
     restorer.step(0)

@@ -27,7 +27,7 @@ class Rig:
             clock,
             record,
         )
-        self.told: Mapping[TopicPartition, int] = {}
+        self.reported: Mapping[TopicPartition, int] = {}
         self.changelogs = ChangelogReader(reader)
         self.standby = Standby(TABLE, [topic], cluster, self.changelogs, stores, clock, self.tell)
         self.standby.taken(0)
@@ -35,7 +35,7 @@ class Rig:
             self.write(place, 5)
 
     def tell(self, behind: Mapping[TopicPartition, int]) -> None:
-        self.told = behind
+        self.reported = behind
 
     def write(self, place: TopicPartition, records: int) -> None:
         """The log has so many records now, and a marker."""
@@ -86,7 +86,7 @@ def handed_over(rig: Rig) -> Any:
     return replica.store if replica else None
 
 
-def test_what_is_not_ours_is_copied_after_a_pause_and_its_lag_is_told(rig: Rig) -> None:
+def test_what_is_not_ours_is_copied_after_a_pause_and_its_lag_is_reported(rig: Rig) -> None:
     rig.work(2.2)
     assert (rig.standby.positions, rig.standby.settled) == ({}, False)
     rig.work(2.2)
@@ -95,9 +95,9 @@ def test_what_is_not_ours_is_copied_after_a_pause_and_its_lag_is_told(rig: Rig) 
     rig.standby.step(loading=False)
     rig.clock.sleep(1.1)
     rig.standby.step(loading=False)
-    assert (rig.told, rig.standby.settled) == ({THERE: 4}, False)
+    assert (rig.reported, rig.standby.settled) == ({THERE: 4}, False)
     rig.work(2.2)
-    assert (rig.told, rig.standby.settled) == ({THERE: 0}, True)
+    assert (rig.reported, rig.standby.settled) == ({THERE: 0}, True)
 
 
 def test_a_copy_on_disk_is_followed_from_where_it_stands(rig: Rig) -> None:
@@ -168,7 +168,7 @@ def test_a_copy_that_another_process_needs_for_its_work_is_given_up(
     assert rig.standby.positions == {}
 
 
-def test_a_damaged_copy_is_loaded_anew(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_copy_is_loaded_again(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.work(4.4)
     write, damaged = MemoryStore.write, [True]
 

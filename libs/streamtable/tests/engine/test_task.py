@@ -279,7 +279,7 @@ def test_an_error_in_the_graph_is_never_blamed_on_a_record(make_task: MakeTask, 
 
 
 class Registry(String):
-    """A codec that has to ask somebody who is away."""
+    """A codec whose registry does not answer."""
 
     def decode(self, data: bytes) -> str:
         raise RetryLater("the registry does not answer")

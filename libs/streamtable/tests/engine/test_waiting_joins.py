@@ -200,7 +200,7 @@ def test_after_a_rewind_a_record_waits_for_the_rows_that_went_back_too(rig: Make
     assert found.seen == [("e0", 0)]
 
 
-def test_a_partition_that_is_started_anew_while_it_is_held_loses_no_record(rig: MakeRig) -> None:
+def test_a_partition_that_is_started_again_while_it_is_held_loses_no_record(rig: MakeRig) -> None:
     """It is resumed at its committed offset: what comes then must not be taken for polled before the pause."""
     found = rig(Join(USERS, wait=5))
     found.clock.sleep(1)

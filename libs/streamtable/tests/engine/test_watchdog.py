@@ -43,7 +43,7 @@ def test_a_main_thread_has_moved_when_its_position_was_seen_first() -> None:
         (activity(handling="in[0]@3..9"), 0.0, 5.0, "in one call of a handler, with in[0]@3..9"),
         (activity(p3=90.0, p1=40.0), 0.0, 60.0, "work of partitions 1, 3 that it could not commit"),
         (activity(p3=97.0), 0.0, 5.0, "has not polled"),
-        (activity(p3=40.0), 80.0, 20.0, "could not commit"),  # until then nobody could
+        (activity(p3=40.0), 80.0, 20.0, "could not commit"),  # until then no commit was possible
         (activity(p3=40.0), None, 5.0, "has not polled"),
     ],
 )
@@ -148,7 +148,7 @@ def test_the_process_exits_after_the_time_that_was_set_and_not_before(clock: Any
     assert logged[-1]["event"] == "process exits"
 
 
-def test_a_watchdog_ends_when_it_is_told_to(clock: Any) -> None:
+def test_a_watchdog_ends_when_it_is_stopped(clock: Any) -> None:
     rig = Rig(clock, None)
     rig.watchdog.start()
     rig.watchdog.stop()

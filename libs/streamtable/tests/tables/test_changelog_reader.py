@@ -146,13 +146,13 @@ def test_what_the_reader_cannot_get_over_is_raised(
         changelogs.step(0)
 
 
-def test_each_replica_can_have_somebody_of_its_own_who_is_told(reader: Any, replica: Make) -> None:
+def test_each_replica_can_have_a_listener_of_its_own(reader: Any, replica: Make) -> None:
     changelogs = ChangelogReader(reader)
-    told: list[str] = []
-    changelogs.add(replica(0), lambda _: told.append("first"))
-    changelogs.add(replica(1), lambda _: told.append("second"))
+    called: list[str] = []
+    changelogs.add(replica(0), lambda _: called.append("first"))
+    changelogs.add(replica(1), lambda _: called.append("second"))
     changelogs.step(0)
-    assert told == ["first", "second"]
+    assert called == ["first", "second"]
 
 
 def test_what_was_lost_to_a_former_replica_does_not_fail_a_new_one(

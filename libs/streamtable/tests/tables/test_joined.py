@@ -68,7 +68,7 @@ def test_a_row_that_cannot_be_decoded_is_named_with_table_and_key(
     assert table.get(b"a") == 1
 
 
-def test_a_record_without_a_key_is_left_out_and_told(table: JoinedTable[Any], batch: Make) -> None:
+def test_a_record_without_a_key_is_left_out_and_reported(table: JoinedTable[Any], batch: Make) -> None:
     lines: list[MutableMapping[str, Any]]
     with capture_logs() as lines:
         table.apply(batch("users", [(None, b"1"), (b"a", b"2")], partition=3))

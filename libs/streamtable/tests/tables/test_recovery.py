@@ -159,7 +159,7 @@ def test_a_single_change_without_any_offset_stops_too(changelog: Make) -> None:
         (local(10, age=DAY + 1), "deleted keys would come back"),
     ],
 )
-def test_a_copy_that_must_not_be_used_is_thrown_away_and_the_table_read_anew(
+def test_a_copy_that_must_not_be_used_is_discarded_and_the_table_read_again(
     store: LocalPosition, reason: str, changelog: Make
 ) -> None:
     todo = decide({"in": at(50, 20)}, changelog(high=25), store)

@@ -208,7 +208,7 @@ def test_a_table_that_gets_more_partitions_while_it_is_followed_is_refused_with_
 
 
 @pytest.mark.parametrize("longer", [False, True])
-def test_a_topic_that_is_made_anew_while_it_is_followed_is_loaded_anew(
+def test_a_topic_that_is_created_again_while_it_is_followed_is_loaded_again(
     longer: bool, rig: Rig, record: Any, topic_info: Callable[..., TopicInfo]  # noqa: FBT001 - a parameter
 ) -> None:  # fmt: skip
     rig.start()
@@ -221,7 +221,7 @@ def test_a_topic_that_is_made_anew_while_it_is_followed_is_loaded_anew(
     assert [rig.row(P0, b"a"), rig.row(P1, b"c")] == [None, None]
 
 
-def test_a_reader_thrown_out_of_a_topic_that_was_made_anew_loads_it_anew(
+def test_a_reader_refused_by_a_topic_that_was_created_again_loads_it_again(
     rig: Rig, topic_info: Callable[..., TopicInfo]
 ) -> None:
     rig.start()
@@ -232,7 +232,7 @@ def test_a_reader_thrown_out_of_a_topic_that_was_made_anew_loads_it_anew(
 
 
 @pytest.mark.parametrize("silent", [True, False], ids=["no answer", "no topic"])
-def test_a_reader_thrown_out_asks_again_if_nobody_can_tell_why(
+def test_a_reader_that_is_refused_for_an_unknown_reason_asks_again(
     silent: bool, rig: Rig, topic_info: Callable[..., TopicInfo], monkeypatch: pytest.MonkeyPatch  # noqa: FBT001 - a parameter
 ) -> None:  # fmt: skip
     rig.start()
@@ -309,7 +309,7 @@ def test_a_reader_behind_the_start_of_the_same_topic_loads_what_is_left(rig: Rig
     assert not rig.failed.is_set()
 
 
-def test_a_damaged_copy_is_loaded_again_and_nobody_is_answered_from_it_meanwhile(
+def test_a_damaged_copy_is_loaded_again_and_answers_no_reader_meanwhile(
     rig: Rig, record: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rig.start()
@@ -346,7 +346,7 @@ def test_a_broker_that_is_away_lets_the_copies_grow_older(rig: Rig, monkeypatch:
     assert rig.copies.all()[0].current_at == before
 
 
-def test_a_process_that_stood_still_for_longer_than_tombstones_are_kept_loads_anew(
+def test_a_process_that_stood_still_for_longer_than_tombstones_are_kept_loads_again(
     rig: Rig, record: Any
 ) -> None:
     rig.start()

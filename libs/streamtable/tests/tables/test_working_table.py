@@ -81,7 +81,9 @@ def test_a_row_is_encoded_once_a_commit_and_decoded_once_a_stay_in_memory(
 def test_a_key_without_a_row_is_looked_up_in_the_store_once(make: Make, store: MemoryStore) -> None:
     table = make()
     assert table.get(b"a") is None
-    store.write([(b"a", Long().encode(1))], b"")  # nobody else writes; this shows that it was not asked again
+    store.write(
+        [(b"a", Long().encode(1))], b""
+    )  # written behind the table's back: shows that it is not read again
     assert table.get(b"a") is None
 
 

@@ -117,7 +117,7 @@ def test_a_row_that_changes_while_it_is_read_is_not_kept(
     assert view.get("k") == [2]
 
 
-def test_a_copy_that_is_loaded_anew_leaves_nothing_of_the_former_one(
+def test_a_copy_that_is_loaded_again_leaves_nothing_of_the_former_one(
     view: LookupTable[str, Any], log: LogDouble, clock: Any
 ) -> None:
     assert view.get("k") == [1]
@@ -134,20 +134,20 @@ def test_the_rows_kept_have_a_bound(view: LookupTable[str, Any], monkeypatch: py
     assert 40 < len(view._kept) < 70
 
 
-def test_a_row_is_never_older_than_a_change_that_was_told(
+def test_a_row_is_never_older_than_a_change_that_was_reported(
     view: LookupTable[str, Any], log: LogDouble
 ) -> None:
-    told: list[int] = []
+    notified: list[int] = []
     changed = view._changed
 
     def tell(partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         changed(partition, rows, offset)
-        told.append(offset)
+        notified.append(offset)
 
     view._replicas._listener = tell
     view._replicas.all()[0]._listener = tell
     for number in range(2, 60):
         log.write("k", [number])
-        until(lambda number=number: view.get("k") == [number] or (told and told[-1] >= number))  # type: ignore[misc] # bound in the loop
-        if told and told[-1] >= number:
+        until(lambda number=number: view.get("k") == [number] or (notified and notified[-1] >= number))  # type: ignore[misc] # bound in the loop
+        if notified and notified[-1] >= number:
             assert view.get("k") == [number]

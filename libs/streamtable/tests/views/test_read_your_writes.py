@@ -75,7 +75,7 @@ def test_each_is_woken_when_its_own_place_has_come_as_far_as_it_needs() -> None:
         assert (later.result(0), barrier.places()) == ("seven", ["b"])
 
 
-def test_whoever_gives_up_leaves_nothing_behind() -> None:
+def test_a_waiter_that_gives_up_leaves_nothing_behind() -> None:
     barrier: OffsetBarrier[str, str] = OffsetBarrier()
     with barrier.waiting("a", 5):
         assert barrier.places() == ["a"]
@@ -83,7 +83,7 @@ def test_whoever_gives_up_leaves_nothing_behind() -> None:
     barrier.arrived("a", 9, "nobody hears it")
 
 
-def test_an_end_is_told_to_those_who_wait_and_to_those_who_come_later() -> None:
+def test_an_end_reaches_those_who_wait_and_those_who_come_later() -> None:
     barrier: OffsetBarrier[str, str] = OffsetBarrier()
     with barrier.waiting("a", 5) as waiting:
         barrier.end(NotReady("closed"))
@@ -112,12 +112,12 @@ def test_an_event_whose_own_offset_comes_next_is_not_committed(group: Group, com
 def test_a_group_that_never_committed_is_asked_about_its_inputs(commits: CommitWatcher) -> None:
     with pytest.raises(
         NotReady, match=r"never committed an offset of in\[0\]: is that one of its inputs"
-    ) as told:
+    ) as raised:
         commits.wait("g", P0, 5, 10)
-    assert (told.value.topic, told.value.partition, told.value.offset) == ("in", 0, 5)
+    assert (raised.value.topic, raised.value.partition, raised.value.offset) == ("in", 0, 5)
 
 
-def test_silence_is_told_with_its_reason(group: Group, commits: CommitWatcher) -> None:
+def test_silence_is_reported_with_its_reason(group: Group, commits: CommitWatcher) -> None:
     group.pending.add(P0)
     with pytest.raises(NotReady, match=r"not known \(a transaction is pending\), after 10 s"):
         commits.wait("g", P0, 5, 10)
@@ -144,7 +144,7 @@ def test_all_who_wait_share_one_question_at_a_time(group: Group, commits: Commit
     assert sorted(group.asked[asked_before - 1]) == [P0, P1]
 
 
-def test_nobody_is_asked_while_nobody_waits(group: Group, commits: CommitWatcher) -> None:
+def test_kafka_is_not_asked_while_no_reader_waits(group: Group, commits: CommitWatcher) -> None:
     commits.start()
     group.commit(P0, 1)
     commits.wait("g", P0, 0, 5)
@@ -199,7 +199,7 @@ def test_who_waits_is_woken_when_it_is_closed(commits: CommitWatcher) -> None:
     closing.join()
 
 
-def test_what_no_retry_can_mend_is_raised_in_whoever_waits(group: Group, commits: CommitWatcher) -> None:
+def test_what_no_retry_can_mend_is_raised_in_each_waiter(group: Group, commits: CommitWatcher) -> None:
     commits.start()
     group.error = ValueError("a bug")
     with pytest.raises(ValueError, match="a bug"):

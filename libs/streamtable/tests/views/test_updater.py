@@ -145,7 +145,7 @@ def test_a_consumer_that_cannot_go_on_ends_all_of_them(views: Views, log: LogDou
         assert list(a.watch()) == []
 
 
-def test_a_topic_that_is_made_anew_is_loaded_anew_while_the_others_stay(
+def test_a_topic_that_is_created_again_is_loaded_again_while_the_others_stay(
     views: Views, log: LogDouble, record: Any, clock: Any, topic_info: Callable[..., TopicInfo]
 ) -> None:
     with views:

@@ -106,8 +106,8 @@ def until(true: Callable[[], object]) -> None:
 
 
 def test_rows_are_found_wherever_their_partition_is(view: View[str, int]) -> None:
-    assert [view.get(key) for key in ("alice", "bob", "carol", "nobody", "deleted")] == [1, 2, 3, None, None]
-    assert view.get_many(["alice", "nobody", "bob"]) == {"alice": 1, "bob": 2}
+    assert [view.get(key) for key in ("alice", "bob", "carol", "zoe", "deleted")] == [1, 2, 3, None, None]
+    assert view.get_many(["alice", "zoe", "bob"]) == {"alice": 1, "bob": 2}
 
 
 def test_an_answer_says_where_it_comes_from_and_how_old_it_is(view: View[str, int], clock: Any) -> None:
@@ -156,7 +156,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
 ) -> None:
     write(alice=1, bob=2)
     place = TopicPartition("t", partition_for(b"bob", COUNT))
-    cluster.marks[place] = Watermarks(0, 2)  # somebody's open transaction
+    cluster.marks[place] = Watermarks(0, 2)  # a transaction of another producer is open
     view = make()
     until(lambda: len(view.position()) == COUNT and view.lag() == 1)
     for ask in (
@@ -176,7 +176,7 @@ def test_nothing_is_answered_before_every_partition_is_whole(
     assert view.get("alice") == 1
 
 
-def test_waiting_without_end_is_told_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
+def test_waiting_without_end_fails_when_the_view_is_closed(make: Make, write: Write, cluster: Any) -> None:
     cluster.marks[TopicPartition("t", 0)] = Watermarks(0, 5)
     view = make()
     soon = threading.Timer(0.05, view.close)
@@ -249,10 +249,10 @@ def test_asked_for_by_its_key_an_unreadable_row_is_an_error_that_says_where_and_
         lambda: picky.get_many(["alice", "bob"]),
         lambda: picky.answers(["bob"]),
     ):
-        with pytest.raises(UnreadableRow, match=r"the row for key b'bob'.*13 is not a number") as told:
+        with pytest.raises(UnreadableRow, match=r"the row for key b'bob'.*13 is not a number") as raised:
             ask()
-        assert (told.value.topic, told.value.partition) == ("t", partition_for(b"bob", COUNT))
-    assert (picky.get("alice"), picky.get("nobody")) == (1, None)
+        assert (raised.value.topic, raised.value.partition) == ("t", partition_for(b"bob", COUNT))
+    assert (picky.get("alice"), picky.get("zoe")) == (1, None)
 
 
 def test_lists_leave_an_unreadable_row_out_and_count_it(picky: View[str, Any]) -> None:
@@ -266,13 +266,13 @@ def test_lists_leave_an_unreadable_row_out_and_count_it(picky: View[str, Any]) -
     assert picky.unreadable == 3
 
 
-def test_a_reader_of_a_list_can_be_told_of_unreadable_rows_or_stop_at_them(picky: View[str, Any]) -> None:
-    told: list[UnreadableRow] = []
-    picky.range(on_unreadable=told.append)
-    list(picky.iterate(on_unreadable=told.append))
-    with picky.snapshot(partition_for(b"bob", COUNT), on_unreadable=told.append) as snapshot:
+def test_a_reader_of_a_list_can_be_called_with_unreadable_rows_or_stop_at_them(picky: View[str, Any]) -> None:
+    skipped: list[UnreadableRow] = []
+    picky.range(on_unreadable=skipped.append)
+    list(picky.iterate(on_unreadable=skipped.append))
+    with picky.snapshot(partition_for(b"bob", COUNT), on_unreadable=skipped.append) as snapshot:
         list(snapshot)
-    assert [error.key for error in told] == [b"bob"] * 3
+    assert [error.key for error in skipped] == [b"bob"] * 3
 
     def stop(error: UnreadableRow) -> None:
         raise error
@@ -282,14 +282,14 @@ def test_a_reader_of_a_list_can_be_told_of_unreadable_rows_or_stop_at_them(picky
 
 
 def test_a_watch_leaves_an_unreadable_change_out_and_goes_on(picky: View[str, Any], write: Write) -> None:
-    told: list[UnreadableRow] = []
-    with picky.watch(on_unreadable=told.append) as watch:
+    skipped: list[UnreadableRow] = []
+    with picky.watch(on_unreadable=skipped.append) as watch:
         write(alice=13)
         until(lambda: picky.position()[partition_for(b"alice", COUNT)].offset == 2)
         write(alice=2)
         assert (change := watch.next(5)) is not None
         assert (change.key, change.value, watch.unreadable) == ("alice", 2, 1)
-    assert [error.key for error in told] == [b"alice"]
+    assert [error.key for error in skipped] == [b"alice"]
 
 
 def test_unreadable_rows_are_counted_in_a_metric(
@@ -354,8 +354,8 @@ def test_a_view_can_be_closed_twice_and_before_it_was_started(start: bool, make:
 
 
 def test_many_answers_come_also_for_keys_without_a_row(view: View[str, int]) -> None:
-    answers = view.answers(["alice", "nobody"])
-    assert {key: answer.value for key, answer in answers.items()} == {"alice": 1, "nobody": None}
+    answers = view.answers(["alice", "zoe"])
+    assert {key: answer.value for key, answer in answers.items()} == {"alice": 1, "zoe": None}
     assert answers["alice"] == view.answer("alice")
 
 
@@ -448,7 +448,7 @@ def test_the_log_is_waited_for_to_its_end_if_the_offset_was_set_by_a_tool(
     own.wait_for(Ack("in", place, 7), 5)
 
 
-def test_a_group_that_is_behind_is_told_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
+def test_a_group_that_is_behind_is_reported_when_the_time_is_over(own: View[str, int], cluster: Any) -> None:
     committed(cluster, 0, 7, TablePosition(0, exact=True).encode())
     with pytest.raises(NotReady, match="has come to offset 7"):
         own.wait_for(Ack("in", 0, 7), 0.05)
@@ -464,7 +464,7 @@ def test_an_event_that_can_have_no_effect_is_refused_at_once(own: View[str, int]
         own.wait_for(Ack("in", COUNT, 7))
 
 
-def test_who_waits_is_told_when_the_view_is_closed_or_stops(
+def test_a_waiting_reader_fails_when_the_view_is_closed_or_stops(
     own: View[str, int], cluster: Any, clock: Any, topic_info: Callable[..., TopicInfo]
 ) -> None:
     committed(cluster, 0, 8, TablePosition(99, exact=True).encode())
@@ -493,7 +493,7 @@ def test_a_coroutine_waits_for_the_effect_of_an_event_without_a_thread(
     assert asyncio.run(wait()) == 2
 
 
-def test_a_coroutine_is_told_how_far_the_group_or_the_view_is_when_the_time_is_over(
+def test_a_coroutine_learns_how_far_the_group_or_the_view_is_when_the_time_is_over(
     own: View[str, int], cluster: Any
 ) -> None:
     committed(cluster, 0, 7, TablePosition(0, exact=True).encode())

@@ -88,7 +88,7 @@ def test_what_was_waiting_can_be_taken_after_close_and_then_comes_nothing() -> N
     assert watch.next() is None
 
 
-def test_a_reader_that_is_too_slow_is_told_so_every_time_it_asks() -> None:
+def test_a_reader_that_is_too_slow_learns_it_every_time_it_asks() -> None:
     watch = make(capacity=2)
     for offset in range(3):
         offer(watch, 0, {b"a": ONE}, offset)
@@ -136,9 +136,9 @@ def test_a_watch_is_ended_with_an_error_when_the_copy_is_loaded_again() -> None:
     for _ in range(3):
         with pytest.raises(
             CopyReloaded, match=r"the disk is damaged.*watch again, then read the rows"
-        ) as told:
+        ) as raised:
             watch.next()
-    assert (told.value.topic, told.value.partition) == ("t", 3)
+    assert (raised.value.topic, raised.value.partition) == ("t", 3)
 
 
 # ---- coroutines ------------------------------------------------------------------------------------------------------
@@ -176,7 +176,7 @@ def test_a_coroutine_that_gives_up_waiting_loses_no_change() -> None:
     assert asyncio.run(read()) == Change("a", 1, 0, 1)
 
 
-def test_a_coroutine_is_told_that_changes_were_missed() -> None:
+def test_a_coroutine_learns_that_changes_were_missed() -> None:
     watch = make(capacity=2)
 
     async def read() -> None:

@@ -30,4 +30,4 @@ REACHES: Final[Mapping[str, int]] = {
     "tech.backtype.com/blog/123": 7,
     "notaurl.com": 0,
 }
-"""The answers; nobody tweets the last one."""
+"""The answers; the last URL is not tweeted."""

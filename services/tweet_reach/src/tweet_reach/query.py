@@ -80,7 +80,7 @@ def build_query(
 
 
 def members_of(row: Reach | None) -> Mapping[str, Any]:
-    """Return what answers and events say of a row; None: nobody tweets the URL."""
+    """Return what answers and events say of a row; None: the URL is not tweeted."""
     if row is None:
         return Numbers(reach=0, estimate=0.0, tweets=0, authors=0, top=[]).model_dump()
     top = [Author(author=one["author"], followers=one["followers"]) for one in row["top"]]

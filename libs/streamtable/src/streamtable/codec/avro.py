@@ -39,7 +39,7 @@ class RecordSchema(Protocol[Row_co]):
     Attributes:
         schema: JSON text of the schema to read and write with.
         history: JSON texts of all versions ever released, which may still lie in topics.
-        row: the type of a row, for the type checker only.
+        row: The type of a row, for the type checker only.
     """
 
     @property
@@ -51,17 +51,17 @@ class RecordSchema(Protocol[Row_co]):
 
 
 class Avro(Generic[T]):
-    """Values in Avro's binary encoding. A record is a dict, typed by its generated `TypedDict`.
+    """A codec of values in Avro's binary encoding. A record is a dict, typed by its generated `TypedDict`.
 
     Decoding accepts exactly what the writer's schema describes, and resolves it to the reader's.
 
     Args:
-        schema: a generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
-        framing: `SingleObject()` (default), `Plain()` or `Confluent(...)`.
-        max_bytes: larger messages are poison.
+        schema: A generated constant, a primitive's name, or a schema as JSON text or parsed JSON.
+        framing: The framing of the values: `SingleObject()` (default), `Plain()` or `Confluent(...)`.
+        max_bytes: The largest message that is decoded; larger ones are poison.
 
     Raises:
-        ConfigurationError: the schema is not safe to read with, or a released version cannot be read as the present.
+        ConfigurationError: The schema is not safe to read with, or a released version cannot be read as the present.
     """
 
     @overload
@@ -256,7 +256,7 @@ class Avro(Generic[T]):
 
     @staticmethod
     def warm_up() -> None:
-        """Load what reads large batches, before there is one: it takes a quarter of a second, better spent while waiting."""
+        """Load the decoder of large batches ahead of the first one, as loading it takes a quarter of a second."""
         import exactavro.columns  # noqa: F401, PLC0415 - as above
 
 

@@ -14,7 +14,7 @@ class Framing(Protocol):
     """A fixed number of bytes that stand before the body.
 
     Attributes:
-        size: how many bytes.
+        size: How many bytes.
     """
 
     size: int
@@ -23,8 +23,8 @@ class Framing(Protocol):
         """What to write before a body of this schema.
 
         Raises:
-            RetryLater: a registry must be asked, and does not answer.
-            ConfigurationError: the schema cannot be named this way.
+            RetryLater: A registry must be asked, and does not answer.
+            ConfigurationError: The schema cannot be named this way.
         """
         ...
 
@@ -32,18 +32,18 @@ class Framing(Protocol):
         """The schema that a prefix names. `prefix` is shorter than `size` if the record is.
 
         Args:
-            prefix: the first bytes of a record.
-            known: the schemas that need not be asked for, by fingerprint.
+            prefix: The first bytes of a record.
+            known: The schemas that need not be asked for, by fingerprint.
 
         Raises:
-            PoisonRecord: it names none.
-            RetryLater: a registry must be asked, and does not answer.
+            PoisonRecord: It names none.
+            RetryLater: A registry must be asked, and does not answer.
         """
         ...
 
 
 class SingleObject:
-    """Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
+    """The framing of Avro's single-object encoding: C3 01, then the 8-byte little-endian CRC-64-AVRO fingerprint."""
 
     size = 10
 
@@ -60,7 +60,7 @@ class SingleObject:
 
 
 class Plain:
-    """No prefix: every record was written with the schema that it is read with."""
+    """A framing without a prefix: every record was written with the schema that it is read with."""
 
     size = 0
 
@@ -84,11 +84,11 @@ class Registry(Protocol):
 
 
 class Confluent:
-    """Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
+    """The framing of Confluent's wire format: 00, then the schema's 4-byte big-endian id in a registry.
 
     Args:
-        registry: `FileRegistry`, or `HttpRegistry` from `streamtable.codec.registry`.
-        subject: where the id to write with is looked up, usually "<topic>-value". Not needed to read.
+        registry: The schema registry: `FileRegistry`, or `HttpRegistry` from `streamtable.codec.registry`.
+        subject: The subject under which the id to write with is looked up, usually "<topic>-value". Not needed to read.
     """
 
     size = 5

@@ -1,4 +1,4 @@
-"""Values that are made when somebody looks at them: handlers that only count never do."""
+"""Sequences whose values are decoded when they are read: a handler that only counts never decodes them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar, overload
@@ -10,8 +10,8 @@ class Lazy(Sequence[T]):
     """A sequence whose length is known before it is made.
 
     Args:
-        size: how many there will be.
-        make: makes them, once.
+        size: How many there will be.
+        make: Makes them, once.
     """
 
     __hash__ = None  # type: ignore[assignment] # compared by its values, which may be changed in place

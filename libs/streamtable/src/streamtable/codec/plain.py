@@ -39,7 +39,7 @@ def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> D
 
 
 class String:
-    """Text as UTF-8."""
+    """A codec that encodes text as UTF-8."""
 
     def encode(self, value: str) -> bytes:
         try:
@@ -72,7 +72,7 @@ class String:
 
 
 class Bytes:
-    """Bytes as they are."""
+    """A codec that leaves bytes as they are."""
 
     def encode(self, value: bytes) -> bytes:
         if not isinstance(value, bytes):
@@ -90,7 +90,7 @@ class Bytes:
 
 
 class Long:
-    """Numbers of 64 bits as 8 bytes, big-endian two's complement, as Java's LongSerializer writes them."""
+    """A codec of 64-bit integers as 8 bytes, big-endian two's complement, as Java's LongSerializer writes them."""
 
     def encode(self, value: int) -> bytes:
         try:
@@ -115,13 +115,13 @@ class Long:
 
 
 class Json:
-    """JSON as RFC 8259 has it: no NaN, no infinity, no types that only Python has.
+    """A codec of JSON as RFC 8259 defines it: no NaN, no infinity, no types that only Python has.
 
-    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written and
-    arrives as a float when somebody else wrote it.
+    Of two equal names in an object the later counts. A whole number of more than 64 bits is refused when written, and
+    decoded as a float when another program wrote it.
 
     Args:
-        max_bytes: larger messages are poison.
+        max_bytes: The largest message that is decoded; larger ones are poison.
     """
 
     def __init__(self, max_bytes: int = 10_000_000) -> None:

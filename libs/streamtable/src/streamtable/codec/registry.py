@@ -25,7 +25,7 @@ class FileRegistry:
     """Ids from a JSON file: `{"schemas": {"7": <schema>}, "subjects": {"user-clicks-value": 7}}`.
 
     Raises:
-        ConfigurationError: the file is missing, is not of this form, or holds a schema that is not safe.
+        ConfigurationError: The file is missing, is not of this form, or holds a schema that is not safe.
     """
 
     def __init__(self, path: Path) -> None:
@@ -66,13 +66,13 @@ class HttpRegistry:
     """A registry by URL. Ids never change their meaning, so each is asked for once.
 
     Args:
-        url: for example "http://localhost:8081".
-        auth: user name and password, if the registry wants them.
-        timeout: seconds for one request.
-        attempts: requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
-        unknown_seconds: for how long an id that the registry did not know is poison without asking again.
-        clock: monotonic seconds.
-        wait: sleeps for so many seconds.
+        url: For example "http://localhost:8081".
+        auth: User name and password, if the registry wants them.
+        timeout: Seconds for one request.
+        attempts: Requests before `RetryLater`, with pauses of 0.1, 0.2, 0.4 ... seconds between them.
+        unknown_seconds: For how long an id that the registry did not know is poison without asking again.
+        clock: Monotonic seconds.
+        wait: Sleeps for so many seconds.
     """
 
     def __init__(

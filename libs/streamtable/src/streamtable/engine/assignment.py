@@ -63,10 +63,10 @@ class TableTasks:
     """Makes tasks over local tables; a `basetask.Tasks`.
 
     Args:
-        group: the graph.
-        settings: how the process works.
-        clock: handed to the tasks.
-        lookups: whole tables, by name.
+        group: The graph.
+        settings: The settings of the processor.
+        clock: Handed to the tasks.
+        lookups: Whole tables, by name.
     """
 
     def __init__(
@@ -122,14 +122,14 @@ class Assignment:
     """The partitions of this member; a `RebalanceListener`.
 
     Args:
-        group: the graph.
-        restorer: recovers partitions.
-        commit: commits all tasks before some are given away; must not raise for what a rewind can mend.
-        settings: how the process works.
-        clock: handed to the tasks.
-        rebalanced: told of each callback by its name.
-        lookups: whole tables, by name; no partition goes to work before all of them are ready.
-        tasks: makes the tasks; over local tables unless given.
+        group: The graph.
+        restorer: Recovers partitions.
+        commit: Commits all tasks before some are given away; must not raise for what a rewind can mend.
+        settings: The settings of the processor.
+        clock: Handed to the tasks.
+        rebalanced: Called with the name of each callback.
+        lookups: Whole tables, by name; no partition goes to work before all of them are ready.
+        tasks: Makes the tasks; over local tables unless given.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Assignment:
         return min((each for each in since if each is not None), default=None)
 
     def _release(self, places: Iterable[TopicPartition], *, current: bool = True) -> None:
-        """Close what is there of them. `current`: until now nobody else could have changed their tables."""
+        """Close the tasks of these partitions. `current`: no other process can have changed their tables."""
         for place in places:
             self._owned[place.partition].discard(place.topic)
             if task := self.tasks.pop(place.partition, None):

@@ -45,8 +45,8 @@ class CommitServices:
     """What a task may ask of the member while it finishes its work.
 
     Attributes:
-        send_ahead: send records in the coming commit's transaction, and wait until Kafka has them.
-        watermarks: as `ports.Cluster`'s.
+        send_ahead: Send records in the coming commit's transaction, and wait until Kafka has them.
+        watermarks: Returns watermarks, as `ports.Cluster` does.
         records_max: So many records at most should be processed for one commit.
     """
 
@@ -59,19 +59,19 @@ class BaseTask(ABC):
     """One partition of a group. What it did since the last commit can be dropped as a whole, and only as a whole.
 
     Args:
-        group: the graph.
-        partition: its number.
-        stores: by table.
-        changelog_position: where the group's table stands.
-        next_offsets: where each input goes on.
-        uncommitted: its offsets must be committed before its first record.
+        group: The graph.
+        partition: Its number.
+        stores: The stores, by table.
+        changelog_position: The position of the group's table.
+        next_offsets: The next offset of each input.
+        uncommitted: Its offsets must be committed before its first record.
         topic_ids: The ids of its input topics, by name.
 
     Attributes:
-        failure: a local store must be rebuilt.
-        named_positions: where each named table of the group stands, by its name.
-        must_recover: what it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
-        traced: contexts of the work since the last commit, as far as it is traced.
+        failure: A local store must be rebuilt.
+        named_positions: The position of each named table of the group, by its name.
+        must_recover: What it keeps elsewhere may be ahead of Kafka: to go on, it recovers from the committed offsets.
+        traced: Contexts of the work since the last commit, as far as it is traced.
         ends: The ends of its inputs as the client last heard of them, by topic.
     """
 
@@ -112,9 +112,9 @@ class BaseTask(ABC):
         """Take records of one topic.
 
         Args:
-            records: of one topic.
-            since: monotonic time; they have waited since then at the longest. None: they come right now.
-            room: how many calls may be deferred before a commit.
+            records: Records of one topic.
+            since: Monotonic time; they have waited since then at the longest. None: they come right now.
+            room: How many calls may be deferred before a commit.
 
         Returns:
             How many were taken. The others must be handed over again after a commit.
@@ -266,15 +266,15 @@ class Tasks(Protocol):
         """Bring up to date what is neither in Kafka nor in local stores. In the background thread.
 
         Args:
-            partition: its number.
-            committed: stable offsets of its inputs.
+            partition: Its number.
+            committed: Stable offsets of its inputs.
 
         Returns:
             What is to count as committed.
 
         Raises:
-            RetryLater: ask for the offsets again after a pause, and try again.
-            Fatal: as it says.
+            RetryLater: Ask for the offsets again after a pause, and try again.
+            Fatal: As it says.
         """
         ...
 

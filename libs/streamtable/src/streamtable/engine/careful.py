@@ -27,9 +27,9 @@ class CarefulMode:
     """The state of one partition in this process.
 
     Attributes:
-        records_left: to be handled carefully.
-        batch_records: to be given to a batch handler at once.
-        deferrals_max: how many calls may be deferred before a commit.
+        records_left: The number of records still to be handled carefully.
+        batch_records: The number of records that a batch handler is called with at once.
+        deferrals_max: How many calls may be deferred before a commit.
     """
 
     records_left: int = 0
@@ -47,8 +47,8 @@ class CarefulMode:
         """A failure was seen: the records since the last commit, and many behind them, are handled carefully.
 
         Args:
-            undone: how many records were handled since the last commit.
-            singly: batch handlers get one record at a time, so that an output can be traced to its record.
+            undone: How many records were handled since the last commit.
+            singly: Batch handlers get one record at a time, so that an output can be traced to its record.
         """
         self.records_left = max(self.records_left, undone + CAREFUL_RECORDS)
         if singly:

@@ -46,12 +46,12 @@ class Checkpoint:
     """Commits the work of tasks.
 
     Args:
-        consumer: the member whose offsets are committed.
+        consumer: The member whose offsets are committed.
         producer: Transactional for exactly once, plain for at least once.
-        guarantee: which of the two.
-        failpoint: called between any two steps.
+        guarantee: Exactly once or at least once.
+        failpoint: Called between any two steps.
         step_seconds: What flush, commit and abort may take, each.
-        tracer: told of each commit. Every output, and the last row of each partition, carries its context.
+        tracer: Traces each commit. Every output, and the last row of each partition, carries its context.
     """
 
     def __init__(
@@ -78,13 +78,13 @@ class Checkpoint:
         """Commit everything that these tasks have done. Returns what that was.
 
         Raises:
-            RewindNeeded: certainly not committed. The transaction, if any, must be aborted.
-            Migrated: the same, because the group has moved on.
-            OutcomeUnknown: only the broker knows.
-            OutputRefused: the broker or the client refuses a record, though it was checked before. The transaction,
+            RewindNeeded: Certainly not committed. The transaction, if any, must be aborted.
+            Migrated: The same, because the group has moved on.
+            OutcomeUnknown: Only the broker knows.
+            OutputRefused: The broker or the client refuses a record, though it was checked before. The transaction,
                 if any, must be aborted.
-            StateLost: a changelog ends before what it held at the last commit.
-            Fatal: as it says.
+            StateLost: A changelog ends before what it held at the last commit.
+            Fatal: As it says.
         """
         sources = [context for task in tasks for context in task.traced]
         for task in tasks:
@@ -133,7 +133,7 @@ class Checkpoint:
         """Send records in the transaction of the commit to come (begun now, if it is not), and wait until Kafka has them.
 
         Raises:
-            RewindNeeded: one of them has failed. The transaction, if any, must be aborted.
+            RewindNeeded: One of them has failed. The transaction, if any, must be aborted.
         """
         self._begin()
         self._send(records)

@@ -33,10 +33,10 @@ class Deferrals:
     """Those of a task since the last commit.
 
     Attributes:
-        on_error: of the edge whose handler is running.
-        finishing: results are being handled: nothing more may be deferred.
-        room: as many may wait before a commit.
-        taken: as many were handed out last.
+        on_error: The `on_error` of the edge whose handler is running.
+        finishing: Results are being handled: nothing more may be deferred.
+        room: How many may wait before a commit.
+        taken: How many were handed out last.
     """
 
     def __init__(self) -> None:
@@ -90,8 +90,8 @@ async def results(deferrals: Sequence[Deferral], seconds: float) -> list[Any]:
     """What each has come to, in their order: its result, or the exception. At most 100 run at a time.
 
     Args:
-        deferrals: those of all tasks.
-        seconds: that each of them may take.
+        deferrals: Those of all tasks.
+        seconds: That each of them may take.
     """
     room = asyncio.Semaphore(_AT_ONCE_MAX)
 
@@ -112,4 +112,4 @@ async def together(works: Sequence[Awaitable[None]]) -> list[BaseException | Non
 
 def _close(deferral: Deferral) -> None:
     if inspect.iscoroutine(deferral.work):
-        deferral.work.close()  # or Python complains that nobody has awaited it
+        deferral.work.close()  # or Python warns that it was never awaited

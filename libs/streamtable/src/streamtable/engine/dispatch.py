@@ -46,23 +46,23 @@ class Dispatcher:
     """What happens to the records of one partition of a group. What it makes of them is dropped or committed as a whole.
 
     Args:
-        group: the graph.
-        partition: its number.
-        topics: all topics of the group as the broker describes them.
-        table: the partition's rows; None if the group keeps none.
-        ids: of the events that count once; None if no input has `once`.
-        handled: what the handlers of `Changes` were given last; None if there are none.
-        joins: the partition's part of each joined table.
-        lookups: whole tables, by name.
-        clock: for the time in dead letters.
-        around: goes around each handler.
-        next_offsets: where each topic goes on.
-        mode: how carefully it is handled, and what has failed.
+        group: The graph.
+        partition: Its number.
+        topics: All topics of the group as the broker describes them.
+        table: The partition's rows; None if the group keeps none.
+        ids: The ids of the events that count once; None if no input has `once`.
+        handled: The rows that the handlers of `Changes` were given last; None if there are none.
+        joins: The partition's part of each joined table.
+        lookups: Whole tables, by name.
+        clock: The clock, for the time in dead letters.
+        around: Goes around each handler.
+        next_offsets: The next offset of each topic.
+        mode: How carefully records are handled, and what has failed.
 
     Attributes:
-        next_offsets: after what was handled.
-        outgoing: outputs and dead letters.
-        deferrals: what handlers have put off.
+        next_offsets: After what was handled.
+        outgoing: Outputs and dead letters.
+        deferrals: The calls that handlers have deferred.
     """
 
     def __init__(
@@ -378,7 +378,7 @@ class Dispatcher:
         """The changed rows of the group's table, encoded.
 
         Raises:
-            RewindNeeded: a row does not fit its schema or its topic: the records since the last commit are read again
+            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
         """
         if self._table is None:

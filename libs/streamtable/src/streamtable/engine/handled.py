@@ -31,8 +31,8 @@ class HandledRows(NamedTable):
     Under the name alone: how far the rows that a new group takes as known have been copied.
 
     Args:
-        store: the committed rows.
-        bytes_max: of a record of its topic.
+        store: The committed rows.
+        bytes_max: The maximum size of a record of its topic.
     """
 
     def __init__(self, store: Store, bytes_max: int) -> None:
@@ -43,7 +43,7 @@ class HandledRows(NamedTable):
         """The value that the handler was given last for this row; None if there was none, or it was deleted.
 
         Raises:
-            PoisonRecord: it cannot be decoded any more. It existed, so it is not given as None.
+            PoisonRecord: It cannot be decoded any more. It existed, so it is not given as None.
         """
         data = self.get(_row(edge.table.name, key))
         try:

@@ -16,7 +16,7 @@ class IdFilter:
     """Ids of 16 bytes that were added. Of others it takes a few for added: one in a hundred at 10 bits an id.
 
     Args:
-        bytes_max: of its bits; a power of two below is taken.
+        bytes_max: The maximum size of its bits; rounded down to a power of two.
     """
 
     def __init__(self, bytes_max: int) -> None:

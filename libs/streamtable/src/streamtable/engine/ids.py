@@ -42,14 +42,14 @@ class IdTable:
     """The ids that one partition of a group has accepted. One thread; see `engine.named.Named`.
 
     Args:
-        store: what was committed.
-        inputs: those with `once`.
-        bytes_max: of a record of its topic.
-        filter_bytes: for what tells new ids without a look at the store.
-        clock: bounds the stream time.
+        store: The committed ids.
+        inputs: Those with `once`.
+        bytes_max: The maximum size of a record of its topic.
+        filter_bytes: For what tells new ids without a look at the store.
+        clock: Bounds the stream time.
 
     Attributes:
-        repeats: events left out since the last commit, by input.
+        repeats: Events left out since the last commit, by input.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class _Accepted:
     """The ids of one input.
 
     Attributes:
-        new: those since the last commit, in the order in which they were accepted, with the stream time then.
+        new: Those since the last commit, in the order in which they were accepted, with the stream time then.
     """
 
     def __init__(self, store: Store, topic: bytes, within_ms: int, bytes_max: int, filter_bytes: int) -> None:

@@ -12,8 +12,8 @@ class JoinWait:
     """The places that a member has paused because their next record has to wait.
 
     Args:
-        consumer: the member's.
-        clock: wall time.
+        consumer: The member's.
+        clock: Wall time.
     """
 
     def __init__(self, consumer: GroupConsumer, clock: Clock) -> None:

@@ -54,21 +54,21 @@ class Member:
     """Joins the group when built; works as long as `step` is called.
 
     Args:
-        group: the graph.
+        group: The graph.
         log_: Kafka.
-        cluster: for questions about topics.
-        topics: the group's, as the broker describes them.
-        stores: where tables live.
-        settings: how it works.
-        clock: wall and monotonic time.
-        vitals: told what happens.
-        failpoint: called between any two steps of a commit and in recovery.
-        lookups: whole tables, by name.
-        tasks: makes the tasks; over local tables unless given.
+        cluster: The cluster, asked about topics.
+        topics: The group's, as the broker describes them.
+        stores: The stores of its tables.
+        settings: The settings of the processor.
+        clock: Wall and monotonic time.
+        vitals: Records what happens.
+        failpoint: Called between any two steps of a commit and in recovery.
+        lookups: Whole tables, by name.
+        tasks: Makes the tasks; over local tables unless given.
 
     Raises:
-        RetryLater: the broker does not answer.
-        Fenced: another process uses this instance id.
+        RetryLater: The broker does not answer.
+        Fenced: Another process uses this instance id.
     """
 
     def __init__(

@@ -18,9 +18,9 @@ class EngineMetrics:
     """The instruments of one member.
 
     Args:
-        group: whose name goes on every label.
-        metrics: where the numbers go.
-        progress: where recovery is shown to somebody who watches a terminal.
+        group: The group whose name is on every label.
+        metrics: The metrics to update.
+        progress: Shows the progress of recovery on a terminal.
     """
 
     def __init__(self, group: Group[Any, Any], metrics: Metrics, progress: Progress) -> None:
@@ -107,7 +107,7 @@ class EngineMetrics:
                 try:
                     size = store.size_bytes()
                 except StoreCorrupted:
-                    continue  # whoever works with it next finds the damage too, and can mend it
+                    continue  # the next task that uses the store finds the damage too, and can repair it
                 self._metrics.store_bytes.labels(self._group.name, name, str(task.partition)).set(size)
                 gauged.add((name, task.partition))
         for topic, partition in self._gauged - gauged:

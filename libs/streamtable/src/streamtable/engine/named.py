@@ -44,7 +44,7 @@ class NamedTable:
     """Rows of one partition by key: what changed since the last commit, over a store. One thread.
 
     Args:
-        store: the committed rows. The table never writes to it; the commit does, with what `changes` returned.
+        store: The committed rows. The table never writes to it; the commit does, with what `changes` returned.
     """
 
     def __init__(self, store: Store) -> None:

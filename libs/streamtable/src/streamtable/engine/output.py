@@ -38,9 +38,9 @@ class OutputBuffer:
     """The records that go out with the next commit.
 
     Args:
-        group: whose handlers make them.
-        topics: all topics of the group as the broker describes them.
-        clock: for the time in dead letters.
+        group: The group whose handlers emit them.
+        topics: All topics of the group as the broker describes them.
+        clock: The clock, for the time in dead letters.
 
     Attributes:
         sources: What has made each of the first records, as far as it is known (None: the engine itself).

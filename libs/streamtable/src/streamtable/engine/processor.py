@@ -1,4 +1,4 @@
-"""A processor's life: wait for the broker, join the group, work until told to stop, leave in order."""
+"""A processor's life: wait for the broker, join the group, work until stopped, leave in order."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -38,19 +38,19 @@ class GroupProcessor:
     """One process of a group.
 
     Args:
-        group: the graph.
+        group: The graph.
         log_: Kafka.
-        stores: where tables live.
-        settings: how it works.
-        clock: wall and monotonic time.
-        metrics: where the numbers go.
-        progress: where recovery is shown.
-        failpoint: called between any two steps of a commit and in recovery.
+        stores: The stores of its tables.
+        settings: The settings of the processor.
+        clock: Wall and monotonic time.
+        metrics: The metrics to update.
+        progress: Shows the progress of recovery.
+        failpoint: Called between any two steps of a commit and in recovery.
         lookups: Follows the tables that the group looks up, and is closed in the end; needed if there are any.
-        tasks: makes the tasks, and is closed in the end; over local tables unless given.
+        tasks: Makes the tasks, and is closed in the end; over local tables unless given.
 
     Raises:
-        ConfigurationError: the group looks up tables, and there is no place for them.
+        ConfigurationError: The group looks up tables, and there is no place for them.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class GroupProcessor:
         In the main thread, SIGTERM and SIGINT stop it in order, a second one ends the process at once.
 
         Raises:
-            ConfigurationError: topics are missing or do not fit; nothing was started.
-            StreamtableError: going on would lose or double something; what was committed stays committed.
+            ConfigurationError: Topics are missing or do not fit; nothing was started.
+            StreamtableError: Going on would lose or double something; what was committed stays committed.
         """
         log.info(
             "processor starts",
@@ -205,7 +205,7 @@ class GroupProcessor:
         """A turn of the background thread: load tables, follow those that are looked up; look at topics now and then.
 
         Args:
-            timeout: seconds to wait at most if there is nothing to do.
+            timeout: Seconds to wait at most if there is nothing to do.
         """
         member, cluster = self._started, self._cluster
         assert cluster is not None
@@ -324,7 +324,7 @@ class GroupProcessor:
         self._answered_at = now
 
     def _patiently(self, ask: Callable[[], T]) -> T | None:
-        """Ask until the broker answers or `start_timeout` has passed; None if told to stop meanwhile."""
+        """Ask until the broker answers or `start_timeout` has passed; None if it was stopped meanwhile."""
         began = self._clock.monotonic()
         pause = _WAIT_SECONDS
         while not self._stopping:

@@ -119,15 +119,15 @@ class Restorer:
     """Runs restores. `step` belongs to one thread (the background's); the rest to the main thread.
 
     Args:
-        group: the graph.
-        cluster: asked for topics, offsets and watermarks.
+        group: The graph.
+        cluster: Asked for topics, offsets and watermarks.
         reader: The process's reader of changelogs.
-        standby: has copies of what is at work elsewhere.
-        stores: where tables live.
-        clock: wall time for the age of copies, monotonic for retries.
-        exactly_once: the guarantee of the process.
-        failpoint: between the steps.
-        tasks: those for which it recovers, if they have more to recover than local tables.
+        standby: Has copies of what is at work elsewhere.
+        stores: The stores of the tables.
+        clock: Wall time for the age of copies, monotonic for retries.
+        exactly_once: The guarantee of the process.
+        failpoint: Between the steps.
+        tasks: Those for which it recovers, if they have more to recover than local tables.
     """
 
     def __init__(

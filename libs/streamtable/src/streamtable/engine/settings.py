@@ -17,26 +17,26 @@ class ProcessorSettings:
     """How a processor works.
 
     Args:
-        instance_id: names this process among the group's; stable over restarts, different in each replica. The
+        instance_id: Names this process among the group's; stable over restarts, different in each replica. The
             transactional id is made of it, so a second process with the same one fences the first.
-        guarantee: exactly once unless said otherwise.
-        commit_interval: seconds between two commits while there is work.
-        commit_bytes: outputs and changed rows that force a commit earlier.
-        poll_records: at most, in one go.
-        poll_timeout: seconds to wait for input; bounds how late a commit or a stop may be.
-        cache_bytes: decoded rows of all partitions.
-        start_timeout: seconds to wait for the broker at start; None waits for ever.
-        state_retention: seconds that the state of partitions that left is kept.
-        standby: keep copies of the partitions that are at work elsewhere.
-        defer_timeout: seconds that what a handler has deferred may take.
+        guarantee: Exactly once unless said otherwise.
+        commit_interval: Seconds between two commits while there is work.
+        commit_bytes: Outputs and changed rows that force a commit earlier.
+        poll_records: The maximum number of records of one poll.
+        poll_timeout: Seconds to wait for input; bounds how late a commit or a stop may be.
+        cache_bytes: Decoded rows of all partitions.
+        start_timeout: Seconds to wait for the broker at start; None waits for ever.
+        state_retention: Seconds that the state of partitions that left is kept.
+        standby: Keep copies of the partitions that are at work elsewhere.
+        defer_timeout: Seconds that what a handler has deferred may take.
         stall_timeout: Seconds without progress (a poll, a handled record, a commit of work that is due) after which the
             processor is not ready.
         stall_exit: Seconds without progress after which the process exits with code 75; None: it never does.
         hanging_transaction_timeout: Seconds that partitions wait for a transaction that has not ended before that is
             reported, and the processor is not ready. More than the transactions of all producers may take.
-        around: makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
+        around: Makes a handler of each handler of the graph, for tracing and the like: `around(handler)` is called once
             for each, and what it returns is called with context and event.
-        tracer: told of batches and commits.
+        tracer: Traces batches and commits.
         in_hand: Where the place of the records that are being handled is noted.
     """
 

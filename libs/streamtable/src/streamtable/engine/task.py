@@ -39,21 +39,21 @@ class Task(BaseTask):
     """One partition of a group over local tables.
 
     Args:
-        group: the graph.
-        topics: all topics of the group as the broker describes them.
-        partition: its number.
-        stores: by table, complete: that of the group, if it keeps one, and those that it joins.
-        changelog_position: where the group's table stands.
-        named_positions: the same of its named tables, by their names.
-        next_offsets: where each input goes on.
-        uncommitted: an offset was never committed: they must be, before the first record.
-        cache_bytes: for decoded rows.
-        clock: for the time in dead letters and checkpoints.
-        loaded_at: seconds since 1970 up to which joined tables are complete.
-        lookups: whole tables, by name.
-        around: goes around each handler.
-        tracer: told of each batch of records.
-        mode: how carefully its records are handled, and which have failed; it outlives the task.
+        group: The graph.
+        topics: All topics of the group as the broker describes them.
+        partition: Its number.
+        stores: The complete stores, by table: that of the group, if it keeps one, and those that it joins.
+        changelog_position: The position of the group's table.
+        named_positions: The same of its named tables, by their names.
+        next_offsets: The next offset of each input.
+        uncommitted: An offset was never committed: they must be, before the first record.
+        cache_bytes: The size of the cache of decoded rows.
+        clock: The clock, for the time in dead letters and checkpoints.
+        loaded_at: Seconds since 1970 up to which joined tables are complete.
+        lookups: Whole tables, by name.
+        around: Wraps each handler.
+        tracer: Traces each batch of records.
+        mode: How carefully its records are handled, and which have failed; it outlives the task.
     """
 
     def __init__(
@@ -197,8 +197,8 @@ class Task(BaseTask):
         """The index of the first record that has to wait for a joined table; None if there is none.
 
         Args:
-            records: of one topic.
-            waited_to: up to this offset they have waited already.
+            records: Records of one topic.
+            waited_to: Up to this offset they have waited already.
         """
         if records.topic not in self._patient:
             return None
@@ -260,9 +260,9 @@ class Task(BaseTask):
         """What to commit now.
 
         Raises:
-            RewindNeeded: a row does not fit its schema or its topic: the records since the last commit are read again
+            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
-            StoreCorrupted: noted as its `failure` too.
+            StoreCorrupted: Noted as its `failure` too.
         """
         handling = self._dispatcher
         try:

@@ -21,11 +21,11 @@ class RowJournal(Generic[V]):
     """Stands in front of a table and notes each row that a record reads or writes.
 
     Args:
-        table: whose rows.
-        bytes_max: the most that an encoded row and its key may have.
+        table: The table of the rows.
+        bytes_max: The most that an encoded row and its key may have.
 
     Attributes:
-        encoded: the rows changed since the last commit, as the commit is to write them.
+        encoded: The rows changed since the last commit, as the commit is to write them.
     """
 
     def __init__(self, table: WorkingTable[V], bytes_max: int) -> None:
@@ -105,10 +105,10 @@ class RecordUndo:
     """Takes back what the handler of one record, or of a few consecutive ones, has done.
 
     Args:
-        rows: of the group's table; None if it keeps none.
-        outgoing: where outputs go.
-        deferrals: where deferred calls go.
-        joins: handlers may have changed their rows in place.
+        rows: The rows of the group's table; None if it keeps none.
+        outgoing: Collects the outputs.
+        deferrals: Collects the deferred calls.
+        joins: Handlers may have changed their rows in place.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class RecordUndo:
         """Take back everything since `begin`.
 
         Args:
-            keys: those whose joined rows the handler could reach.
+            keys: Those whose joined rows the handler could reach.
         """
         if self.rows is not None:
             self.rows.undo()

@@ -38,16 +38,16 @@ class Kafka:
 
     Args:
         bootstrap_servers: `host:port`, separated by commas.
-        options: settings of librdkafka for all clients, over the library's own; those that would break a guarantee
+        options: Settings of librdkafka for all clients, over the library's own; those that would break a guarantee
             are refused.
         group_protocol: "consumer" (brokers from 4.0 on), or "classic" for older ones.
-        static_membership: a restarted instance gets its partitions back without a rebalance; after a kill it waits
+        static_membership: A restarted instance gets its partitions back without a rebalance; after a kill it waits
             until its former session has ended.
-        admin_timeout: seconds to wait for each answer about topics.
-        tracer: told of the work of emitters, processors and views that are given this cluster; nobody unless given.
+        admin_timeout: Seconds to wait for each answer about topics.
+        tracer: Traces the work of emitters, processors and views that are given this cluster; None: no tracing.
 
     Raises:
-        ConfigurationError: malformed addresses, refused options.
+        ConfigurationError: The addresses are malformed, or an option is refused.
     """
 
     bootstrap_servers: str
@@ -78,7 +78,7 @@ class Kafka:
     def admin(self) -> KafkaAdmin:
         """The cluster with what people may ask of it and do to it."""
         complaints = Complaints()
-        # Nobody polls these clients, so their log lines would pile up; their errors come with the answers.
+        # These clients are not polled, so their log lines would pile up; their errors come with the answers.
         quiet = {"log_level": 0, "error_cb": complaints.heard}
 
         def outsider(group: str, isolation: Isolation) -> Consumer:

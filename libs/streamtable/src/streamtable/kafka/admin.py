@@ -47,8 +47,8 @@ class GroupDescription:
     """A group as its coordinator describes it; of one that was only listed, `members` is empty.
 
     Attributes:
-        state: stable, rebalancing, empty, dead and so on.
-        protocol: consumer or classic.
+        state: Stable, rebalancing, empty, dead and so on.
+        protocol: Consumer or classic.
         coordinator: `host:port`.
     """
 
@@ -119,10 +119,10 @@ class KafkaAdmin(KafkaRights):
 
     def describe_groups(self, names: Iterable[str]) -> dict[str, GroupDescription]:
         """Those among `names` that exist, with their members."""
-        wanted = sorted(set(names))
-        if not wanted:
+        requested = sorted(set(names))
+        if not requested:
             return {}
-        asked = self._admin.describe_consumer_groups(wanted, request_timeout=self._timeout)
+        asked = self._admin.describe_consumer_groups(requested, request_timeout=self._timeout)
         found = {}
         for name, future in asked.items():
             try:
@@ -139,7 +139,7 @@ class KafkaAdmin(KafkaRights):
         """Set the committed offsets of a group that has no members.
 
         Raises:
-            ConfigurationError: the broker refuses, because the group has members.
+            ConfigurationError: The broker refuses, because the group has members.
         """
         # By a consumer that never joins, as offsets are asked for, and for the same reason: see `stable_offsets`.
         with self._asking:
@@ -172,7 +172,7 @@ class KafkaAdmin(KafkaRights):
         """Delete a group with all its offsets; no error if there is none.
 
         Raises:
-            ConfigurationError: the broker refuses, because the group has members.
+            ConfigurationError: The broker refuses, because the group has members.
         """
         (future,) = self._admin.delete_consumer_groups([group], request_timeout=self._timeout).values()
         try:
@@ -231,7 +231,7 @@ class KafkaAdmin(KafkaRights):
     def _answers(
         self, asked: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
     ) -> dict[TopicPartition, Any]:
-        """Partitions that nobody answers for are left out."""
+        """Return the broker's answers; partitions without an answer are left out."""
         if not asked:
             return {}
         futures = self._admin.list_offsets(

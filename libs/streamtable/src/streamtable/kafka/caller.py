@@ -31,12 +31,12 @@ class Caller:
     """As whom a client comes, for the errors that name it.
 
     Args:
-        servers: where it looks for Kafka, `host:port` separated by commas.
-        user: its SASL user name; "" if it has none.
-        authorities: file or folder with the certificates that it trusts, in PEM; "" for the machine's own; None: not
+        servers: The bootstrap servers, `host:port` separated by commas.
+        user: Its SASL user name; "" if it has none.
+        authorities: File or folder with the certificates that it trusts, in PEM; "" for the machine's own; None: not
             known here.
-        group: that it is a member of, or asks about.
-        transactional_id: of its transactions.
+        group: That it is a member of, or asks about.
+        transactional_id: The id of its transactions.
     """
 
     servers: str = ""
@@ -49,9 +49,9 @@ class Caller:
         """The error for a refusal (`FORBIDDEN`).
 
         Args:
-            error: the broker's.
-            operation: what was being done, in Kafka's word for the right.
-            topic: that it was being done to.
+            error: The broker's.
+            operation: What was being done, in Kafka's word for the right.
+            topic: That it was being done to.
         """
         if error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
             resource, name = "group", self.group
@@ -60,7 +60,7 @@ class Caller:
             resource, name = "transactional id", self.transactional_id
         elif error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
             resource, name = "cluster", CLUSTER
-            # Whoever may write any topic at all has this too.
+            # A user who may write to any topic has this right too.
             operation = "IDEMPOTENT_WRITE" if operation == "WRITE" else operation
         else:
             resource, name = "topic", topic
@@ -91,13 +91,13 @@ class Caller:
 
 
 def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_SECONDS) -> str:
-    """Why the TLS certificate of a server is not accepted, and what to do; empty if it is, or if nobody answers.
+    """Why a server's TLS certificate is not accepted, and what to do; empty if it is, or if it does not answer.
 
     Args:
-        host: where the server is, and for whom its certificate has to be.
-        port: of it.
-        authorities: file or folder with those whose certificates are accepted, in PEM; "" for the machine's own.
-        seconds: to wait at most for each step.
+        host: The host of the server, for which its certificate must be valid.
+        port: The port of the server.
+        authorities: File or folder with those whose certificates are accepted, in PEM; "" for the machine's own.
+        seconds: The maximum time of each step.
     """
     folder = Path(authorities).is_dir()
     file = authorities if authorities and not folder else None
@@ -116,11 +116,11 @@ def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_
     except ssl.SSLError:
         return f"{host}:{port} does not speak TLS: correct the port, or STREAMTABLE_KAFKA_SECURITY_PROTOCOL"
     except OSError:
-        return ""  # nobody is there: the client says so itself
+        return ""  # nothing listens there: the client reports that itself
 
 
 class Complaints:
-    """What a client that nobody polls has said since it was last asked: why it gets no connection."""
+    """The errors of a client that is not polled, since they were last taken: why it gets no connection."""
 
     def __init__(self) -> None:
         self._said: deque[KafkaError] = deque(maxlen=10)
@@ -130,7 +130,7 @@ class Complaints:
         self._said.append(error)
 
     def taken(self) -> KafkaError | None:
-        """The latest refusal, else None; it is told once. That a connection was lost is none."""
+        """Return the latest refusal, once, else None. A lost connection is not a refusal."""
         refusals = [each for each in self._said if each.code() in _REFUSALS]
         self._said.clear()
         return refusals[-1] if refusals else None

@@ -57,12 +57,12 @@ class KafkaCluster:
     """`ports.Cluster` on librdkafka.
 
     Args:
-        admin: the client.
-        outsider: makes a consumer that asks for the offsets of a group without being its member; of committed
+        admin: The client.
+        outsider: Makes a consumer that asks for the offsets of a group without being its member; of committed
             transactions only, or, for the isolation level read_uncommitted, also of those that are pending.
-        caller: as whom they ask, for errors.
-        complaints: what the clients say of their connections.
-        timeout: seconds to wait for each answer.
+        caller: The user that the clients act as, for errors.
+        complaints: The connection errors of the clients.
+        timeout: Seconds to wait for each answer.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class KafkaCluster:
 
     def describe(self, names: Iterable[str]) -> Mapping[str, TopicDescription]:
         """The topics among `names` that exist, with all their settings. Raises `RetryLater`."""
-        wanted = sorted(set(names))
-        if not wanted:
+        requested = sorted(set(names))
+        if not requested:
             return {}
-        described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout)
+        described = self._admin.describe_topics(TopicCollection(requested), request_timeout=self._timeout)
         found = {
             name: topic
             for name, future in described.items()
@@ -141,8 +141,8 @@ class KafkaCluster:
         try:
             return self._watermarks(asked)
         except RetryLater:
-            # The client keeps asking the leaders that it knows, by epochs that are over, until somebody asks for the
-            # metadata of these very topics.
+            # The client keeps asking the leaders that it knows, by epochs that are over, until the metadata of
+            # these very topics is requested.
             with suppress(KafkaException):
                 for topic in {place.topic for place in asked}:
                     self._admin.list_topics(topic, timeout=min(self._timeout, _METADATA_SECONDS))
@@ -329,9 +329,9 @@ class KafkaCluster:
         return self._silent(error)
 
     def _silent(self, error: KafkaError) -> RetryLater:
-        """There is no answer: because nobody is there, or because we are not let in."""
+        """There is no answer: because no broker is reachable, or because it refuses the connection."""
         with suppress(KafkaException):
-            self._admin.poll(0)  # what it has to say of its connections, which nobody asks for before
+            self._admin.poll(0)  # delivers its connection errors, which are not read before
         complaint = self._complaints.taken()
         why = describe(error) if complaint is None else self._caller.explain(complaint)
         return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({why})")

@@ -76,9 +76,9 @@ class KafkaGroupConsumer:
     A partition arrives paused at no position of its own: `seek` says where to read before `resume` lets it.
 
     Args:
-        create: makes the client; called again when a static member has to wait for its former session to end.
-        log: where the client's errors go.
-        incremental: whether assignments come as changes (the consumer protocol) or as a whole (classic range).
+        create: Makes the client; called again when a static member has to wait for its former session to end.
+        log: Receives the client's errors.
+        incremental: Whether assignments come as changes (the consumer protocol) or as a whole (classic range).
     """
 
     def __init__(self, create: Callable[[], Consumer], log: ClientLog, *, incremental: bool) -> None:

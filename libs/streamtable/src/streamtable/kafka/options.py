@@ -71,7 +71,7 @@ def producer(delivery_timeout: float = DELIVERY_TIMEOUT_S) -> dict[str, object]:
     """Return the options of a producer that gives a record up after `delivery_timeout` seconds.
 
     Raises:
-        ConfigurationError: the timeout is not within its bounds.
+        ConfigurationError: The timeout is not within its bounds.
     """
     low, high = _DELIVERY_TIMEOUT_MIN_S, _DELIVERY_TIMEOUT_MAX_S
     if not (math.isfinite(delivery_timeout) and low <= delivery_timeout <= high):

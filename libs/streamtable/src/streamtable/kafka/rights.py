@@ -40,11 +40,11 @@ class Right:
     """What a user may do, from any host.
 
     Attributes:
-        user: by name.
-        resource: what kind of thing it is about.
-        name: of the thing, or what its name begins with; "*" for all.
+        user: The name of the user.
+        resource: The kind of resource.
+        name: The name of the resource, or its prefix; "*" for all.
         operation: Kafka's word.
-        prefix: the name is a beginning.
+        prefix: The name is a beginning.
     """
 
     user: str
@@ -62,14 +62,14 @@ class KafkaRights(KafkaCluster):
 
     def rights(self, users: Iterable[str]) -> set[Right]:
         """What these users were allowed, by name, from any host; rules that deny, or are for a host, are left out."""
-        wanted = set(users)
+        requested = set(users)
         listed = self._answer(self._admin.describe_acls(_every(), request_timeout=self._timeout))
         found = {
             _right(each)
             for each in listed
             if each.restype in _RESOURCE and each.host == _ANY_HOST and each.principal.startswith(_PREFIX)
         }
-        return {right for right in found if right.user in wanted}
+        return {right for right in found if right.user in requested}
 
     def grant(self, rights: Iterable[Right]) -> None:
         """Allow it; what is allowed already stays so."""
@@ -86,10 +86,10 @@ class KafkaRights(KafkaCluster):
                 self._change(future, f"revoking {each.name!r}", "ALTER")
 
     def set_passwords(self, passwords: Mapping[str, bytes]) -> None:
-        """Give users these passwords (SCRAM-SHA-512), new or in place of those they had. Nobody who is connected is cut off.
+        """Set the SCRAM-SHA-512 passwords of these users, new or replaced. Open connections stay open.
 
         Raises:
-            ConfigurationError: the broker refuses one.
+            ConfigurationError: The broker refuses one.
         """
         credential = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, SCRAM_ITERATIONS)
         asked: list[UserScramCredentialAlteration] = [

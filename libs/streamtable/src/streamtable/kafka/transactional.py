@@ -246,7 +246,7 @@ class KafkaTransactionalProducer:
                 return
 
     def _serve(self, call: Callable[[float], int], timeout: float) -> int:
-        """Let delivery reports in. The client raises its fatal error here, once, whoever caused it.
+        """Let delivery reports in. The client raises its fatal error here, once, whichever call caused it.
 
         A report that it hands over with that error already raised trips over it: then Python raises `SystemError`,
         from it, or from nothing if one report more has wiped it out.
@@ -254,14 +254,14 @@ class KafkaTransactionalProducer:
         try:
             return call(timeout)
         except (KafkaException, SystemError) as exception:
-            told = exception if isinstance(exception, KafkaException) else exception.__cause__
-            if not isinstance(told, KafkaException):
-                told = self._lost_error()
-            if told is None:
+            fatal_error = exception if isinstance(exception, KafkaException) else exception.__cause__
+            if not isinstance(fatal_error, KafkaException):
+                fatal_error = self._lost_error()
+            if fatal_error is None:
                 raise OutcomeUnknown(
                     "the client failed and lost the reason, which takes a new producer"
                 ) from exception
-            raise self._dead(cause(told), "producing") from told
+            raise self._dead(cause(fatal_error), "producing") from fatal_error
 
     def _lost_error(self) -> KafkaException | None:
         """The fatal error, from a call that every client in such a state refuses at once, with its reason."""
@@ -309,12 +309,12 @@ class KafkaTransactionalProducer:
             self._failed.at(message.topic() or "", message.partition() or 0)
 
     def _report_refused(
-        self, told: Callable[[StreamtableError], None], error: KafkaError | None, message: Message
+        self, on_refused: Callable[[StreamtableError], None], error: KafkaError | None, message: Message
     ) -> None:
         if error is not None:
             self._report(error, message)
             if error.code() in REFUSED and self._failed is not None:
-                told(self._failed)
+                on_refused(self._failed)
 
     def _report_tracked(self, error: KafkaError | None, message: Message) -> None:
         offset = message.offset()

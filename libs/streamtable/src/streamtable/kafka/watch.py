@@ -16,13 +16,13 @@ class ClientLog:
     """Receives the log lines and errors of one client; the same kind of line at most every ten seconds.
 
     Args:
-        client: kind and name of the client.
-        bootstrap_servers: named in connection errors, as a wrong address is the usual cause.
+        client: Kind and name of the client.
+        bootstrap_servers: Named in connection errors, as a wrong address is the usual cause.
         clock: seconds.
-        caller: as whom the client comes, for its errors.
+        caller: The user that the client acts as, for its errors.
 
     Attributes:
-        transaction_failed: why the client has given up its transaction, in its words; whoever begins one wipes it out.
+        transaction_failed: Why the client gave up its transaction, in its own words; cleared when a transaction begins.
     """
 
     def __init__(

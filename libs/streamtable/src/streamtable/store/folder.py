@@ -21,12 +21,12 @@ class Folder:
     and host) is for people only. RocksDB has a lock of its own, but cannot tell who holds it.
 
     Args:
-        path: made if it is not there.
-        spare: whoever holds it need not know that we have asked.
+        path: Made if it is not there.
+        spare: The process that holds the folder is not asked to release it.
 
     Raises:
-        StoreInUse: somebody else holds the lock; the message says who.
-        StoreBroken: the folder cannot be made or written.
+        StoreInUse: Another process holds the lock; the message says which.
+        StoreBroken: The folder cannot be made or written.
     """
 
     def __init__(self, path: Path, *, spare: bool = False) -> None:
@@ -67,7 +67,7 @@ class Folder:
 
     @property
     def release_requested(self) -> bool:
-        """Somebody else has asked for it in vain since it was claimed."""
+        """Another process has failed to claim the folder since this one did."""
         return self._release_requested.exists()
 
     def identify(self, table: str, partition: int) -> bool:
@@ -77,7 +77,7 @@ class Folder:
             Whether there are rows already.
 
         Raises:
-            StoreCorrupted: they are another's, of another format, or nobody's.
+            StoreCorrupted: The rows are of another table, of another format, or of unknown origin.
         """
         mine = {"format": FORMAT, "table": table, "partition": partition}
         try:

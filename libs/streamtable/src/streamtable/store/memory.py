@@ -22,7 +22,7 @@ class MemoryStores:
     With `crash()` it behaves as a process that is killed: what was written in bulk is lost, all else is kept.
 
     Args:
-        now: wall time in seconds, for `present`.
+        now: Wall time in seconds, for `present`.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:

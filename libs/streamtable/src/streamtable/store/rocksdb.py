@@ -46,8 +46,8 @@ class RocksStores:
     """The stores below one folder, in `<root>/<table>/<partition>/`. Any thread.
 
     Args:
-        root: made if it is not there; of one group, or of one view.
-        memory_bytes: for block cache, indexes, filters and memory tables of all stores together. A quarter of it
+        root: Made if it is not there; of one group, or of one view.
+        memory_bytes: For block cache, indexes, filters and memory tables of all stores together. A quarter of it
             may be memory tables. The cache refuses no block that a read needs, so this is a target, not a wall.
     """
 

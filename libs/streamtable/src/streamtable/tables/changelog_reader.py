@@ -20,7 +20,7 @@ class ChangelogReader:
     """Reads changelogs and applies them. `step` belongs to one thread; `add` and `remove` may come from any.
 
     Args:
-        reader: The consumer, used by nobody else.
+        reader: The consumer, used only here.
     """
 
     def __init__(self, reader: TableReader) -> None:

@@ -29,15 +29,15 @@ class JoinedTable(RowCache[J]):
     """Rows of one partition by encoded key: what came since the last commit, over a store. One thread.
 
     Args:
-        name: of the table.
-        store: what came before. The table never writes to it; the commit does, with what `changes` returned.
-        codec: of the rows.
-        cache_bytes: about how much memory decoded rows may take.
-        timed: note the time to which it has come.
-        time_ms: to which the store has come.
+        name: The name of the table.
+        store: What came before. The table never writes to it; the commit does, with what `changes` returned.
+        codec: The codec of the rows.
+        cache_bytes: About how much memory decoded rows may take.
+        timed: Note the time to which it has come.
+        time_ms: The time that the store has reached.
 
     Attributes:
-        time_ms: the highest timestamp that came, if `timed`.
+        time_ms: The highest timestamp that came, if `timed`.
     """
 
     def __init__(

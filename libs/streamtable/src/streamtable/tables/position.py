@@ -21,12 +21,12 @@ class TablePosition:
     """The metadata of a committed input offset.
 
     Attributes:
-        changelog: the changelog offset after the last record of the commit.
-        exact: committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
+        changelog: The changelog offset after the last record of the commit.
+        exact: Committed exactly once; if not, the changelog may hold records beyond `changelog` that were never
             committed and have displaced older ones, so a reader must go to the end.
-        tables: the same offset of the changelog of each named table of the group, by the table's name. What was
+        tables: The same offset of the changelog of each named table of the group, by the table's name. What was
             committed before the group had such a table does not name it.
-        seen: which topics the inputs were; None if it was committed by a tool or an older version.
+        seen: Which topics the inputs were; None if it was committed by a tool or an older version.
     """
 
     changelog: int
@@ -67,14 +67,14 @@ class LocalPosition:
     """What a local store holds, written together with its rows.
 
     Attributes:
-        changelog: the changelog offset up to which it is complete.
-        topic_id: of the changelog; another one means the topic was deleted and created again.
-        current_at: seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
+        changelog: The changelog offset up to which it is complete.
+        topic_id: The topic id of the changelog; another one means the topic was deleted and created again.
+        current_at: Seconds since 1970 when it was last known to be complete. A copy older than the topic keeps
             tombstones would bring deleted keys back.
-        inputs: next input offsets by topic: which inputs the rows hold something of.
-        partitions: of the table, so that a view can find keys while the broker is away; 0 if it does not matter.
-        whole: it has been complete once (a copy that is still loading for the first time has not).
-        begins: the first offset of the topic when the rows were loaded; None if that is not known. Rows whose records
+        inputs: Next input offsets by topic: which inputs the rows hold something of.
+        partitions: The number of partitions, so that a view finds keys while the broker is away; 0 if not needed.
+        whole: It has been complete once (a copy that is still loading for the first time has not).
+        begins: The first offset of the topic when the rows were loaded; None if that is not known. Rows whose records
             have been deleted since are still in the copy, though not in the topic.
     """
 

@@ -32,9 +32,9 @@ class InputState:
     """What is known of one input partition before its task starts.
 
     Attributes:
-        committed: by the group, stable; None if never.
-        marks: what the topic holds.
-        start: where a new group begins.
+        committed: The group's stable committed offset; None if there is none.
+        marks: The watermarks of the topic.
+        start: The offset at which a new group begins.
         topic_id: The topic's id now; "" if it is not to be compared.
     """
 
@@ -57,10 +57,10 @@ class Load:
     """What there is to do for one table.
 
     Attributes:
-        discard: why the local copy must be thrown away first; None if it is good.
-        read_from: first offset to read.
-        read_to: the table is ready when the reader's position is here; equal to `read_from` if nothing is to do.
-        exactly: nothing beyond `read_to` may be taken in.
+        discard: Why the local copy must be thrown away first; None if it is good.
+        read_from: First offset to read.
+        read_to: The table is ready when the reader's position is here; equal to `read_from` if nothing is to do.
+        exactly: Nothing beyond `read_to` may be taken in.
     """
 
     discard: str | None = None
@@ -74,10 +74,10 @@ class Plan:
     """What recovery has to do.
 
     Attributes:
-        next_offsets: where each input goes on.
-        uncommitted: of some input the group has never committed an offset: commit these before the first record.
-        load: of the group's own table; nothing to do if it keeps none.
-        named: of each of its named tables.
+        next_offsets: The next offset of each input.
+        uncommitted: Of some input the group has never committed an offset: commit these before the first record.
+        load: The recovery of the group's own table; nothing to do if it keeps none.
+        named: The recovery of each of its named tables.
     """
 
     next_offsets: Mapping[str, NextOffset]
@@ -99,17 +99,17 @@ def plan(
     """Decide how the partition recovers.
 
     Args:
-        partition: its number, for messages.
-        inputs: by topic.
+        partition: Its number, for messages.
+        inputs: The inputs, by topic.
         changelog: None for a group without a table.
-        local: what the store on disk says; None if there is none.
-        exactly_once: the guarantee the process runs with.
-        now: seconds since 1970.
-        named: changelog, and what the store on disk says, of each named table.
+        local: The checkpoint of the store on disk; None if there is none.
+        exactly_once: The guarantee the process runs with.
+        now: Seconds since 1970.
+        named: Changelog, and what the store on disk says, of each named table.
 
     Raises:
-        StateLost: there is a table but no offsets that fit it, or the changelog has been cut.
-        InputLost: a committed input offset is outside of its topic, or has gone though others have not.
+        StateLost: There is a table but no offsets that fit it, or the changelog has been cut.
+        InputLost: A committed input offset is outside of its topic, or has gone though others have not.
     """
     offsets = {
         topic: _next_offset(TopicPartition(topic, partition), state) for topic, state in inputs.items()
@@ -172,14 +172,14 @@ def plan_join(
     """Decide how a partition of a joined table is brought up to date.
 
     Args:
-        table: the topic, and what it holds.
-        local: what the store on disk says; None if there is none.
-        committed: of the table's topic, by this group.
-        changes_from: None if nobody handles the changes; else what a new group does with the rows that are there.
-        now: seconds since 1970.
+        table: The topic, and what it holds.
+        local: The checkpoint of the store on disk; None if there is none.
+        committed: The group's committed offset in the table's topic.
+        changes_from: None if no edge handles the changes; else what a new group does with the rows that are there.
+        now: Seconds since 1970.
 
     Returns:
-        To the end if nobody handles the changes; else to the committed offset: the group's consumer goes on from there.
+        To the end if no edge handles the changes; else to the committed offset, from which the consumer goes on.
     """
     marks = table.marks
     if changes_from is None:
@@ -220,7 +220,7 @@ def refuse_recreated(partition: int, inputs: Mapping[str, InputState]) -> None:
     """Compare the inputs with the topics that the committed offsets were made of.
 
     Raises:
-        InputLost: one was deleted and created again, or has lost its end.
+        InputLost: One was deleted and created again, or has lost its end.
     """
     own = {
         topic: SeenInputs.decode(state.committed.metadata) if state.committed else None

@@ -68,7 +68,7 @@ class PartitionReplica:
         store: The open store; opened unless given. A damaged one is discarded.
         spare: Not for work: another process that holds the store is not asked to release it.
         expand: Makes the rows of the store; None: they are the records.
-        listener: Told of every batch after it is in the store, once the replica has been complete.
+        listener: Called with every batch after it is in the store, once the replica has been complete.
         applying: Makes the span around every batch, once the replica has been complete.
 
     Attributes:

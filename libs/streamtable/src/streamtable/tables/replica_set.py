@@ -52,11 +52,11 @@ class ReplicaSet:
         table: The name of the topic.
         stores: Where the replicas live.
         clock: Wall and monotonic time.
-        listener: Told of changed rows, in the updater's thread.
+        listener: Called with changed rows, in the updater's thread.
         gauges: Updated once a second.
         on_end: Called when the set is closed, or an error has stopped it for good.
         on_discard: Called with partition and reason after a replica that may have answered was discarded: the listener
-            is not told of changes until it is loaded again.
+            is not called with changes until it is loaded again.
         applying: Makes the span around every batch of changes of a complete replica.
 
     Attributes:
@@ -201,7 +201,7 @@ class ReplicaSet:
         try:
             self._turns = self._turns or self._life(cluster, reader)
             next(self._turns)
-        except Exception as error:  # noqa: BLE001 - raised in whoever asks for a row
+        except Exception as error:  # noqa: BLE001 - raised in the caller that reads a row
             self.fail(error)
 
     def _life(self, cluster: Cluster, reader: ChangelogReader) -> Generator[None, None, None]:
@@ -242,7 +242,7 @@ class ReplicaSet:
                     asked_at = self._clock.monotonic()
                     if (marks := self._ask(cluster, places)) is not None:
                         if not following:
-                            self._ready = self.ready  # whoever was given answers goes on getting them
+                            self._ready = self.ready  # a caller that has had answers still gets them
                             self._answered = following = True
                             self._begin(topic, marks, reader)
                         shorter = any(marks[each.place].high < each.position for each in self._replicas)

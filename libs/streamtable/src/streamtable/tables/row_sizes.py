@@ -19,7 +19,7 @@ class RowSizes:
     It follows the rows that are loaded, not only those that a commit encodes: most may be read and never change.
 
     Attributes:
-        loaded_bytes: encoded bytes of the rows that were loaded since the last `settle`, as estimated.
+        loaded_bytes: Encoded bytes of the rows that were loaded since the last `settle`, as estimated.
     """
 
     def __init__(self) -> None:

@@ -19,9 +19,9 @@ class WorkingTable(RowCache[V]):
     """Rows of one partition by encoded key. One thread.
 
     Args:
-        store: the committed rows. The table never writes to it; the commit does, with what `changes` returned.
-        codec: of the rows.
-        cache_bytes: about how much memory decoded rows may take, beside those that have changed since the last commit.
+        store: The committed rows. The table never writes to it; the commit does, with what `changes` returned.
+        codec: The codec of the rows.
+        cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
     """
 
     def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
@@ -82,7 +82,7 @@ class WorkingTable(RowCache[V]):
             encoded: Rows that are encoded already.
 
         Raises:
-            Unencodable: a row does not fit its schema, or has more bytes than `bytes_max`.
+            Unencodable: A row does not fit its schema, or has more bytes than `bytes_max`.
         """
         if not self._changed:
             return []
@@ -112,8 +112,8 @@ class WorkingTable(RowCache[V]):
         """The next rows in the order of their keys, those not yet committed among them.
 
         Args:
-            after: begin behind this key; None: at the first.
-            limit: of rows that are read from the store.
+            after: Begin behind this key; None: at the first.
+            limit: The maximum number of rows that are read from the store.
 
         Returns:
             Their keys; the key to go on after; whether there are no more.

@@ -24,7 +24,7 @@ class Rows(list[tuple[K, V]]):
     """Rows of a table as a list.
 
     Attributes:
-        unreadable: how many rows were left out because they cannot be decoded.
+        unreadable: The number of rows that were left out because they cannot be decoded.
     """
 
     unreadable: int = 0
@@ -34,7 +34,7 @@ class RowIterator(Iterator[tuple[K, V]]):
     """Rows of a table, one after the other.
 
     Attributes:
-        unreadable: how many rows have been left out so far because they cannot be decoded.
+        unreadable: The number of rows that have been left out so far because they cannot be decoded.
     """
 
     def __init__(
@@ -76,13 +76,13 @@ class RowReader(Generic[K, V]):
     """Decodes rows of one view. Any thread.
 
     Args:
-        table: for its codecs.
-        partition: the partition of an encoded key.
-        metrics: where unreadable rows are counted.
-        view: the name of the view, on the metric and in the log.
+        table: The table, for its codecs.
+        partition: The partition of an encoded key.
+        metrics: Counts unreadable rows.
+        view: The name of the view, on the metric and in the log.
 
     Attributes:
-        unreadable: how often a row could not be decoded; the same row counts each time that it is read.
+        unreadable: The number of times that a row could not be decoded; the same row counts each time that it is read.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class RowReader(Generic[K, V]):
         Args:
             key: encoded.
             data: encoded.
-            position: an offset that the row's record lies before, if one is known.
+            position: An offset that the row's record lies before, if one is known.
         """
         try:
             return self._table.value.decode(data)

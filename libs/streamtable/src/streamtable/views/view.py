@@ -34,14 +34,14 @@ _STALE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Answer(Generic[V]):
-    """A row, and how far to trust it.
+    """A row with its offset and age.
 
     Attributes:
-        value: None if the key has no row.
-        partition: of the key.
-        offset: of the table's topic, up to which the answer holds everything.
-        age_seconds: since the copy was last known to hold everything that the broker had.
-        stale: it is older than a broker at work would let it become.
+        value: The row; None if the key has none.
+        partition: The partition of the key.
+        offset: The offset in the table's topic up to which the answer holds everything.
+        age_seconds: Seconds since the copy was last known to hold everything that the broker had.
+        stale: Whether the copy is older than a working broker would let it become.
     """
 
     value: V | None
@@ -53,7 +53,7 @@ class Answer(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a partition of a view stands; see `Answer`. `lag` counts offsets, markers included."""
+    """The position of a partition of a view; see `Answer`. `lag` counts offsets, markers included."""
 
     offset: int
     lag: int
@@ -66,9 +66,9 @@ class Snapshot(Generic[K, V]):
     """A partition's rows exactly as of an offset; to be iterated, once, within the `with` block that gave it.
 
     Attributes:
-        partition: of the table.
-        offset: of the table's topic: all before it is in the rows, and nothing from it on.
-        age_seconds: since the copy was last known to hold everything that the broker had.
+        partition: The partition of the table.
+        offset: The offset in the table's topic: all before it is in the rows, and nothing from it on.
+        age_seconds: Seconds since the copy was last known to hold everything that the broker had.
     """
 
     partition: int
@@ -152,18 +152,18 @@ class View(Generic[K, V]):
 
     @property
     def ready(self) -> bool:
-        """Every partition is whole."""
+        """Whether every partition is whole."""
         return self._replicas.ready
 
     def wait_ready(self, timeout: float | None = None) -> None:
         """Wait until the view is whole.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: Seconds to wait; None waits for ever.
 
         Raises:
-            NotReady: it is not, after that time, or it was closed; the message says how much is missing.
-            StreamtableError: it cannot become so: what stopped it.
+            NotReady: It is not, after that time, or it was closed; the message says how much is missing.
+            StreamtableError: It cannot become so: what stopped it.
         """
         if not self._replicas.wait_ready(timeout):
             after = "" if timeout is None else f" after {timeout:g} s"
@@ -176,7 +176,7 @@ class View(Generic[K, V]):
             clicks.wait_for(ack)
             clicks.get("alice")
 
-        Any number of threads may wait at the same time; they share the questions to Kafka. What the group does for the
+        Any number of threads may wait at the same time; they share the requests to Kafka. What the group does for the
         event through its loop, or another group for what this one emits, is not waited for.
 
         Over HTTP: the service that emits answers with `ack.token` in a header, and the client sends it along when it
@@ -207,7 +207,7 @@ class View(Generic[K, V]):
                     raise self._not_yet(ack, end, timeout) from None
 
     async def wait_for_async(self, ack: Ack, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - as `wait_for`
-        """As `wait_for`, without blocking the event loop; any number of coroutines may wait."""
+        """Wait as `wait_for` does, without blocking the event loop; any number of coroutines may wait."""
         deadline = self._clock.monotonic() + timeout
         group, place = self._source(ack)
         committed = await self._updater.commits.wait_async(group, place, ack.offset, timeout)
@@ -253,17 +253,17 @@ class View(Generic[K, V]):
     # ---- questions -------------------------------------------------------------------------------------------------
 
     def get(self, key: K) -> V | None:
-        """The row of a key, None if there is none. Raises `NotReady`, and `UnreadableRow` if it cannot be decoded."""
+        """Return the row of a key, or None. Raises `NotReady`, and `UnreadableRow` if it cannot be decoded."""
         data = self.table.key.encode(key)
         value = self._read(data)
         return None if value is None else self._reader.value(data, value)
 
     def get_many(self, keys: Iterable[K]) -> dict[K, V]:
-        """The rows of those keys that have one. Raises as `get`."""
+        """Return the rows of those keys that have one. Raises as `get`."""
         return {key: row for key in keys if (row := self.get(key)) is not None}
 
     def answer(self, key: K) -> Answer[V]:
-        """The row of a key with partition, offset and age. Raises as `get`."""
+        """Return the row of a key with partition, offset and age. Raises as `get`."""
         data = self.table.key.encode(key)
         loads, copies = self._replicas.loads, self._whole()
         copy = copies[self._hash(data) % len(copies)]
@@ -278,23 +278,23 @@ class View(Generic[K, V]):
         return Answer(row, copy.partition, offset, age, age > self._stale_after)
 
     def answers(self, keys: Iterable[K]) -> dict[K, Answer[V]]:
-        """As `answer`, for many keys; also for those that have no row."""
+        """Return answers as `answer` does for many keys, also for those that have no row."""
         return {key: self.answer(key) for key in keys}
 
     @contextmanager
     def snapshot(self, partition: int, on_unreadable: OnUnreadable | None = None) -> Iterator[Snapshot[K, V]]:
-        """The rows of a partition, in key order, exactly as of one offset, while the copy goes on.
+        """Return the rows of a partition, in key order, exactly as of one offset, while the copy goes on.
 
             with clicks.snapshot(0) as rows:
                 print(rows.offset, dict(rows))
 
         Args:
-            partition: of the table.
-            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+            partition: The partition of the table.
+            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
 
         Raises:
-            NotReady: the view is not whole.
-            ConfigurationError: the table has no such partition.
+            NotReady: The view is not whole.
+            ConfigurationError: The table has no such partition.
         """
         loads, copies = self._replicas.loads, self._whole()
         if not 0 <= partition < len(copies):
@@ -316,13 +316,13 @@ class View(Generic[K, V]):
         limit: int | None = None,
         on_unreadable: OnUnreadable | None = None,
     ) -> Rows[K, V]:
-        """Rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
+        """Return the rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
 
         Args:
-            start: the first key; None: from the beginning.
-            end: behind the last key; None: to the end.
-            limit: None: all.
-            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+            start: The first key; None: from the beginning.
+            end: The key behind the last one; None: to the end.
+            limit: The maximum number of rows; None: all.
+            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
 
         Returns:
             A list; its `unreadable` counts the rows that were left out.
@@ -338,14 +338,14 @@ class View(Generic[K, V]):
     def iterate(
         self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
     ) -> RowIterator[K, V]:
-        """All rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
+        """Iterate over all rows whose encoded key begins with `prefix`, in key order, those after key `after` only.
 
         Each partition is read as it stands when the first row is asked for.
 
         Args:
-            prefix: None: all.
-            after: None: from the first.
-            on_unreadable: called with the error of each row that is left out because it cannot be decoded.
+            prefix: A key whose encoded bytes all keys begin with; None: all.
+            after: The key to begin behind; None: from the first.
+            on_unreadable: Called with the error of each row that is left out because it cannot be decoded.
 
         Returns:
             An iterator; its `unreadable` counts the rows that have been left out so far.
@@ -358,14 +358,14 @@ class View(Generic[K, V]):
         return self._rows(self._scan(start, end), on_unreadable)
 
     def position(self) -> Mapping[int, Position]:
-        """Where each partition stands."""
+        """Return where each partition stands."""
         return {
             copy.partition: Position(copy.position, copy.lag, self._age(copy), copy.complete)
             for copy in self._replicas.all()
         }
 
     def lag(self) -> int:
-        """Offsets that the table's topic is ahead of the view, as of the last look."""
+        """Return how many offsets the table's topic is ahead of the view, as of the last look."""
         return sum(copy.lag for copy in self._replicas.all())
 
     def watch(
@@ -375,18 +375,18 @@ class View(Generic[K, V]):
         capacity: int = 10_000,
         on_unreadable: OnUnreadable | None = None,
     ) -> Watch[K, V]:
-        """Changes from now on: of one key, of all that begin with `prefix`, or of all.
+        """Watch the changes from now on: of one key, of all that begin with `prefix`, or of all.
 
         To miss nothing: begin to watch, then read the rows. When the local copy has to be discarded and loaded again
-        (a damaged disk, a topic that was created again, records deleted by retention), what changes meanwhile cannot be
-        told: the watch is ended with `CopyReloaded`, and a new one begins in the same way.
+        (a damaged disk, a topic that was created again, records deleted by retention), what changes meanwhile is not
+        reported: the watch is ended with `CopyReloaded`, and a new one begins in the same way.
 
         Args:
-            key: only this one.
-            prefix: only those whose encoded key begins with this one's bytes.
-            capacity: changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
+            key: Only changes of this key.
+            prefix: Only changes of keys whose encoded bytes begin with this one's.
+            capacity: The number of changes that may wait to be taken; a slower reader's watch is ended with `TooSlow`.
 
-            on_unreadable: called with the error of each change that is left out because it cannot be decoded.
+            on_unreadable: Called with the error of each change that is left out because it cannot be decoded.
 
         Returns:
             The watch: iterate over it with `for` or `async for`. It ends when the view is closed or stopped by an error.

@@ -120,11 +120,11 @@ class Watch(Generic[K, V]):
 
     @property
     def ended(self) -> bool:
-        """It is closed; what was waiting can still be taken."""
+        """Whether it is closed; changes that were waiting can still be taken."""
         return self._ended
 
     def close(self) -> None:
-        """End it; a reader that waits is woken. May be called twice, from any thread."""
+        """End the watch and wake a reader that waits. May be called twice, from any thread."""
         with self._lock:
             before, self._ended = self._ended, True
         if not before:
