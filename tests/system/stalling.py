@@ -17,9 +17,6 @@ from servicekit.process.serving import serve_group
 from streamtable import Context, Group, Input, Long, Persist, Stream, String
 from streamtable.errors import RetryLater
 
-KIND, GROUP, TOPIC = sys.argv[1:]
-EVENTS = Stream(TOPIC, String(), String())
-
 
 class StallingSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="STALLING_")
@@ -38,17 +35,16 @@ def handle(ctx: Context[str, int], event: str) -> None:
     ctx.set((ctx.value or 0) + 1)
 
 
-def process(batch: Batch, _: Send) -> None:
-    for record in batch.of(EVENTS):
-        hold(record.value)
+def serve_batches(runtime: Runtime[StallingSettings], name: str, events: Stream[str, str]) -> int:
+    def process(batch: Batch, _: Send) -> None:
+        for record in batch.of(events):
+            hold(record.value)
 
-
-def serve_batches(runtime: Runtime[StallingSettings]) -> int:
-    group = MicroBatch(GROUP, inputs=[EVENTS], process=process, max_wait=0.05)
+    group = MicroBatch(name, inputs=[events], process=process, max_wait=0.05)
     processor = BatchProcessor.from_settings(
         group,
         runtime.settings,
-        store=MemoryDriver(tenant=GROUP),
+        store=MemoryDriver(tenant=name),
         kafka=runtime.kafka,
         metrics=runtime.measured,
     )
@@ -57,11 +53,16 @@ def serve_batches(runtime: Runtime[StallingSettings]) -> int:
     return 0
 
 
-def serve(runtime: Runtime[StallingSettings]) -> int:
-    if KIND == "batch":
-        return serve_batches(runtime)
-    return serve_group(runtime, Group(GROUP, Input(EVENTS, handle), Persist(Long())))
+def main(kind: str, name: str, topic: str) -> int:
+    events = Stream(topic, String(), String())
+
+    def serve(runtime: Runtime[StallingSettings]) -> int:
+        if kind == "batch":
+            return serve_batches(runtime, name, events)
+        return serve_group(runtime, Group(name, Input(events, handle), Persist(Long())))
+
+    return Program("stalling", StallingSettings, topic).run(serve)
 
 
 if __name__ == "__main__":
-    sys.exit(Program("stalling", StallingSettings, TOPIC).run(serve))
+    sys.exit(main(*sys.argv[1:]))

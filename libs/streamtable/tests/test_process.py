@@ -38,6 +38,17 @@ print(before - resident_mb())
     assert int(printed(program)) > 50
 
 
+def test_garbage_is_looked_for_as_before_once_the_last_of_several_processors_has_stopped() -> None:
+    before = gc.get_threshold()
+    first, second = relaxed_gc(), relaxed_gc()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert gc.get_threshold() > before
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
+
+
 def test_garbage_is_looked_for_as_before_once_the_work_is_done() -> None:
     before = gc.get_threshold()
     with relaxed_gc():

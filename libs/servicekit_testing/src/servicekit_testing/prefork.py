@@ -66,6 +66,10 @@ class Forked:
         self.send_signal(signal.SIGKILL)
 
 
+# Not by `-m`: the package imports this module before it would be run a second time.
+_MAIN = "import sys; from servicekit_testing.prefork import main; main(int(sys.argv[1]), sys.argv[2])"
+
+
 class Prefork:
     """A process that has imported a module and forks programs that run it. It ends with the one that made it.
 
@@ -77,7 +81,7 @@ class Prefork:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._server = subprocess.Popen(  # noqa: S603 - this interpreter
-                [sys.executable, "-m", "servicekit_testing.prefork", str(theirs.fileno()), module],
+                [sys.executable, "-c", _MAIN, str(theirs.fileno()), module],
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
             )
@@ -118,7 +122,7 @@ def prefork_of(module: str) -> Prefork:
 
 
 def _serve(connection: socket.socket, module: str) -> tuple[list[str], dict[str, str]] | None:
-    """Fork whenever asked. Returns in each program that is to run, with what it is given; None: nobody will ask again."""
+    """Fork whenever asked. Returns in each program that is to run, with what it is given; None: no more requests come."""
     import_module(module)
     # It is run by its name again, from the beginning, with all that it has imported.
     del sys.modules[module]
@@ -188,7 +192,8 @@ def _run(module: str, arguments: list[str], environment: dict[str, str]) -> Any:
     return runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 
-if __name__ == "__main__":
-    given = _serve(socket.socket(fileno=int(sys.argv[1])), sys.argv[2])
+def main(descriptor: int, module: str) -> None:
+    """Serve the requests that come over a socket until it is closed; in each forked process, run the module."""
+    given = _serve(socket.socket(fileno=descriptor), module)
     if given is not None:
-        _run(sys.argv[2], *given)
+        _run(module, *given)

@@ -40,6 +40,31 @@ def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
+class _Relaxed:
+    """The blocks that have relaxed the process's collector: the last one to be left restores it, in whatever order."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._before = (0, 0, 0)
+
+    def enter(self) -> None:
+        with self._lock:
+            if not self._blocks:
+                self._before = gc.get_threshold()
+                gc.set_threshold(_COLLECT_AFTER, 20, 100)
+            self._blocks += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._blocks -= 1
+            if not self._blocks:
+                gc.set_threshold(*self._before)
+
+
+_RELAXED = _Relaxed()  # the collector is the process's, too
+
+
 @contextmanager
 def relaxed_gc() -> Iterator[None]:
     """Have Python look for reference cycles less often in the block.
@@ -47,12 +72,11 @@ def relaxed_gc() -> Iterator[None]:
     Records and rows are plenty and hold no cycles, but each look walks over them: a seventh of the time of a processor
     with many keys.
     """
-    before = gc.get_threshold()
-    gc.set_threshold(_COLLECT_AFTER, 20, 100)
+    _RELAXED.enter()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        _RELAXED.leave()
 
 
 def trim_heap() -> None:
