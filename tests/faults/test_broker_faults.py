@@ -129,7 +129,7 @@ def held(process: Process) -> tuple[int, int]:
     return len(list((proc / "fd").iterdir())), len(list((proc / "task").iterdir()))
 
 
-@pytest.mark.faults
+@pytest.mark.faults_long  # the load gives up when the broker answers UNKNOWN before it ends: it must not yet be sent again
 @pytest.mark.needs_mount
 @pytest.mark.timeout(300)
 @aside
