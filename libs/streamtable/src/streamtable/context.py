@@ -5,6 +5,7 @@ Both are made once per partition and moved along, so a record costs no object. K
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
@@ -28,6 +29,19 @@ class Emit(Protocol):
 
     def __call__(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None: ...
+
+
+class EmitMany(Protocol):
+    """Queue output records of one stream for the next commit. Refuses as `Emit`."""
+
+    def __call__(
+        self,
+        stream: Stream[Any, Any],
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        raw_keys: Sequence[bytes] | None,
+        timestamps_ms: Sequence[int] | None,
     ) -> None: ...
 
 
@@ -72,6 +86,7 @@ class HandlerServices:
 
     Attributes:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
+        emit_many: Emits many records at once; None: they are emitted one by one.
     """
 
     emit: Emit
@@ -80,6 +95,7 @@ class HandlerServices:
     joins: Mapping[str, Rows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
+    emit_many: EmitMany | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +168,37 @@ class _Scope(Generic[K, V]):
         """
         self._emit(stream, key, value, headers, timestamp_ms)
 
+    def emit_many(
+        self,
+        stream: Stream[OK, OV],
+        keys: Sequence[OK],
+        values: Sequence[OV | None],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+    ) -> None:
+        """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
+
+        Args:
+            stream: The stream to write to, which the graph declares as `Output`.
+            keys: The key of each record.
+            values: The value of each record; None writes a tombstone.
+            raw_keys: The keys as they are encoded already, in place of `keys`.
+            timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+
+        Raises:
+            Unencodable: A record does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The graph does not declare the stream as `Output`.
+        """
+        if self._reach.emit_many is not None:
+            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms)
+            return
+        if raw_keys is not None:
+            keys = list(map(stream.key.decode, raw_keys))
+        times: Iterable[int] = repeat(0) if timestamps_ms is None else timestamps_ms
+        for key, value, time in zip(keys, values, times, strict=False):
+            self._emit(stream, key, value, (), time)
+
     def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
 
@@ -214,6 +261,11 @@ class Context(_Scope[K, V]):
     @property
     def offset(self) -> int:
         return self._records.offsets[self._index]
+
+    @property
+    def raw_key(self) -> bytes:
+        """The encoded key."""
+        return self._raw_key
 
     @property
     def timestamp_ms(self) -> int:
@@ -334,8 +386,13 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
         return self._records.offsets
 
     @property
+    def raw_keys(self) -> Sequence[bytes]:
+        """The encoded keys, one a record."""
+        return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
+
+    @property
     def timestamps_ms(self) -> list[int]:
-        return [self._records.timestamp(index) for index in range(len(self))]
+        return self._records.timestamps()
 
     def headers(self, index: int) -> Headers:
         return self._records.headers(index)

@@ -5,10 +5,10 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.context import Batch, Context, RowChange
@@ -395,3 +395,20 @@ def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
                 f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
             )
     return tuple(names)
+
+
+class Topology(Protocol):
+    """A program that consists of several groups, such as a flow."""
+
+    @property
+    def groups(self) -> Sequence[Group[Any, Any]]:
+        """Its groups, in the order of the data."""
+        ...
+
+
+def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
+    """Return the groups among these, and those of topologies."""
+    found: list[Group[Any, Any]] = []
+    for program in programs:
+        found.extend([program] if isinstance(program, Group) else program.groups)
+    return found

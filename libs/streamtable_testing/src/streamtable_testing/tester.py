@@ -21,7 +21,7 @@ from streamtable.emitter import Emitter
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
-from streamtable.graph import Group
+from streamtable.graph import Group, Topology, groups_in
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
@@ -171,7 +171,7 @@ class Tester:
 
     def run(
         self,
-        *groups: Group[Any, Any],
+        *programs: Group[Any, Any] | Topology,
         members: int = 1,
         partitions: int | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
@@ -181,7 +181,7 @@ class Tester:
         """Create the topics that are not there yet, start the groups, and let them work.
 
         Args:
-            groups: joined by topics, if one reads what another emits.
+            programs: groups and flows, joined by topics if one reads what another emits.
             members: processes of each group.
             partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
             guarantee: The processor's guarantee.
@@ -192,7 +192,7 @@ class Tester:
         Raises:
             ConfigurationError: a group runs already; topics do not fit together.
         """
-        for group in groups:
+        for group in groups_in(programs):
             if group.name in self._instances:
                 raise ConfigurationError(
                     f"group {group.name!r} runs already: `join` adds a member, `start` restarts what was stopped"
@@ -368,10 +368,11 @@ class Tester:
         found = self.kafka.records(stream.name)
         return [Emitted.of(stream, place.partition, record) for place, record in found]
 
-    def table(self, group: Group[K, V]) -> Mapping[K, V]:
-        """The committed rows of a group's table, as its changelog says. Read-only, as of now."""
-        self._exists(group.table.name)
-        return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
+    def table(self, kept: Group[K, V] | Table[K, V]) -> Mapping[K, V]:
+        """The committed rows of a table, or of a group's, as its changelog says. Read-only, as of now."""
+        table = kept.table if isinstance(kept, Group) else kept
+        self._exists(table.name)
+        return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
         """Return the dead letters of the group, partition by partition."""

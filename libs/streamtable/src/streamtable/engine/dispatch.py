@@ -95,7 +95,15 @@ class Dispatcher:
         self._around = around or (lambda handler: handler)
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
-        reach = HandlerServices(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
+        reach = HandlerServices(
+            self.outgoing.emit,
+            self.deferrals.add,
+            loop,
+            joins,
+            lookups,
+            self._own_keys,
+            emit_many=self.outgoing.emit_many,
+        )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._mode = mode
