@@ -10,6 +10,7 @@ from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
+from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, Rows
@@ -60,6 +61,8 @@ __all__ = [
     "Settings",
     "SingleObject",
     "Snapshot",
+    "State",
+    "StateTable",
     "Stream",
     "String",
     "Sum",
