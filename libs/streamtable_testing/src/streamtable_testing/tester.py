@@ -390,10 +390,9 @@ class Tester:
             state: One of the group's state tables; None: its own table. Where partitions have rows of the same key, that
                 of the highest partition is returned.
         """
-        if isinstance(kept, Table):
-            table = kept
-        else:
-            table = kept.table if state is None else kept.state_table(state)
+        if isinstance(kept, Group):
+            kept = kept.table if state is None else kept.state_table(state)
+        table: Table[Any, Any] = kept
         self._exists(table.name)
         return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 
