@@ -6,7 +6,19 @@ from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleO
 from streamtable.context import Batch, Context, RowChange
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
+from streamtable.graph import (
+    Changes,
+    EventTime,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Loop,
+    OnError,
+    Output,
+    Persist,
+    Visit,
+)
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
@@ -34,6 +46,7 @@ __all__ = [
     "CopyReloaded",
     "Count",
     "Emitter",
+    "EventTime",
     "Group",
     "Guarantee",
     "Input",

@@ -13,6 +13,7 @@ from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.event_time import EventClock, TimedInput
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
@@ -62,6 +63,7 @@ class Dispatcher:
         around: Goes around each handler.
         next_offsets: The next offset of each topic.
         mode: How carefully records are handled, and what has failed.
+        event_clock: The event time of the partition; None if the group does not follow it.
 
     Attributes:
         next_offsets: After what was handled.
@@ -85,6 +87,7 @@ class Dispatcher:
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
+        event_clock: EventClock | None = None,
     ) -> None:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
@@ -99,6 +102,8 @@ class Dispatcher:
         self._states = states
         self._joins = joins
         self._around = around or (lambda handler: handler)
+        self._clock = clock
+        self._event_clock = event_clock
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
@@ -111,6 +116,7 @@ class Dispatcher:
             tables,
             self._own_keys,
             emit_many=self.outgoing.emit_many,
+            event_clock=event_clock,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
@@ -166,7 +172,13 @@ class Dispatcher:
             self._context,
             self._ids,
             lambda: self.deferrals.full,
+            self._timed(edge),
         ).handle
+
+    def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
+        if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
+            return None
+        return TimedInput(self._group, edge, self._event_clock, self._clock)
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

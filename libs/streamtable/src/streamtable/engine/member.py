@@ -143,7 +143,7 @@ class Member:
             tasks,
         )
         ids = {name: topics[name].topic_id for name in group.input_topics}
-        self._inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
+        self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property
@@ -179,7 +179,7 @@ class Member:
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
         self._handle(batches, since, gone_back={task.partition for task in started})
-        self._inputs.note_passed(again=self._rewound or self._renew_needed)
+        self.inputs.note_passed(again=self._rewound or self._renew_needed)
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -194,8 +194,8 @@ class Member:
         held = sum(task.pending_bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
-            self._inputs.refuse_recreated()
-            self._inputs.note_ends(tasks)
+            self.inputs.refuse_recreated()
+            self.inputs.note_ends(tasks)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -225,7 +225,7 @@ class Member:
         """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
         self.commit()
         if not (self._rewound or self._renew_needed or self._abandoned):
-            self._inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
+            self.inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
             self.commit()
 
     def abandon(self) -> None:
