@@ -23,6 +23,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Once",
         "Persist",
         "State",
+        "Due",
         "Output",
         "Join",
         "Changes",
