@@ -24,6 +24,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "EventTime",
         "Persist",
         "State",
+        "Due",
         "Output",
         "Join",
         "Changes",
