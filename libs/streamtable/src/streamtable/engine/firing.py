@@ -6,7 +6,6 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import HandlerServices
 from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -18,6 +17,7 @@ from streamtable.engine.state import KeptState
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
 from streamtable.graph import Group, OnError
+from streamtable.handler_services import HandlerServices
 from streamtable.types import RecordBatch
 
 log = structlog.get_logger()

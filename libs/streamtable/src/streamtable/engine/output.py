@@ -64,7 +64,7 @@ class OutputBuffer:
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
-        """As `context.Emit`."""
+        """As `handler_services.Emit`."""
         name = stream.name
         accepted = self._accepted.get(name)
         if accepted is None:
@@ -93,7 +93,7 @@ class OutputBuffer:
         raw_keys: Sequence[bytes] | None,
         timestamps_ms: Sequence[int] | None,
     ) -> None:
-        """As `context.EmitMany`: what `emit` does, with one check of each kind for all records."""
+        """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
         name = stream.name
         accepted = self._accepted.get(name)
         one_by_one = stream.partitioner != "murmur2" or (raw_keys is None and None in keys) or not values
