@@ -6,6 +6,7 @@ from streamtable.flow.grouped import GroupedStream, GroupedTable
 from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
+from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
 from streamtable.flow.windows import Hopping, Session, Sliding, Tumbling
 
 __all__ = [
@@ -18,8 +19,12 @@ __all__ = [
     "KeyedTable",
     "Session",
     "SessionKey",
+    "SessionStream",
     "Sliding",
+    "TimeWindowedStream",
     "Tumbling",
     "Windowed",
     "WindowedKey",
+    "WindowedStream",
+    "WindowedTable",
 ]

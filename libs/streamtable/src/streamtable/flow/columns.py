@@ -82,6 +82,12 @@ class Columns:
         """Return the same records with other keys."""
         return Columns(None, None, keys, self.values, self.times, self.late_before, self.order, self.olds)
 
+    def by(self, codec: Codec[Any], raw_keys: Sequence[bytes]) -> "Columns":
+        """Return the same records by other keys, encoded already."""
+        return Columns(
+            codec, raw_keys, None, self.values, self.times, self.late_before, self.order, self.olds
+        )
+
     def only(self, keep: Sequence[Any]) -> "Columns":
         """Return the records for which `keep` is true."""
         if all(keep):

@@ -10,7 +10,7 @@ from streamtable.flow.nodes import Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
-from streamtable.graph import Changes, Group, Input, OnError
+from streamtable.graph import Changes, EventTime, Group, Input, OnError
 from streamtable.once import Once
 from streamtable.topics import Stream, Table, legal_name
 
@@ -32,10 +32,13 @@ class Flow:
     Args:
         name: The name of the flow, and of the group that reads its streams.
         on_error: What to do with a record for which a step raises, unless its stream says otherwise.
+        event_time: How the groups with windows follow event time; `EventTime()` unless given.
     """
 
-    def __init__(self, name: str, *, on_error: OnError = OnError.STOP) -> None:
-        self._plan = Plan(legal_name(name, "flow"), on_error)
+    def __init__(
+        self, name: str, *, on_error: OnError = OnError.STOP, event_time: EventTime | None = None
+    ) -> None:
+        self._plan = Plan(legal_name(name, "flow"), on_error, event_time or EventTime())
 
     @property
     def name(self) -> str:
@@ -67,9 +70,9 @@ class Flow:
         failing = on_error or self._plan.on_error
 
         def edge(handler: dict[str, Any]) -> Input[Any, Any, Any]:
-            return Input(stream, start=start, on_error=failing, once=once, **handler)
+            return Input(stream, start=start, on_error=failing, once=once, time=time, **handler)
 
-        source = Source(stream, edge, (stream, time, start, failing, once), time=time)
+        source = Source(stream, edge, (stream, time, start, failing, once))
         return KeyedStream(
             self._plan, self._plan.source(self._group(group), source), stream.key, stream.value
         )
@@ -91,7 +94,7 @@ class Flow:
         def edge(handler: dict[str, Any]) -> Changes[Any, Any, Any]:
             return Changes(table, start="earliest", on_error=failing, **handler)
 
-        source = Source(table, edge, (table, failing), is_table=True)
+        source = Source(table, edge, (table, failing), kind="table")
         node = self._plan.source(self._group(group), source)
         return KeyedTable(self._plan, node, table.key, table.value, lambda: table)
 

@@ -1,6 +1,6 @@
 """The stateful steps: folds of whole batches into the rows of a state table."""
 
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from dataclasses import dataclass
 from operator import add, sub
 from typing import Any
@@ -151,19 +151,23 @@ class Keep:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key, in the order of their last records."""
-        keys = records.raw_keys
-        assert keys is not None, "the builder refuses state after changed keys"
-        last_of = dict(zip(keys, range(len(keys)), strict=True))
-        rows = scope.table(self.state).raw.changing(keys)
-        olds = kept_apart(self.state, map(rows.__getitem__, last_of))
-        self.fold(rows, keys, records.values)
-        before = dict(zip(last_of, olds, strict=True))
-        changes = records.at(sorted(last_of.values()))
-        changed = changes.raw_keys or ()
-        return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+        return changes_of(scope, self.state, self.fold, records)
 
 
-def kept_apart(state: State[Any, Any], rows: Iterator[Any]) -> list[Any]:
+def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Columns) -> Columns:
+    """Fold records into a table. Returns one change for each key, in the order of their last records."""
+    keys = records.raw_keys
+    assert keys is not None, "the builder refuses state after changed keys"
+    last_of = dict(zip(keys, range(len(keys)), strict=True))
+    rows = scope.table(state).raw.changing(keys)
+    before = dict(zip(last_of, kept_apart(state, map(rows.__getitem__, last_of)), strict=True))
+    fold(rows, keys, records.values)
+    changes = records.at(sorted(last_of.values()))
+    changed = changes.raw_keys or ()
+    return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+
+
+def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
     """Return rows as they are now: a fold may change them in place."""
     encode, decode = state.value.encode, state.value.decode
     return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]

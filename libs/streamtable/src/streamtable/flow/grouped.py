@@ -1,6 +1,7 @@
 """Grouped streams and tables: what is aggregated, by key."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
@@ -9,7 +10,10 @@ from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
+from streamtable.flow.windows import Session, TimeWindow
 from streamtable.ports import Codec
+from streamtable.topics import Stream
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -100,6 +104,31 @@ class GroupedStream(Generic[K, V]):
             value: The codec of the rows.
         """
         return self._kept(name, "aggregate", folds.aggregate(initial, add), value)
+
+    @overload
+    def window(
+        self, window: TimeWindow, *, late: Stream[K, V] | None = None, retention: timedelta = RETENTION
+    ) -> TimeWindowedStream[K, V]: ...
+    @overload
+    def window(
+        self, window: Session, *, late: Stream[K, V] | None = None, retention: timedelta = RETENTION
+    ) -> SessionStream[K, V]: ...
+    def window(
+        self,
+        window: TimeWindow | Session,
+        *,
+        late: Stream[K, V] | None = None,
+        retention: timedelta = RETENTION,
+    ) -> TimeWindowedStream[K, V] | SessionStream[K, V]:
+        """Divide the records of each key into windows by their event times.
+
+        Args:
+            window: `Tumbling`, `Hopping` or `Session`.
+            late: A stream for the records whose windows have all been closed; they change nothing.
+            retention: How long the row of a window is kept after the window has closed.
+        """
+        windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
+        return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)
 
     def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
         return kept_table(self._plan, self._node, name, operator, fold, self._key, value)

@@ -2,20 +2,37 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from streamtable.edge import Edge
 from streamtable.flow.columns import Columns, Scope
+from streamtable.state import State
 from streamtable.topics import Stream, Table
 
 if TYPE_CHECKING:
+    from streamtable.due import DueRows
     from streamtable.graph import Changes, Input
 
 Step = Callable[[Scope, Columns], Columns | None]
 """What a node does with the records of a batch. Returns those that go on; None if nothing ever does."""
 
-MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any]"]
-"""Makes the edge of a source, given its handler: `handler=` or `batch=`."""
+MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
+"""Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
+
+
+class Closed:
+    """Handles windows that have closed: what follows them is known when the flow is compiled, after the table was made."""
+
+    def __init__(self) -> None:
+        self._handler: Callable[[DueRows[Any, Any]], None] | None = None
+
+    def edge(self, handler: dict[str, Any]) -> None:
+        """Take the handler; the state is an edge of the group already."""
+        self._handler = handler["handler"]
+
+    def __call__(self, due: "DueRows[Any, Any]") -> None:
+        if self._handler is not None:
+            self._handler(due)
 
 
 @dataclass(frozen=True)
@@ -23,18 +40,16 @@ class Source:
     """Where records of a group come from.
 
     Attributes:
-        topic: The topic that is read.
-        edge: Makes the edge of the group.
+        topic: The topic that is read, or the state whose windows close.
+        edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
         arguments: What the source was made with, to tell two of the same topic apart.
-        is_table: It is the changes of a table.
-        time: Takes the event time from a value; None: it is the record's timestamp.
+        kind: Records of a stream, changes of a table, or closed windows of a state.
     """
 
-    topic: Stream[Any, Any] | Table[Any, Any]
+    topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
     edge: MakeInput
     arguments: tuple[object, ...] = ()
-    is_table: bool = False
-    time: Callable[[Any], Any] | None = None
+    kind: Literal["stream", "table", "closed"] = "stream"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,6 +67,7 @@ class Node:
         source: Of a node without parents in its group: where its records come from.
         singly: It needs the context of one record at a time.
         timed: It needs the event times.
+        windowed: It needs to know which windows are closed for a record.
         feeds: The topic through which its records go on to another group.
     """
 
@@ -65,4 +81,5 @@ class Node:
     source: Source | None = None
     singly: bool = False
     timed: bool = False
+    windowed: bool = False
     feeds: str = ""

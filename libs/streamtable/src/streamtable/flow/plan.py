@@ -8,7 +8,7 @@ from streamtable.edge import OnError
 from streamtable.errors import GraphError
 from streamtable.flow.compiler import groups_of
 from streamtable.flow.nodes import Node, Source
-from streamtable.graph import Group
+from streamtable.graph import EventTime, Group
 from streamtable.ports import Codec
 from streamtable.state import State
 from streamtable.topics import Table, legal_name
@@ -24,12 +24,14 @@ class Plan:
     Attributes:
         name: The name of the flow.
         on_error: What to do with a record for which a step raises.
+        event_time: How groups with windows follow event time.
         nodes: All of them, each after its parents.
         names: The operators that have taken names for state and topics.
     """
 
     name: str
-    on_error: OnError = OnError.STOP
+    on_error: OnError
+    event_time: EventTime
     nodes: list[Node] = field(default_factory=list)
     names: dict[str, str] = field(default_factory=dict)
     _groups: tuple[int, tuple[Group[Any, Any], ...]] = (0, ())  # and of how many nodes they were made
@@ -65,14 +67,20 @@ class Plan:
                         "read it once and use the stream for both"
                     )
                 return node
-        kind = "table" if source.is_table else "stream"
-        return self.add(group, f"{kind} {source.topic.name}", source=source)
+        return self.add(group, f"{source.kind} {source.topic.name}", source=source)
+
+    def closed(self, table: Node, source: Source) -> Node:
+        """Return the node of a table's closed windows; asked again it is the same node."""
+        for node in self.nodes:
+            if node.source is not None and node.source.topic is source.topic:
+                return node
+        return self.add(table.group, f"final {source.topic.name!r}", source=source)
 
     @property
     def groups(self) -> tuple[Group[Any, Any], ...]:
         """The groups, made again when steps have been added. Raises `GraphError`."""
         if self._groups[0] != len(self.nodes) or not self.nodes:
-            self._groups = len(self.nodes), groups_of(self.name, self.nodes)
+            self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time)
         return self._groups[1]
 
     def table_of(self, name: str, state: State[K, V]) -> Table[K, V]:

@@ -7,6 +7,7 @@ from streamtable.context import Context
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
+from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.table import KeyedTable, kept_table
@@ -286,6 +287,11 @@ class KeyedStream(Generic[K, V]):
             GraphError: A step has changed the keys: see `repartition`.
         """
         key = checked_keys(self._key, "process()")
+        if type(key) in {WindowedKey, SessionKey}:
+            raise GraphError(
+                "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
+                "a stream, and read that"
+            )
         node = self._plan.add(
             self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True
         )

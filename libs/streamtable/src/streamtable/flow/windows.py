@@ -5,14 +5,14 @@ All times are milliseconds since 1970. The definitions are those of Kafka Stream
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple, TypeVar
 
 from streamtable.errors import GraphError
-from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.keys import END_START, START, SessionKey, Windowed, WindowedKey
 from streamtable.ports import Codec
 
 K = TypeVar("K")
@@ -241,6 +241,26 @@ class Session(Window):
     def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
         # A record at end + gap still belongs to it, one millisecond later it does not.
         return end + self.gap_ms + 1 + self.grace_ms
+
+
+def closing(window: Window) -> Callable[[bytes, bytes], int]:
+    """Return the function that tells from an encoded key when its window closes; it takes the row too, and ignores it."""
+    if isinstance(window, Session):
+        later = window.closes_at(0, 0)
+
+        def session_closes(key: bytes, _: bytes) -> int:
+            end: int = END_START.unpack_from(key, len(key) - END_START.size)[0]
+            return end + later
+
+        return session_closes
+    assert isinstance(window, TimeWindow | Sliding), "there are no others"
+    life = window.closes_at(0, window.size_ms)
+
+    def closes(key: bytes, _: bytes) -> int:
+        start: int = START.unpack_from(key, len(key) - START.size)[0]
+        return start + life
+
+    return closes
 
 
 class Span(NamedTuple):
