@@ -12,19 +12,21 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.dispatch import Around, Dispatcher
+from streamtable.engine.event_time import EventClock, ObservedEnds
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
 from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.event_time import InputTime
 from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
+from streamtable.handler_services import Whole
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -56,6 +58,7 @@ class Task(BaseTask):
         around: Wraps each handler.
         tracer: Traces each batch of records.
         mode: How carefully its records are handled, and which have failed; it outlives the task.
+        times: The event time that was committed with each input.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Task(BaseTask):
         around: Around | None = None,
         tracer: Tracer = UNTRACED,
         mode: CarefulMode | None = None,
+        times: Mapping[str, InputTime] | None = None,
     ) -> None:
         super().__init__(
             group,
@@ -132,6 +136,11 @@ class Task(BaseTask):
             for table in (join.table for join in group.joins)
         }
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
+        self.event_clock: EventClock | None = None
+        if group.event_time is not None:
+            self.event_clock = EventClock(
+                group.event_time, partition, group.event_time_inputs, times or {}, clock
+            )
         self._dispatcher = Dispatcher(
             group,
             partition,
@@ -140,12 +149,15 @@ class Task(BaseTask):
             ids=self._ids,
             handled=self._handled,
             states=self._states,
+            state_records=self._records,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
             around=around,
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
+            event_clock=self.event_clock,
+            watermark_ms=lambda: self.watermark_ms,
         )
         self.cache(cache_bytes)
 
@@ -206,6 +218,14 @@ class Task(BaseTask):
                 self._moved_at = now
             self._dispatcher.next_offsets[topic] = NextOffset(offset)
 
+    def observe_ends(self, observed: ObservedEnds) -> None:
+        if self.event_clock is not None:
+            self.event_clock.observe(observed, self.next_offsets)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return None if self.event_clock is None else self.event_clock.watermark_ms
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -223,6 +243,20 @@ class Task(BaseTask):
         """Records up to this time need not wait: the joined tables have come to it, or it is long enough ago."""
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
+
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    @property
+    def _fired(self) -> int:
+        """Rows that have fallen due and were handed over since the last commit."""
+        return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
+
+    def run_due(self) -> bool:
+        return self._dispatcher.due is not None and self._dispatcher.due.run()
+
+    @property
+    def wakes_at(self) -> float | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
@@ -251,7 +285,9 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.preparing or self.next_offsets != self.committed_offsets
+        if self.event_clock is not None and self.event_clock.must_commit:
+            return True
+        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
 
     @property
     def preparing(self) -> bool:
@@ -264,7 +300,7 @@ class Task(BaseTask):
     @property
     def due_at(self) -> float:
         """Monotonic time; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.preparing or self.records else self._moved_at + MOVED_SECONDS
+        return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
 
     @property
     def pending_bytes(self) -> int:
@@ -286,7 +322,7 @@ class Task(BaseTask):
             if self._records is not None and self._unchecked and not self.uncommitted:
                 self._records.check(self.group)
             self._copy_known_rows()
-            states = {kept.state.name: handling.encoded(kept.changes) for kept in self._states}
+            states = handling.state_changes()
             named = states | {
                 name: table.changes() for name, table in self.named.items() if name not in states
             }
@@ -302,6 +338,7 @@ class Task(BaseTask):
             named={name: changes for name, changes in named.items() if changes},
             repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
+            times=self.event_clock.times() if self.event_clock else {},
         )
 
     def _copy_known_rows(self) -> None:
@@ -318,7 +355,7 @@ class Task(BaseTask):
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, replace(position, seen=seen.get(topic)).encode()
+                offset, replace(position, seen=seen.get(topic), time=work.times.get(topic)).encode()
             )
             for topic, offset in work.next_offsets.items()
         }
@@ -328,7 +365,7 @@ class Task(BaseTask):
         try:
             if self.table is not None:
                 checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
-                self.table.store.write(work.changes, checkpoint)
+                self.stores[self.group.table.name].write(work.changes, checkpoint)
             for name, named in self.named.items():
                 topic = self.group.named_topic(name)
                 checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
@@ -348,6 +385,8 @@ class Task(BaseTask):
         self._unchecked = self._unchecked and self.uncommitted
         self.uncommitted = False
         self._to_copy = self._left_to_copy
+        if self.event_clock is not None:
+            self.event_clock.committed(work.times)
         self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
@@ -356,6 +395,8 @@ class Task(BaseTask):
             self.table.forget()
         for kept in self._kept:
             kept.forget()
+        if self.event_clock is not None:
+            self.event_clock.rewind()
         self._dispatcher.rewind(self.committed_offsets)
         return self.committed_offsets
 
@@ -363,7 +404,7 @@ class Task(BaseTask):
         """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
         try:
             if self.table is not None:
-                self.table.store.write(
+                self.stores[self.group.table.name].write(
                     (),
                     self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
                 )
