@@ -109,7 +109,7 @@ class _NoTable:
         raise GraphError("this group keeps no table: add Persist(codec) to its graph")
 
 
-class _Scope(Generic[K, V]):
+class Scope(Generic[K, V]):
     """What a context and a batch have in common: where they stand, and what they reach."""
 
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
@@ -218,7 +218,7 @@ class _Scope(Generic[K, V]):
         raise Rejected(reason)
 
 
-class Context(_Scope[K, V]):
+class Context(Scope[K, V]):
     """One record, and the row of its key. Valid during the call of the handler only."""
 
     key: K
@@ -328,7 +328,7 @@ class Context(_Scope[K, V]):
         return self._index
 
 
-class Batch(_Scope[K, V], Generic[K, E, V]):
+class Batch(Scope[K, V], Generic[K, E, V]):
     """Consecutive records of one partition, and the rows of the partition. Valid during the call only.
 
     Attributes:

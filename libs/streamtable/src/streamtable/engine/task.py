@@ -140,12 +140,14 @@ class Task(BaseTask):
             ids=self._ids,
             handled=self._handled,
             states=self._states,
+            state_records=self._records,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
             around=around,
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
+            watermark_ms=lambda: self.watermark_ms,
         )
         self.cache(cache_bytes)
 
@@ -224,6 +226,22 @@ class Task(BaseTask):
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
 
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    watermark_ms: int | None = None
+
+    @property
+    def _fired(self) -> int:
+        """Rows that have fallen due and were handed over since the last commit."""
+        return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
+
+    def run_due(self) -> bool:
+        return self._dispatcher.due is not None and self._dispatcher.due.run()
+
+    @property
+    def wakes_at(self) -> float | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
+
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     @property
@@ -251,7 +269,7 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.preparing or self.next_offsets != self.committed_offsets
+        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
 
     @property
     def preparing(self) -> bool:
@@ -264,7 +282,7 @@ class Task(BaseTask):
     @property
     def due_at(self) -> float:
         """Monotonic time; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.preparing or self.records else self._moved_at + MOVED_SECONDS
+        return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
 
     @property
     def pending_bytes(self) -> int:
@@ -286,7 +304,7 @@ class Task(BaseTask):
             if self._records is not None and self._unchecked and not self.uncommitted:
                 self._records.check(self.group)
             self._copy_known_rows()
-            states = {kept.state.name: handling.encoded(kept.changes) for kept in self._states}
+            states = handling.state_changes()
             named = states | {
                 name: table.changes() for name, table in self.named.items() if name not in states
             }
@@ -328,7 +346,7 @@ class Task(BaseTask):
         try:
             if self.table is not None:
                 checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
-                self.table.store.write(work.changes, checkpoint)
+                self.stores[self.group.table.name].write(work.changes, checkpoint)
             for name, named in self.named.items():
                 topic = self.group.named_topic(name)
                 checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
@@ -363,7 +381,7 @@ class Task(BaseTask):
         """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
         try:
             if self.table is not None:
-                self.table.store.write(
+                self.stores[self.group.table.name].write(
                     (),
                     self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
                 )
