@@ -38,6 +38,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Batch",
         "RowChange",
         "StateTable",
+        "DueRows",
         "Aggregate",
         "Count",
         "Sum",

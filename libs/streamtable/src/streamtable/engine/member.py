@@ -388,16 +388,11 @@ class Member:
             for task in idle:
                 task.save()
             self._rebuild([task for task in idle if task.failure is not None])
-            self._tidy()
+            remove_old_state(self._stores, self._keeps, self.settings.state_retention, self._clock.now())
 
-    def _tidy(self) -> None:
-        """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway."""
-
-        def kept(table: str, partition: int) -> bool:
-            ours = partition in self.assignment.tasks or partition in self.assignment.restores
-            return ours or self.restorer.standby.keeps(table, partition)
-
-        remove_old_state(self._stores, kept, self.settings.state_retention, self._clock.now())
+    def _keeps(self, table: str, partition: int) -> bool:
+        ours = partition in self.assignment.tasks or partition in self.assignment.restores
+        return ours or self.restorer.standby.keeps(table, partition)
 
     # ---- when something fails --------------------------------------------------------------------------------------
 
