@@ -74,7 +74,8 @@ def serve(runtime: ConsoleRuntime) -> int:
             events,
             runtime.service.actions,
         )
-        edge = replace(runtime.rest_edge(), public=frozenset(PAGE))
+        edge = runtime.rest_edge()
+        edge = replace(edge, public=frozenset(PAGE), browsers=replace(edge.browsers, reads=True))
         app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
         server.start()
