@@ -132,6 +132,7 @@ sbom: images ## write what is in each image to dist/, as CycloneDX
 up: images $(if $(SECURE),secrets) ## bring the compose stack up and wait until it is healthy; PROFILES=stores,secure
 	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
 	@$(MAKE) --no-print-directory status
+	@docker compose logs --no-log-prefix console | sed -n 's/^open /The console: /p' | tail -n 1
 
 # Copies that views have made are in volumes without a name, which `compose down` alone would leave for ever.
 down: ## take it down, with all its profiles; what it keeps stays, unless VOLUMES=1

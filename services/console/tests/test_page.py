@@ -69,8 +69,9 @@ RUNS = [
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("browser")) as found:
+        found.open(world.sign_in_url)
         yield found
 
 
@@ -271,6 +272,24 @@ def test_a_page_of_another_site_reads_nothing_in_the_name_of_a_user(world: World
     browser.run("location = arguments[0]", fleet)  # what a link does
     browser.until_text("a page of another site asks for this")
     browser.command("Page.setBypassCSP", enabled=False)
+
+
+def test_a_console_without_keys_asks_for_the_token_that_it_has_printed(world: World, tmp_path: Path) -> None:
+    with chromium(tmp_path) as stranger:
+        stranger.open(f"{world.http.base_url}/#/topics/{world.clicks.name}")
+        stranger.until_text("Sign in")
+        stranger.open("about:blank")
+        stranger.open(f"{world.http.base_url}/?token=wrong")
+        stranger.until_text("Sign in")
+        stranger.open("about:blank")
+        stranger.open(f"{world.sign_in_url}#/topics/{world.clicks.name}")
+        stranger.until_text("eve", "UserClick")
+        address, cookie = stranger.run("return [location.href, document.cookie]")
+        assert "token" not in address
+        assert cookie == "", "scripts can read the cookie"
+        stranger.open("about:blank")
+        stranger.open(f"{world.http.base_url}/#/instances")
+        stranger.until_text(world.group.name, "worker")
 
 
 def test_a_topic_is_followed_as_it_grows(world: World, browser: Browser) -> None:

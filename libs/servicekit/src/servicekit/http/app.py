@@ -24,6 +24,7 @@ from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
 from servicekit.http.problems import Problem
+from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
 from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
@@ -46,6 +47,7 @@ class HttpEdge:
         public: further addresses that ask for no credential: a page's own files.
         docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
         browsers: Which hosts and pages requests may name. Health probes may name any host.
+        sign_in: Takes a credential from a cookie too; None: from the header only.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -55,6 +57,7 @@ class HttpEdge:
     docs: bool = False
     public: frozenset[str] = frozenset()
     browsers: BrowserRules = field(default_factory=BrowserRules)
+    sign_in: SignIn | None = None
 
 
 class Strict(BaseModel):
@@ -247,6 +250,8 @@ def _admit(edge: HttpEdge) -> Admit:
         if key is not None:
             # Which of two counts must not depend on who looks, a proxy for example: none does.
             given = b"Bearer " + key if given is None else b""
+        elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
+            given = b"Bearer " + cookie.encode("latin-1")
         peer = scope["client"][0] if scope["client"] else None
         needed = "read" if scope["method"] in {"GET", "HEAD"} else "write"
         try:

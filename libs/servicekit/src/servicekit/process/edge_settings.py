@@ -157,13 +157,21 @@ class EdgeSettings(EnvironmentSettings):
         """How long a request waits for what it sends."""
         return SendTimeouts.of_delivery(self.delivery_timeout)
 
-    def admission(self) -> Admission:
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have to authenticate, by a key or a token."""
+        return bool(self.api_keys or self.jwt_algorithm)
+
+    def admission(self, *others: Authenticator) -> Admission:
         """What decides about requests, as these settings say.
+
+        Args:
+            others: Accept further callers.
 
         Raises:
             ConfigurationError: the file with the key cannot be used.
         """
-        authenticators: list[Authenticator] = []
+        authenticators = list(others)
         if self.api_keys:
             authenticators.append(ApiKeys(self.api_keys))
         if self.jwt_algorithm and self.jwt_key_file and self.jwt_issuer and self.jwt_audience:
