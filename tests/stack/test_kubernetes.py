@@ -241,6 +241,19 @@ def test_rest_answers_to_the_names_by_which_callers_in_the_cluster_ask(overlay: 
                 assert hosts.include(f"{name}:8080", None)
 
 
+def test_in_production_pods_need_the_secret_that_names_their_callers() -> None:
+    for overlay, required in (("production", True), ("small", False)):
+        things = rendered(overlay)
+        for each in things:
+            if each["kind"] in {"Deployment", "StatefulSet"}:
+                (container,) = each["spec"]["template"]["spec"]["containers"]
+                (secret,) = [source["secretRef"] for source in container["envFrom"] if "secretRef" in source]
+                assert secret["name"] == "streamtable-secrets"
+                assert secret.get("optional", False) is not required
+            if name_of(each) == "streamtable-settings":
+                assert ("SERVICEKIT_ALLOW_UNAUTHENTICATED" in each["data"]) is not required
+
+
 def test_in_production_processors_belong_to_the_autoscaler_within_their_partitions() -> None:
     things = rendered("production")
     partitions = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["defaults"]["partitions"]

@@ -92,6 +92,8 @@ class EdgeSettings(EnvironmentSettings):
         jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
+        allow_unauthenticated: Serve rows and take events at an address that other machines reach, and ask nobody who they
+            are.
         hosts: Names under which the REST server is called, besides its address and those of loopback.
         rate_limit: Requests a second of each caller; None: no limit.
         rate_burst: Requests at once of each caller; None: those of one second.
@@ -118,6 +120,7 @@ class EdgeSettings(EnvironmentSettings):
     jwt_key_file: ExistingFile | None = None
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
+    allow_unauthenticated: Flag = False
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] = frozenset()
     rate_limit: (
         Annotated[float, number(1e-9, 1e9, "requests a second, a plain decimal number over 0")] | None
