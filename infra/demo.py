@@ -1,7 +1,7 @@
 """`make demo`: a real Kafka and the services of three scenarios on this machine, with known answers.
 
-Clicks go in, then what users say, in an order that is not that of saying it; counts come out, and the latest status
-of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
+Clicks go in, then what users say, in an order that is not that of saying it; counts come out, in all and by minutes, one
+of which closes, and the latest status of each user with the clicks before it and those of now; tweets and followers go in, and the reach of each URL comes out.
 The console shows all of it live. Everything is on 127.0.0.1 and in one temporary folder; Ctrl-C stops all of it in
 order. With --check it ends by itself, with exit code 0 only if every answer is right.
 """
@@ -23,11 +23,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 from rich.console import Console
 from rich.table import Table
 
+from click_count.windows import CLICK_MINUTES, MINUTE_MS, NAME
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
@@ -142,11 +145,11 @@ def reached(client: httpx.Client, url: str, headers: Mapping[str, str] | None = 
         return False
 
 
-def emit(client: httpx.Client, emitter: str, clicks: Mapping[str, int]) -> None:
-    """Send clicks, in an order that mixes the users."""
+def emit(client: httpx.Client, emitter: str, clicks: Mapping[str, int], at: int) -> None:
+    """Send clicks of this time, in an order that mixes the users."""
     users = [user for user, count in clicks.items() for _ in range(count)]
     body = [
-        {"user_id": user, "url": f"https://example.org/{n}"}
+        {"user_id": user, "url": f"https://example.org/{n}", "at": at}
         for n, user in enumerate(users[::2] + users[1::2])
     ]
     client.post(f"{emitter}/clicks", json=body).raise_for_status()
@@ -211,6 +214,71 @@ def compare_users(client: httpx.Client, query: str, services: Sequence[Service])
     return found == KNOWN_USERS
 
 
+def compare_minutes(
+    client: httpx.Client, query: str, minute: int, bootstrap_servers: str, services: Sequence[Service]
+) -> bool:
+    """Wait for the counts of a minute, and for the record that says that alice's has closed. Returns whether all are right."""
+    found: dict[str, int] = {}
+    expected = {**KNOWN_CLICKS, "alice's minute has closed with": KNOWN_CLICKS["alice"]}
+
+    def known() -> bool:
+        for user in KNOWN_CLICKS:
+            window = {"since": minute, "until": minute + MINUTE_MS}
+            answer = answers(client, f"{query}/clicks/{user}/minutes?{urlencode(window)}")
+            if answer is not None and answer["items"]:
+                found[user] = answer["items"][0]["count"]
+        found.update(
+            {
+                f"{user}'s minute has closed with": count
+                for user, count in closed(bootstrap_servers, minute).items()
+            }
+        )
+        return found == expected
+
+    try:
+        wait_until("the minutes", ANSWER_SECONDS, services, known)
+    except DemoFailed as error:
+        say(f"[red]{error}[/]")
+    table = Table("in one minute", "expected", "counted", "")
+    for user, count in expected.items():
+        table.add_row(user, str(count), str(found.get(user, "-")), mark(found.get(user) == count))
+    say(table)
+    return found == expected
+
+
+def closed(bootstrap_servers: str, minute: int) -> dict[str, int]:
+    """Return the counts of users whose minute has closed, from the stream of closed minutes."""
+    options: dict[str, Any] = {
+        "bootstrap.servers": bootstrap_servers,
+        "group.id": "demo",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+    }
+    found: dict[str, int] = {}
+    consumer = Consumer(options)
+    try:
+        topic = consumer.list_topics(CLICK_MINUTES.name, 10).topics[CLICK_MINUTES.name]
+        left = set(topic.partitions)
+        consumer.assign(
+            [TopicPartition(CLICK_MINUTES.name, partition, OFFSET_BEGINNING) for partition in left]
+        )
+        while left:
+            message = consumer.poll(ANSWER_SECONDS)
+            if message is None:
+                break
+            if (error := message.error()) is None:
+                window = CLICK_MINUTES.key.decode(message.key() or b"")
+                if window.start_ms == minute:
+                    found[window.key] = CLICK_MINUTES.value.decode(message.value() or b"")
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                left.discard(message.partition() or 0)
+    finally:
+        consumer.close()
+    return found
+
+
 def tweet(client: httpx.Client, emitter: str) -> None:
     """Send who tweets what and who follows whom."""
     tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
@@ -273,12 +341,13 @@ def start(
     commands = {
         "streamtable-console": {"STREAMTABLE_HTTP_ADDRESS": at.console},
         "click-count processor": {"STREAMTABLE_METRICS_ADDRESS": at.processor},
+        "click-count windows": {},
         "user-status processor": {"STREAMTABLE_METRICS_ADDRESS": at.status_processor},
         "tweet-reach processor": {"TWEET_REACH_BATCH_SECONDS": "1"},
         "click-count view": {"STREAMTABLE_GRPC_ADDRESS": at.counts_grpc, "CLICK_COUNT_REFLECTION": "true"},
         "user-status view": {"STREAMTABLE_GRPC_ADDRESS": at.statuses_grpc, "USER_STATUS_REFLECTION": "true"},
         "tweet-reach view": {"STREAMTABLE_GRPC_ADDRESS": at.reaches_grpc, "TWEET_REACH_REFLECTION": "true"},
-        "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts},
+        "click-count query": {"STREAMTABLE_HTTP_ADDRESS": at.counts, "CLICK_COUNT_WINDOWS": NAME},
         "user-status query": {"STREAMTABLE_HTTP_ADDRESS": at.users},
         "tweet-reach query": {"STREAMTABLE_HTTP_ADDRESS": at.reaches},
         "click-count emitter": {"STREAMTABLE_HTTP_ADDRESS": at.clicks},
@@ -332,7 +401,9 @@ def walk(
     client: httpx.Client, at: Addresses, services: Sequence[Service], environment: Mapping[str, str]
 ) -> bool:
     """Each scenario in its turn; after statuses one click more. Returns whether all answers are right."""
-    emit(client, f"http://{at.clicks}", KNOWN_CLICKS)
+    now = time.time_ns() // 1_000_000
+    minute = (now // MINUTE_MS - 5) * MINUTE_MS
+    emit(client, f"http://{at.clicks}", KNOWN_CLICKS, minute)
     right = compare(client, f"http://{at.counts}", services)
     # A status is joined with the clicks that its processor knows of: only then the answers below are known.
     joined = partial(has_read_all, "user-status", environment)
@@ -342,8 +413,12 @@ def walk(
         url, headers = f"http://{at.users}/users/{user}", {"Streamtable-Token": token}
         shown = partial(reached, client, url, headers)
         wait_until(f"the status of {user} shows", ANSWER_SECONDS, services, shown)
-    emit(client, f"http://{at.clicks}", {"alice": 1})
+    emit(
+        client, f"http://{at.clicks}", {"alice": 1}, now
+    )  # minutes later: by that alice's earlier minute closes
     right = compare_users(client, f"http://{at.users}", services) and right
+    bootstrap_servers = environment["STREAMTABLE_BOOTSTRAP_SERVERS"]
+    right = compare_minutes(client, f"http://{at.counts}", minute, bootstrap_servers, services) and right
     tweet(client, f"http://{at.tweets}")
     return compare_reaches(client, f"http://{at.reaches}", services) and right
 
@@ -365,6 +440,7 @@ def show(at: Addresses, environment: Mapping[str, str]) -> None:
   http://{at.console}/?token={environment["CONSOLE_TOKEN"]}
                                                 the console: the graph, every process, tables and topics, live
   http://{at.counts}/top                    the users with the most clicks
+  http://{at.counts}/clicks/alice/minutes   alice's clicks by minutes
   http://{at.counts}/events                 live changes (server-sent events)
   http://{at.users}/users/alice/events     what alice says and clicks, live
   http://{at.reaches}/reach/top              the URLs with the highest reach

@@ -36,7 +36,8 @@ MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topi
 ROLES = ("emitter", "processor", "view", "query")
 # What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
 RUN = {
-    "click-count": {f"click-count-{role}": [role] for role in ROLES},
+    "click-count": {f"click-count-{role}": [role] for role in ROLES}
+    | {"click-count-windows-processor": ["windows"]},
     "user-status": {f"user-status-{role}": [role] for role in ROLES},
     "tweet-reach": {f"tweet-reach-{role}": [role] for role in ROLES},
     "messaging": {

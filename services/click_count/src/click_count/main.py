@@ -12,8 +12,10 @@ from click_count.load import clicks
 from click_count.query import QUERY
 from click_count.settings import ClickSettings
 from click_count.view import CONTRACT
+from click_count.windows import NAME, clicks_per_minute
 from servicekit.process import options
-from servicekit.process.runtime import Program
+from servicekit.process.runtime import Program, Runtime
+from servicekit.process.serving import serve_flow
 from servicekit.process.table_service import TableService, Texts
 
 PROGRAM: Final = Program("click-count", ClickSettings, topics.USER_CLICKS.name)
@@ -33,6 +35,7 @@ SERVICE: Final = TableService(
     emitter=EMITTER,
     view=CONTRACT,
     query=QUERY,
+    windows=lambda settings: None if settings.windows is None else clicks_per_minute(settings.windows)[1],
     number=int,
 )
 
@@ -61,7 +64,15 @@ def _processor(
     sys.exit(PROGRAM.run(work, fail_fast=fail_fast))
 
 
-app: Final = SERVICE.command_line(_processor)
+def _serve_windows(runtime: Runtime[ClickSettings]) -> int:
+    flow, _ = clicks_per_minute(runtime.service.windows or NAME)
+    return serve_flow(runtime, flow)
+
+
+app: Final = SERVICE.command_line(
+    _processor,
+    {"windows": ("Count clicks by user and minute: the table click-windows-minutes.", _serve_windows)},
+)
 
 
 def main() -> None:

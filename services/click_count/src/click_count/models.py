@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from servicekit.http.app import Strict
 from servicekit.http.emitter_api import accepted_model
 from servicekit.http.fields import CANONICAL_UUID, LINE, LINE_SCHEMA, TIME_MS
-from servicekit.http.models import answer_model, page_model, top_model
+from servicekit.http.models import answer_model, page_model, top_model, windows_model
 from servicekit.http.user_ids import UserId
 
 URL_CHARACTERS_MAX = 2048
@@ -57,3 +57,15 @@ UserCountPage: Final = page_model(
     "UserCountPage", "Users in the order of their ids' UTF-8 bytes.", UserCount, "clicks"
 )
 TopUsers: Final = top_model("TopUsers", "The users with the most clicks, highest first.", UserCount, "clicks")
+
+
+class ClickCount(BaseModel):
+    """The clicks of a user in a window of time."""
+
+    count: int
+
+
+UserMinutes: Final = windows_model(
+    "UserMinutes", "The clicks of a user by minutes, the earliest first; minutes without clicks are left out.",
+    ClickCount, what="clicks",
+)  # fmt: skip

@@ -2,12 +2,12 @@
 
 from typing import Final
 
-from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPage
-from servicekit.http.table_api import GetRow, ListRows, TableApi, TopRows, WatchRow, WatchRows
+from click_count.models import TopUsers, UserCount, UserCountAnswer, UserCountPage, UserMinutes
+from servicekit.http.table_api import GetRow, ListRows, ListWindows, TableApi, TopRows, WatchRow, WatchRows
 
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
-    version="1.2.0",
+    version="1.3.0",
     text="How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may "
     "be; until the copy is complete the service answers 503.",
     members=lambda count: {"count": count},
@@ -41,6 +41,14 @@ QUERY: Final[TableApi[int]] = TableApi(
             TopUsers,
             UserCount,
             number="count",
+        ),
+        ListWindows(
+            "/clicks/{user}/minutes",
+            "get_minutes",
+            "The clicks of one user by the minute of the click, in a range of time. They are kept for a day.",
+            "counts",
+            UserMinutes,
+            members=lambda count: {"count": count},
         ),
         WatchRow("/clicks/{user}/events", "watch_user", "The user's count now and each time it changes."),
         WatchRows("/events", "watch_users", "Each change of a count from now on."),

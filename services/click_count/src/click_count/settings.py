@@ -11,3 +11,4 @@ class ClickSettings(ServiceSettings):
     model_config = SettingsConfigDict(env_prefix="CLICK_COUNT_")
 
     group: str = "click-count"
+    windows: str | None = None

@@ -6,7 +6,7 @@ from uuid import UUID
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
-_TIME_MS_MAX: Final = 2**53 - 1  # what JavaScript's numbers hold exactly
+TIME_MS_MAX: Final = 2**53 - 1  # what JavaScript's numbers hold exactly
 
 
 def _no_control_characters(text: str) -> str:
@@ -42,5 +42,5 @@ def _canonical_uuid(value: object) -> object:
 CANONICAL_UUID: Final = BeforeValidator(_canonical_uuid)
 """Takes a UUID as text with hyphens, or null, and nothing else: `Annotated[UUID | None, CANONICAL_UUID]`."""
 
-TIME_MS: Final = Field(ge=0, le=_TIME_MS_MAX)
+TIME_MS: Final = Field(ge=0, le=TIME_MS_MAX)
 """Bounds of a time in milliseconds since 1970."""

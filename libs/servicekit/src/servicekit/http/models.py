@@ -1,7 +1,7 @@
 """Models of answers about the rows of a table, as OpenAPI describes them."""
 
 from functools import cache
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, create_model
 
@@ -55,3 +55,22 @@ def top_model(name: str, text: str, row: type[BaseModel], what: str = "rows") ->
         items=(list[row], ...),  # type: ignore[valid-type] # pydantic reads it when the model is made
         unreadable=(Annotated[int, Field(description=_UNREADABLE)], 0),
     )
+
+
+def windows_model(
+    name: str, text: str, row: type[BaseModel], key: str = "user_id", what: str = "rows"
+) -> type[BaseModel]:
+    """Return the model of the windows of one key: each with its bounds and what the row says."""
+    start = Field(description="the first millisecond of the window, since 1970")
+    end = Field(description="its end, which is the first millisecond after it")
+    window = create_model(
+        f"{row.__name__}Window",
+        __doc__=row.__doc__,
+        __base__=row,
+        start_ms=(Annotated[int, start], ...),
+        end_ms=(Annotated[int, end], ...),
+    )
+    definitions: dict[str, Any] = {key: (str, ...), "items": (list[window], ...)}  # type: ignore[valid-type] # as above
+    definitions["unreadable"] = (Annotated[int, Field(description=_UNREADABLE)], 0)
+    model: type[BaseModel] = create_model(name, __doc__=text, __base__=freshness(what), **definitions)
+    return model

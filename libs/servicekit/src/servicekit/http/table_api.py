@@ -13,6 +13,7 @@ from starlette.responses import Response
 from servicekit.http import read_your_writes
 from servicekit.http.app import PLAIN_DIGITS, HttpEdge, build_app, only
 from servicekit.http.cursors import Cursors
+from servicekit.http.fields import TIME_MS_MAX
 from servicekit.http.problems import Problem
 from servicekit.http.read_your_writes import ReadYourWrites
 from servicekit.http.responses import json_answer, matches, page_after
@@ -21,13 +22,19 @@ from servicekit.http.signatures import with_parameters
 from servicekit.http.table_events import ChangeSource, TableEvents
 from servicekit.http.user_ids import Prefix, UserPath, user_of_path
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import STALE_SECONDS, UserTable, age_seconds
+from servicekit.tables.protocol import STALE_SECONDS, UserTable, WindowTable, age_seconds
 from servicekit.tables.top_list import SIZE, TopList
 
 V = TypeVar("V")
 PAGE_MAX: Final = 1000
 Cursor = Annotated[str | None, Query(description="`next` of the page before, unchanged")]
 PageLimit = Annotated[int, Query(ge=1, le=PAGE_MAX), PLAIN_DIGITS]
+Since = Annotated[
+    int,
+    Query(ge=0, le=TIME_MS_MAX, description="from this time on, in milliseconds since 1970"),
+    PLAIN_DIGITS,
+]
+Until = Annotated[int, Query(ge=0, le=TIME_MS_MAX, description="up to this time, exclusive"), PLAIN_DIGITS]
 IfNoneMatch = Annotated[str | None, Header()]
 
 
@@ -64,6 +71,7 @@ class Served(Generic[V]):
     cursors: Cursors | None
     events: EventStreams
     writes: ReadYourWrites
+    windows: WindowTable[Any] | None = None
 
 
 class TableRoute(Protocol):
@@ -252,6 +260,41 @@ class WatchRows(Operation):
 
 
 @dataclass(frozen=True)
+class ListWindows(Operation):
+    """The windows of one key in a range of time.
+
+    Attributes:
+        model: The answer; see `servicekit.http.models.windows_model`.
+        members: Returns what an answer says of a row.
+    """
+
+    model: type[BaseModel]
+    members: Callable[[Any], Mapping[str, Any]]
+
+    def add(self, app: FastAPI, served: Served[Any]) -> None:
+        name, check, member = served.key.name, served.key.check, served.key.member
+
+        def list_windows(**given: Any) -> Any:
+            key, windows = check(given[name]), served.windows
+            if windows is None:
+                raise Problem(HTTPStatus.NOT_FOUND, "this service is not set up to answer for windows")
+            found = windows.windows(key, given["since"], given["until"])
+            age = age_seconds(windows)
+            items = [
+                {**self.members(row), "start_ms": window.start_ms, "end_ms": window.end_ms}
+                for window, row in found
+            ]
+            body = {member: key, "items": items, "unreadable": found.unreadable}
+            return json_answer(self.model(**body, age_seconds=age, stale=age > STALE_SECONDS))
+
+        parameters = {name: served.key.kind, "since": Since, "until": Until}
+        handler = with_parameters(list_windows, parameters, since=0, until=TIME_MS_MAX)
+        responses: dict[int | str, dict[str, Any]] = {404: {"description": "The service has no windows"}}
+        checks = [only("since", "until")]
+        self.get(app, handler, dependencies=checks, response_model=self.model, responses=responses)
+
+
+@dataclass(frozen=True)
 class TableApi(Generic[V]):
     """A query service over one table.
 
@@ -285,6 +328,7 @@ class TableApi(Generic[V]):
         metrics: Callable[[], bytes],
         edge: HttpEdge | None = None,
         writes: ReadYourWrites | None = None,
+        windows: WindowTable[Any] | None = None,
     ) -> FastAPI:
         """Make the application.
 
@@ -296,11 +340,12 @@ class TableApi(Generic[V]):
             metrics: Returns what `/metrics` answers.
             edge: Authentication, limits and instruments.
             writes: Waits for the writes that requests name; default: no write is known.
+            windows: The rows by key and window; None: there are none, and routes to them answer 404.
         """
         app = build_app(
             self.title,
             self.version,
-            ready=lambda: table.ready,
+            ready=lambda: table.ready and (windows is None or windows.ready),
             metrics=metrics,
             description=self.text,
             edge=edge,
@@ -317,6 +362,7 @@ class TableApi(Generic[V]):
             cursors,
             events,
             writes or ReadYourWrites({}, 0),
+            windows,
         )
         for route in self.routes:
             route.add(app, served)

@@ -27,6 +27,8 @@ from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
 from streamtable import App, Emitter, Group, Settings, Stream, Table, View
 from streamtable.errors import StreamtableError
+from streamtable.graph import Topology
+from streamtable.process import run_together
 from streamtable.settings import Address
 from streamtable.types import Ack
 
@@ -132,6 +134,26 @@ def serve_group(runtime: Runtime[S], group: Group[str, V], parent: int | None = 
         stop_with_parent(processor.stop, parent)
     with operations(runtime, "processor", lambda: processor.ready, lambda: processor.not_ready):
         processor.run()
+    return 0
+
+
+def serve_flow(runtime: Runtime[S], flow: Topology) -> int:
+    """Process all groups of a flow in this process until stopped.
+
+    Args:
+        runtime: Settings and cluster.
+        flow: The flow.
+    """
+    app = App.from_settings(runtime.settings, kafka=runtime.kafka, metrics=runtime.measured)
+    processors = [app.processor(group) for group in flow.groups]
+    for group, processor in zip(flow.groups, processors, strict=True):
+        runtime.status.processes(group, processor)
+
+    def not_ready() -> str:
+        return "; ".join(filter(None, (each.not_ready for each in processors)))
+
+    with operations(runtime, "processor", lambda: all(each.ready for each in processors), not_ready):
+        run_together(processors)
     return 0
 
 

@@ -48,6 +48,7 @@ class QueryContext(Generic[S]):
         writes: Waits for the writes that requests name.
         edge: Authentication, limits and instruments.
         opened: Closes what a builder enters into it.
+        windows: A view of the windowed table; None: the service declares none.
     """
 
     runtime: Runtime[S]
@@ -58,6 +59,7 @@ class QueryContext(Generic[S]):
     writes: ReadYourWrites
     edge: HttpEdge
     opened: ExitStack
+    windows: View[Any, Any] | None = None
 
     def of(self, api: TableApi[Any]) -> FastAPI:
         """Return the application of an API over the first table."""
@@ -69,6 +71,7 @@ class QueryContext(Generic[S]):
             metrics=self.runtime.metrics,
             edge=self.edge,
             writes=self.writes,
+            windows=self.windows,
         )
 
 
@@ -100,6 +103,7 @@ class TableService(Generic[S, V]):
         tables: Returns the tables that are queried, by the topics whose events they are made from; the view serves the
             first. Default: the group's table, made from the first stream.
         view: The gRPC service of the view; None: there is no view.
+        windows: Returns the windowed table that is queried besides; None: there is none.
         number: Returns the number that rows are ranked by; None: there is no ranking.
         load: Makes up the events of a load, with their keys, without end; its second argument is the clock. None: there
             is no load generator.
@@ -116,6 +120,7 @@ class TableService(Generic[S, V]):
     group: Callable[[S], Group[str, V]] | None = None
     tables: Callable[[S], Mapping[str, Table[str, Any]]] | None = None
     view: TableContract[V] | None = None
+    windows: Callable[[S], Table[Any, Any] | None] | None = None
     number: Callable[[V], int] | None = None
     load: Callable[[LoadOptions, Callable[[], int]], Iterator[tuple[str, Any]]] | None = None
     stream_of: Callable[[Any], int] = lambda _: 0
@@ -156,8 +161,13 @@ class TableService(Generic[S, V]):
         serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
-            views = opened.enter_context(serving.viewing(runtime, list(tables.values()), "query"))
-            checks: list[Callable[[], object]] = [lambda: [view.ready for view in views]]
+            table = None if self.windows is None else self.windows(runtime.service)
+            windowed = [] if table is None else [table]
+            opened_views = opened.enter_context(
+                serving.viewing(runtime, [*tables.values(), *windowed], "query")
+            )
+            checks: list[Callable[[], object]] = [lambda: [view.ready for view in opened_views]]
+            views = opened_views[: len(tables)]
             top = None
             if self.number is not None:
                 top = TopList(views[0], self.number, metrics=TopMetrics.register(runtime.registry))
@@ -170,7 +180,8 @@ class TableService(Generic[S, V]):
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
-            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened)
+            windows = opened_views[-1] if windowed else None
+            query = QueryContext(runtime, views, top, cursors, events, writes, edge, opened, windows)
             app = self.query(query) if callable(self.query) else query.of(self.query)
             serving.serve_app(runtime, app, signals, *checks, streams=events.streams, threads=_READ_THREADS)
         return 0
@@ -194,11 +205,18 @@ class TableService(Generic[S, V]):
 
         return work
 
-    def command_line(self, processor: Callable[..., None] | None = None, *, skew: float = 0.0) -> typer.Typer:
+    def command_line(
+        self,
+        processor: Callable[..., None] | None = None,
+        further: Mapping[str, tuple[str, Callable[[Runtime[S]], int]]] | None = None,
+        *,
+        skew: float = 0.0,
+    ) -> typer.Typer:
         """Make the command line.
 
         Args:
             processor: The command of that name, where it has options of its own.
+            further: Commands of the service's own, by name: their help, and what they do.
             skew: The default of the option of that name of the command `load`.
         """
         line = CommandLine(self.program, self.texts.service)
@@ -208,6 +226,8 @@ class TableService(Generic[S, V]):
         line.app.command("processor", help=self.texts.processor, epilog=self.program.environment)(
             processor or self._processor()
         )
+        for name, (text, work) in (further or {}).items():
+            line.add(name, text, work)
         if self.view is not None:
             line.add("view", self.texts.view, self.serve_view)
         line.add("query", self.texts.query, self.serve_query)

@@ -100,7 +100,37 @@ class UserTable(Protocol[V_co]):
     def position(self) -> Mapping[int, TablePosition]: ...
 
 
-def age_seconds(table: UserTable[object]) -> float:
+class TimeWindow(Protocol):
+    """A key in a window, as `streamtable.flow.Windowed`."""
+
+    @property
+    def start_ms(self) -> int: ...
+    @property
+    def end_ms(self) -> int: ...
+
+
+class FoundWindows(Protocol[V_co]):
+    """Windows and their rows, as a view returns them."""
+
+    @property
+    def unreadable(self) -> int: ...
+    def __iter__(self) -> Iterator[tuple[TimeWindow, V_co]]: ...
+
+
+class WindowTable(Protocol[V_co]):
+    """Rows by key and window: a view of a windowed table."""
+
+    @property
+    def ready(self) -> bool: ...
+
+    def windows(self, key: str, since_ms: int, until_ms: int) -> FoundWindows[V_co]:
+        """Return the windows of a key that overlap a range of time. Raises `NotReady`."""
+        ...
+
+    def position(self) -> Mapping[int, TablePosition]: ...
+
+
+def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
     """The age of the copy: that of its oldest partition. Raises `NotReady`."""
     if not table.ready:
         raise NotReady("the table is being loaded")
