@@ -451,6 +451,7 @@ def test_a_record_from_the_future_is_handled_when_it_is_sent_again_later(tester:
     tester.advance(1_000)
     tester.retry(group, tester.dead_letters(group)[0])
     assert [each[0] for each in seen] == [4_000_000]
+    assert tester.watermark_ms(group) == -1
 
 
 def test_without_a_limit_the_future_is_as_good_as_any_time(tester: Tester) -> None:
