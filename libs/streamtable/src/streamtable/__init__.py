@@ -22,6 +22,7 @@ from streamtable.graph import (
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
+from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, Rows
@@ -73,6 +74,8 @@ __all__ = [
     "Settings",
     "SingleObject",
     "Snapshot",
+    "State",
+    "StateTable",
     "Stream",
     "String",
     "Sum",

@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.own_keys import OwnKeys
 from streamtable.ports import Codec
+from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
@@ -86,6 +87,7 @@ class HandlerServices:
     loop: str | None = None  # name of the loop's stream
     joins: Mapping[str, Rows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
+    states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
     event_clock: Watermark | None = None
 
@@ -201,6 +203,22 @@ class _Scope(Generic[K, V]):
             ) from None
         row: OV | None = rows.get(key)
         return row
+
+    def table(self, state: State[OK, OV]) -> StateTable[OK, OV]:
+        """Return the rows of a state table in this partition. It can be kept for the call of the handler only.
+
+        Args:
+            state: The table, which the graph has among its edges.
+
+        Raises:
+            GraphError: The graph does not have it.
+        """
+        found = self._reach.states.get(state.name)
+        if found is None or (found.state is not state and found.state != state):
+            raise GraphError(
+                f"the graph of this group does not have the state {state.name!r}: add it to its edges"
+            )
+        return found
 
     def _joined(self, table: Table[Any, J]) -> Rows:
         try:

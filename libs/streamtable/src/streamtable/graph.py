@@ -8,53 +8,34 @@ A graph is checked when it is built; nothing is started and no broker is asked.
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.context import Batch, Context, RowChange
+from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
+from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
+from streamtable.edge import checked_on_error as checked_on_error  # noqa: PLC0414 - a public name of this module
 from streamtable.errors import GraphError
 from streamtable.once import Once
 from streamtable.ports import Codec
+from streamtable.state import State
 from streamtable.topics import Stream, Table, legal_name
 
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
 J = TypeVar("J")
-K_contra = TypeVar("K_contra", contravariant=True)
-V_contra = TypeVar("V_contra", contravariant=True)
+SK = TypeVar("SK")
+SV = TypeVar("SV")
 
 _WAIT_SECONDS_MAX = 60.0
 _EVENT_TIME_MAX = timedelta(days=36_500)
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
-IDS, HANDLED = "ids", "handled"
-"""The named tables of groups: ids of events that count once, and last handled values of joined rows."""
-
-
-class Edge(Generic[K_contra, V_contra]):
-    """What a group is made of: the types of its keys and of its rows; `object` where an edge fits any of them."""
-
-
-class OnError(Enum):
-    """What becomes of a record whose handler raises. Its work is undone in each case, and no other record's."""
-
-    STOP = "stop"
-    """The process stops with the error, after a commit of what is good; it begins again at this record."""
-    DEAD_LETTER = "dead letter"
-    """The record goes to the group's dead letters with the reason."""
-    SKIP = "skip"
-    """The record is logged and left out."""
-
-
-def checked_on_error(on_error: object, what: str) -> OnError:
-    """What was given as `on_error`. Raises `GraphError` for anything but an `OnError`."""
-    if isinstance(on_error, OnError):
-        return on_error
-    choices = ", ".join(f"OnError.{each.name}" for each in OnError)
-    raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")
+IDS, HANDLED, STATES = "ids", "handled", "states"
+"""The engine's own named tables: ids of events that count once, last handled values of joined rows, and what the state
+tables of a group mean."""
 
 
 @dataclass(frozen=True)
@@ -242,16 +223,19 @@ class Group(Generic[K, V]):
 
     Args:
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
-            `<name>-loop` and `<name>-visits`, as the edges need them, and `<name>-ids` and `<name>-handled`.
-        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one), joins or
-            looks up (`Join`, `Lookup`), writes (`Output`), and runs on request (`Visit`), and how it follows event
-            time (`EventTime`: at most one).
+            `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
+            tables `<name>-states` and one topic each.
+        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
+            or looks up (`Join`, `Lookup`), writes (`Output`), runs on request (`Visit`), and how it follows event time (`EventTime`: at
+            most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
         event_time: How it follows event time; None if it does not.
-        named_tables: The engine's own tables beside the group's, by the suffixes of their topics' names.
+        states: The state tables.
+        named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
+            and the state tables.
 
     Raises:
         GraphError: The edges contradict each other; the message names both sides.
@@ -281,9 +265,15 @@ class Group(Generic[K, V]):
         )
         persists = [e for e in edges if isinstance(e, Persist)]
         self.persist: Persist[V] | None = persists[0] if persists else None
+        self.states: tuple[State[Any, Any], ...] = tuple(e for e in edges if isinstance(e, State))
         self.named_tables = _checked_names(
             self.name,
-            [*([IDS] if any(e.once for e in self.inputs) else []), *([HANDLED] if self.changes else [])],
+            [
+                *([IDS] if any(e.once for e in self.inputs) else []),
+                *([HANDLED] if self.changes else []),
+                *([STATES] if self.states else []),
+                *(state.name for state in self.states),
+            ],
         )
         event_times = [e for e in edges if isinstance(e, EventTime)]
         timed = any(e.time is not None for e in self.inputs)
@@ -318,6 +308,7 @@ class Group(Generic[K, V]):
         self._refuse_twins("Joins of table", [e.table.name for e in self.joins])
         self._refuse_twins("Lookups of table", [e.table.name for e in self.lookups])
         self._refuse_twins("Visits named", [e.name for e in self.visits])
+        self._refuse_twins("States named", [e.name for e in self.states])
 
     def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:
@@ -391,6 +382,18 @@ class Group(Generic[K, V]):
         return Table(
             f"{self.name}-table", self.key, self.persist.value, group=self.name, partitioner=first.partitioner
         )
+
+    def state_table(self, state: State[SK, SV]) -> Table[SK, SV]:
+        """Return the table of a state, to be read by views. Raises `GraphError` if the group does not keep it.
+
+        Its rows are in the partition of the task that has written them, whatever their keys: `View.get` finds a row by
+        its key only where that is the partition of the key, as with the keys of the records.
+        """
+        if state not in self.states:
+            raise GraphError(
+                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
+            )
+        return Table(self.named_topic(state.name), state.key, state.value, group=self.name)
 
     def named_topic(self, name: str) -> str:
         """Return the changelog topic of one of the named tables."""

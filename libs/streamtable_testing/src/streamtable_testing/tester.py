@@ -12,7 +12,7 @@ Tester, it lets all groups and views work until nothing more happens, so a test 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast, overload
 
 from prometheus_client import CollectorRegistry
 
@@ -24,6 +24,7 @@ from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group
 from streamtable.observe import Metrics, log_to_stderr_by_default
+from streamtable.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
@@ -36,6 +37,8 @@ from streamtable_testing.log import VirtualKafka
 
 K = TypeVar("K")
 V = TypeVar("V")
+SK = TypeVar("SK")
+SV = TypeVar("SV")
 
 _TURNS_MAX = 20_000
 _QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its steps
@@ -228,11 +231,16 @@ class Tester:
         """Start the members again that were stopped, have crashed, or were ended by an error.
 
         Args:
-            group: The group.
+            group: The group; another graph of the same name is the next version of the program, whose new topics are
+                created.
             disk: Whether they find their local state on disk.
         """
         for instance in self._of(group):
             if instance.processor is None:
+                if group is not instance.group:
+                    there = self.kafka.topic(instance.group.input_topics[0])
+                    self.kafka.create_topics_of(group, there.info.partitions if there else self._partitions)
+                    instance.group = group
                 instance.start(disk=disk)
         self._work_by_itself()
 
@@ -373,10 +381,21 @@ class Tester:
         found = self.kafka.records(stream.name)
         return [Emitted.of(stream, place.partition, record) for place, record in found]
 
-    def table(self, group: Group[K, V]) -> Mapping[K, V]:
-        """The committed rows of a group's table, as its changelog says. Read-only, as of now."""
-        self._exists(group.table.name)
-        return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
+    @overload
+    def table(self, group: Group[K, V]) -> Mapping[K, V]: ...
+    @overload
+    def table(self, group: Group[Any, Any], state: State[SK, SV]) -> Mapping[SK, SV]: ...
+    def table(self, group: Group[Any, Any], state: State[Any, Any] | None = None) -> Mapping[Any, Any]:
+        """Return the committed rows of a group's table, as its changelog says. Read-only, as of now.
+
+        Args:
+            group: The group.
+            state: One of its state tables; None: its own table. Where partitions have rows of the same key, that of the
+                highest partition is returned.
+        """
+        table = group.table if state is None else group.state_table(state)
+        self._exists(table.name)
+        return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 
     def watermark_ms(self, group: Group[Any, Any], partition: int = 0) -> int:
         """The watermark of a partition; -1 if it has none yet. Raises `ConfigurationError` if no process works on it."""

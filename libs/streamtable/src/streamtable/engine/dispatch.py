@@ -18,6 +18,7 @@ from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
 from streamtable.engine.output import OutputBuffer
+from streamtable.engine.state import KeptState
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
     HandlerFailed,
@@ -39,6 +40,8 @@ Handler = Callable[[Any, Any], None]
 Around = Callable[[Handler], Handler]
 """Makes a handler of a handler, for tracing and the like; asked in each partition for each handler of the graph."""
 
+Encoded = list[tuple[bytes, bytes | None]]
+
 Route = Callable[[RecordBatch], int]
 """Handles records of one topic, and returns how many: fewer if a commit must come first, or the process is to stop."""
 
@@ -53,6 +56,7 @@ class Dispatcher:
         table: The partition's rows; None if the group keeps none.
         ids: The ids of the events that count once; None if no input has `once`.
         handled: The rows that the handlers of `Changes` were given last; None if there are none.
+        states: The state tables.
         joins: The partition's part of each joined table.
         lookups: Whole tables, by name.
         clock: The clock, for the time in dead letters.
@@ -76,6 +80,7 @@ class Dispatcher:
         table: WorkingTable[Any] | None,
         ids: IdTable | None,
         handled: HandledRows | None,
+        states: Sequence[KeptState],
         joins: Joined,
         lookups: Mapping[str, Whole],
         clock: Clock,
@@ -94,20 +99,23 @@ class Dispatcher:
         self._table = table
         self._ids = ids
         self._handled = handled
+        self._states = states
         self._joins = joins
         self._around = around or (lambda handler: handler)
         self._clock = clock
         self._event_clock = event_clock
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
+        tables = {kept.state.name: kept.handle for kept in states}
         reach = HandlerServices(
-            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys, event_clock
+            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, tables, self._own_keys, event_clock
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._mode = mode
         self._undo = RecordUndo(
             RowJournal(table, self._table_bytes_max) if table is not None else None,
+            [kept.journal for kept in states],
             self.outgoing,
             self.deferrals,
             joins,
@@ -388,16 +396,21 @@ class Dispatcher:
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The changed rows of the group's table, encoded.
+        """The changed rows of the group's table, encoded. Raises as `encoded`."""
+        table = self._table
+        if table is None:
+            return []
+        return self.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
+
+    def encoded(self, changes: Callable[[], Encoded]) -> Encoded:
+        """Return what `changes` does.
 
         Raises:
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
         """
-        if self._table is None:
-            return []
         try:
-            return self._table.changes(self._table_bytes_max, self._undo.encoded)
+            return changes()
         except StreamtableError as error:
             self._mode.begin(self.records)
             raise RewindNeeded(error.message, topic=error.topic, partition=self._partition) from error
@@ -428,6 +441,8 @@ class Dispatcher:
         if rows is not None:
             self._context.work_on(rows)
             self._batch.work_on(rows)
+        for kept in self._states:
+            kept.choose_rows(careful=self._calls.careful)
 
     @property
     def _table_bytes_max(self) -> int:

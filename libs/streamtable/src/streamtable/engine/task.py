@@ -21,10 +21,12 @@ from streamtable.engine.dispatch import Around, Dispatcher
 from streamtable.engine.event_time import EventClock, ObservedEnds
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
+from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
-from streamtable.graph import HANDLED, IDS, Changes, Group
+from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -107,6 +109,15 @@ class Task(BaseTask):
             self.named[HANDLED] = self._handled = HandledRows(
                 self._store_of(HANDLED), self._bytes_max(HANDLED)
             )
+        self._records: StateRecords | None = None
+        if STATES in group.named_tables:
+            self.named[STATES] = self._records = StateRecords(self._store_of(STATES))
+        self._unchecked = self._records is not None  # the first work compares what the states mean
+        self._states = [
+            KeptState(state, self._store_of(state.name), self._bytes_max(state.name), cache_bytes)
+            for state in group.states
+        ]
+        self.named |= {kept.state.name: kept for kept in self._states}
         # Those whose rows are still to be taken as known; the first work looks which are.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
@@ -137,6 +148,7 @@ class Task(BaseTask):
             table=self.table,
             ids=self._ids,
             handled=self._handled,
+            states=self._states,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
@@ -179,6 +191,7 @@ class Task(BaseTask):
             self._ids.filter_bytes(filter_bytes)
             bytes_max -= filter_bytes
         tables: list[Any] = [*self.joins.values(), *([self.table] if self.table else [])]
+        tables += [kept.table for kept in self._states]
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
 
@@ -262,8 +275,11 @@ class Task(BaseTask):
 
     @property
     def preparing(self) -> bool:
-        """Its offsets, and then the rows of joined tables that it takes as known, are committed before its first record."""
-        return self.uncommitted or bool(self._to_copy)
+        """Its offsets, and then what it has to write by itself, are committed before its first record.
+
+        That are the meanings of its state tables, and the rows of joined tables that it takes as known.
+        """
+        return self.uncommitted or self._unchecked or bool(self._to_copy)
 
     @property
     def due_at(self) -> float:
@@ -283,11 +299,17 @@ class Task(BaseTask):
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
             StoreCorrupted: Noted as its `failure` too.
+            StateMeaningChanged: A state table means something else than its rows.
         """
         handling = self._dispatcher
         try:
+            if self._records is not None and self._unchecked and not self.uncommitted:
+                self._records.check(self.group)
             self._copy_known_rows()
-            named = {name: table.changes() for name, table in self.named.items()}
+            states = {kept.state.name: handling.encoded(kept.changes) for kept in self._states}
+            named = states | {
+                name: table.changes() for name, table in self.named.items() if name not in states
+            }
         except StoreCorrupted as error:
             self.failure = error
             raise
@@ -344,6 +366,7 @@ class Task(BaseTask):
         # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
         self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
+        self._unchecked = self._unchecked and self.uncommitted
         self.uncommitted = False
         self._to_copy = self._left_to_copy
         if self.event_clock is not None:

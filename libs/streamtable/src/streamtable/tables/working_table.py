@@ -165,20 +165,21 @@ class WorkingTable(RowCache[V]):
 
     def _load(self, key: bytes) -> V | None:
         data = self.store.get(key)
-        row: V | None = None
-        if data is not None:
-            try:
-                row = self._codec.decode(data)
-            except PoisonRecord as error:
-                # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
-                # loading it again would never end.
-                raise Fatal(
-                    f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
-                    "codec or by another program?"
-                ) from error
+        row = None if data is None else self._decoded(key, data)
         self._count(key, data, row)
         self._rows[key] = row
         return row
+
+    def _decoded(self, key: bytes, data: bytes) -> V:
+        try:
+            return self._codec.decode(data)
+        except PoisonRecord as error:
+            # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
+            # loading it again would never end.
+            raise Fatal(
+                f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
+                "codec or by another program?"
+            ) from error
 
 
 def refuse_if_larger(size: int, limit: int, what: str) -> None:
