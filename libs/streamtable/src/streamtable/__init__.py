@@ -4,6 +4,7 @@ from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import Batch, Context, RowChange
+from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
 from streamtable.graph import (
@@ -45,6 +46,8 @@ __all__ = [
     "Context",
     "CopyReloaded",
     "Count",
+    "Due",
+    "DueRows",
     "Emitter",
     "EventTime",
     "Group",

@@ -5,10 +5,10 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.context import Batch, Context, RowChange
@@ -226,8 +226,8 @@ class Group(Generic[K, V]):
             `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
             tables `<name>-states` and one topic each.
         edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
-            or looks up (`Join`, `Lookup`), writes (`Output`), runs on request (`Visit`), and how it follows event time (`EventTime`: at
-            most one).
+            or looks up (`Join`, `Lookup`), writes (`Output`), runs on request (`Visit`), and how it follows event time
+            (`EventTime`: at most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
@@ -276,7 +276,9 @@ class Group(Generic[K, V]):
             ],
         )
         event_times = [e for e in edges if isinstance(e, EventTime)]
-        timed = any(e.time is not None for e in self.inputs)
+        timed = any(e.time is not None for e in self.inputs) or any(
+            state.due is not None and state.due.clock == "event" for state in self.states
+        )
         self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
         self._refuse_twins("edges", ["EventTime"] * len(event_times))
         self._check_counts(len(persists), len(loops))
@@ -446,3 +448,20 @@ def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
                 f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
             )
     return tuple(names)
+
+
+class Topology(Protocol):
+    """A program that consists of several groups, such as a flow."""
+
+    @property
+    def groups(self) -> Sequence[Group[Any, Any]]:
+        """Its groups, in the order of the data."""
+        ...
+
+
+def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
+    """Return the groups among these, and those of topologies."""
+    found: list[Group[Any, Any]] = []
+    for program in programs:
+        found.extend([program] if isinstance(program, Group) else program.groups)
+    return found

@@ -10,11 +10,14 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
 
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
 from streamtable.ports import Codec
+
+if TYPE_CHECKING:
+    from streamtable.due import Due
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -36,6 +39,7 @@ class State(Edge[object, object], Generic[K, V]):
         name: The name of the table, of which the name of its topic is made.
         key: The codec of the keys.
         value: The codec of the rows.
+        due: When rows fall due, and what is done with them then.
         meaning: What the rows mean beyond their codecs, such as the size of a window. A group that is started with
             another meaning than its rows were written with stops with `StateMeaningChanged`.
     """
@@ -44,6 +48,7 @@ class State(Edge[object, object], Generic[K, V]):
     _: KW_ONLY
     key: Codec[K]
     value: Codec[V]
+    due: "Due[K, V] | None" = None
     meaning: str = ""
 
     def __post_init__(self) -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -11,6 +11,7 @@ from streamtable import (
     Changes,
     Context,
     Count,
+    Due,
     EventTime,
     Group,
     Input,
@@ -21,6 +22,7 @@ from streamtable import (
     OnError,
     Persist,
     RowChange,
+    State,
     Stream,
     String,
     Table,
@@ -372,6 +374,15 @@ def test_an_input_with_a_time_makes_its_group_follow_event_time() -> None:
     assert Group("g", Input(A, seen_by([]))).event_time is None
     assert Group("g", Input(A, seen_by([]), time=at)).event_time == EventTime()
     assert Group("g", Input(A, seen_by([])), NEVER_IDLE).event_time is NEVER_IDLE
+
+
+@pytest.mark.parametrize(("clock", "follows"), [("event", True), ("wall", False)])
+def test_rows_that_fall_due_in_event_time_make_their_group_follow_it(
+    clock: Literal["event", "wall"], *, follows: bool
+) -> None:
+    due = Due[str, int](lambda key, data: 0, lambda due: None, clock=clock)
+    group = Group("g", Input(A, seen_by([])), State("kept", key=String(), value=Long(), due=due))
+    assert (group.event_time is not None) is follows
 
 
 def test_two_event_times_of_a_group_are_refused() -> None:

@@ -158,6 +158,20 @@ class BaseTask(ABC):
         """Records up to this time need not wait for joined tables. Only asked of a task that has held a record."""
         return 0
 
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    def run_due(self) -> bool:
+        """Do a slice of what has fallen due without a record. Returns whether there was something. Raises as `process`."""
+        return False
+
+    @property
+    def wakes_at(self) -> float | None:
+        """The wall time, in seconds since 1970, from which on `run_due` has something to do without more records.
+
+        None: nothing ever. As the last `run_due` has left it.
+        """
+        return None
+
     # ---- before the commit -----------------------------------------------------------------------------------------
 
     @property

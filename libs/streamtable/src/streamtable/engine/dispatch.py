@@ -8,15 +8,17 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, HandlerServices, RowChange, Whole
+from streamtable.context import Batch, Context, RowChange
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
 from streamtable.engine.event_time import EventClock, TimedInput
+from streamtable.engine.firing import DueRunner
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.state import KeptState
 from streamtable.engine.undo import RecordUndo, RowJournal
@@ -27,6 +29,7 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
+from streamtable.handler_services import HandlerServices, Whole
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
 from streamtable.tables.joined import Joined
@@ -57,6 +60,7 @@ class Dispatcher:
         ids: The ids of the events that count once; None if no input has `once`.
         handled: The rows that the handlers of `Changes` were given last; None if there are none.
         states: The state tables.
+        state_records: Where is noted how far rows that fall due have come; None if there are no state tables.
         joins: The partition's part of each joined table.
         lookups: Whole tables, by name.
         clock: The clock, for the time in dead letters.
@@ -64,11 +68,13 @@ class Dispatcher:
         next_offsets: The next offset of each topic.
         mode: How carefully records are handled, and what has failed.
         event_clock: The event time of the partition; None if the group does not follow it.
+        watermark_ms: Returns the watermark; None: there is none yet.
 
     Attributes:
         next_offsets: After what was handled.
         outgoing: Outputs and dead letters.
         deferrals: The calls that handlers have deferred.
+        due: Fires rows that are due; None if no state table has any.
     """
 
     def __init__(
@@ -81,12 +87,14 @@ class Dispatcher:
         ids: IdTable | None,
         handled: HandledRows | None,
         states: Sequence[KeptState],
+        state_records: StateRecords | None,
         joins: Joined,
         lookups: Mapping[str, Whole],
         clock: Clock,
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
+        watermark_ms: Callable[[], int | None],
         event_clock: EventClock | None = None,
     ) -> None:
         self.next_offsets = dict(next_offsets)
@@ -108,7 +116,15 @@ class Dispatcher:
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
         reach = HandlerServices(
-            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, tables, self._own_keys, event_clock
+            self.outgoing.emit,
+            self.deferrals.add,
+            loop,
+            joins,
+            lookups,
+            tables,
+            self._own_keys,
+            emit_many=self.outgoing.emit_many,
+            event_clock=event_clock,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
@@ -123,6 +139,12 @@ class Dispatcher:
         self._calls = HandlerCalls(
             group.name, mode, self._undo, self._context, self.outgoing, self.deferrals, clock
         )
+        self.due: DueRunner | None = None
+        if state_records is not None and any(kept.state.due is not None for kept in states):
+            self.due = DueRunner(
+                group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
+                clock, watermark_ms,
+            )  # fmt: skip
         self._choose_rows()
         self._routes = self._make_routes()
         self._calls_of_rows = 0  # of visits, and deferred results; see `position`
@@ -217,7 +239,8 @@ class Dispatcher:
     @property
     def position(self) -> tuple[int, int, int]:
         """Differs from an earlier one if a handler has returned since; see `BaseTask.position`."""
-        return self.records, self._calls_of_rows, self._context.index
+        fired = 0 if self.due is None else self.due.total
+        return self.records, self._calls_of_rows + fired, self._context.index
 
     def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
@@ -396,28 +419,27 @@ class Dispatcher:
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The changed rows of the group's table, encoded. Raises as `encoded`."""
+        """The changed rows of the group's table, encoded.
+
+        Raises:
+            RewindNeeded: A row does not fit: see `HandlerCalls.encoded`.
+        """
         table = self._table
         if table is None:
             return []
-        return self.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
+        return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
 
-    def encoded(self, changes: Callable[[], Encoded]) -> Encoded:
-        """Return what `changes` does.
-
-        Raises:
-            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
-                one by one, to find the one that made it.
-        """
-        try:
-            return changes()
-        except StreamtableError as error:
-            self._mode.begin(self.records)
-            raise RewindNeeded(error.message, topic=error.topic, partition=self._partition) from error
+    def state_changes(self) -> dict[str, Encoded]:
+        """The same of each state table, after what must be fired before them. Raises as `changes`, and as `DueRunner.run`."""
+        if self.due is not None:
+            self.due.before_commit()
+        return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is done with, up to here."""
         self._forget()
+        if self.due is not None:
+            self.due.committed()
         self._committed = dict(offsets)
         for topic, offset in offsets.items():
             self._mode.committed(topic, offset)
@@ -427,6 +449,8 @@ class Dispatcher:
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is undone: it goes on here."""
         self._forget()
+        if self.due is not None:
+            self.due.forget()
         self.next_offsets = dict(offsets)
         self._calls.rewind()
         self._choose_rows()

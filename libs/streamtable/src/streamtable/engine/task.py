@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
@@ -27,6 +26,7 @@ from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
+from streamtable.handler_services import Whole
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -149,6 +149,7 @@ class Task(BaseTask):
             ids=self._ids,
             handled=self._handled,
             states=self._states,
+            state_records=self._records,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
@@ -156,6 +157,7 @@ class Task(BaseTask):
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
             event_clock=self.event_clock,
+            watermark_ms=lambda: self.watermark_ms,
         )
         self.cache(cache_bytes)
 
@@ -242,6 +244,20 @@ class Task(BaseTask):
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
 
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    @property
+    def _fired(self) -> int:
+        """Rows that have fallen due and were handed over since the last commit."""
+        return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
+
+    def run_due(self) -> bool:
+        return self._dispatcher.due is not None and self._dispatcher.due.run()
+
+    @property
+    def wakes_at(self) -> float | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
+
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
     @property
@@ -271,7 +287,7 @@ class Task(BaseTask):
         """Has something to commit."""
         if self.event_clock is not None and self.event_clock.must_commit:
             return True
-        return self.preparing or self.next_offsets != self.committed_offsets
+        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
 
     @property
     def preparing(self) -> bool:
@@ -284,7 +300,7 @@ class Task(BaseTask):
     @property
     def due_at(self) -> float:
         """Monotonic time; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.preparing or self.records else self._moved_at + MOVED_SECONDS
+        return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
 
     @property
     def pending_bytes(self) -> int:
@@ -306,7 +322,7 @@ class Task(BaseTask):
             if self._records is not None and self._unchecked and not self.uncommitted:
                 self._records.check(self.group)
             self._copy_known_rows()
-            states = {kept.state.name: handling.encoded(kept.changes) for kept in self._states}
+            states = handling.state_changes()
             named = states | {
                 name: table.changes() for name, table in self.named.items() if name not in states
             }
@@ -349,7 +365,7 @@ class Task(BaseTask):
         try:
             if self.table is not None:
                 checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
-                self.table.store.write(work.changes, checkpoint)
+                self.stores[self.group.table.name].write(work.changes, checkpoint)
             for name, named in self.named.items():
                 topic = self.group.named_topic(name)
                 checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
@@ -388,7 +404,7 @@ class Task(BaseTask):
         """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
         try:
             if self.table is not None:
-                self.table.store.write(
+                self.stores[self.group.table.name].write(
                     (),
                     self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
                 )

@@ -109,6 +109,21 @@ class OrderedJournal(RowJournal[V]):
 
     def __init__(self, table: OrderedTable[V], bytes_max: int) -> None:
         super().__init__(table, bytes_max)
+        self._fresh: dict[bytes, bool] = {}  # whether the table's index was still to look at the row
+
+    def begin(self) -> None:
+        super().begin()
+        self._fresh = {}
+
+    def undo(self) -> None:
+        super().undo()
+        if self._table.fresh is not None:
+            self._table.fresh.difference_update(key for key, fresh in self._fresh.items() if not fresh)
+
+    def _note(self, key: bytes) -> None:
+        super()._note(key)
+        if self._table.fresh is not None:
+            self._fresh.setdefault(key, key in self._table.fresh)
 
     def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
         """As `OrderedTable.scan`."""
@@ -161,11 +176,19 @@ class RecordUndo:
 
     def keep(self, records: RecordBatch, index: int, on_error: OnError) -> None:
         """What was done since `begin`, by this record, stands. Raises `Unencodable`: it does not, and is to be undone."""
+        self._keep_rows()
+        if len(self._outgoing.records) > self._outputs:
+            self._outgoing.made_by(Source(records, index, on_error))
+
+    def keep_unsourced(self) -> None:
+        """The same of what no record has done. Raises as `keep`."""
+        self._keep_rows()
+        self._outgoing.made_by(None)
+
+    def _keep_rows(self) -> None:
         encoded = [journal.written() for journal in self._journals]  # all, before any of it stands
         for journal, rows in zip(self._journals, encoded, strict=True):
             journal.encoded.update(rows)
-        if len(self._outgoing.records) > self._outputs:
-            self._outgoing.made_by(Source(records, index, on_error))
 
     def undo(self, keys: Iterable[bytes]) -> None:
         """Take back everything since `begin`.

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-from streamtable.ports import Codec, Store
-from streamtable.tables.working_table import WorkingTable
+from streamtable.ports import Codec
+from streamtable.tables.working_table import CommittedRows, WorkingTable
 
 V = TypeVar("V")
 
@@ -21,42 +21,74 @@ class OrderedTable(WorkingTable[V]):
         store: The committed rows. The table never writes to it.
         codec: The codec of the rows.
         cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
+
+    Attributes:
+        fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: nobody.
     """
 
-    def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
+    def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
         super().__init__(store, codec, cache_bytes)
+        self.fresh: set[bytes] | None = None
         self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
-        if self._touched is None:
+        if self._touched is None and self.fresh is None:
             return super().changing(keys)
         keys = set(keys)
-        self._touched |= keys
+        if self._touched is not None:
+            self._touched |= keys
+        if self.fresh is not None:
+            self.fresh |= keys
         return super().changing(keys)
 
     def put(self, key: bytes, value: V) -> None:
         super().put(key, value)
-        if self._touched is not None:
-            self._touched.add(key)
+        self._note(key)
 
     def delete(self, key: bytes) -> None:
         super().delete(key)
-        if self._touched is not None:
-            self._touched.add(key)
+        self._note(key)
 
     def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
         super().restore(key, data, changed=changed)
-        if self._touched is not None:
-            self._touched.add(key)
+        self._note(key)
 
     def committed(self) -> None:
         super().committed()
-        self._touched, self._ordered = None, []
+        self._unchanged()
 
     def forget(self) -> None:
         super().forget()
+        self._unchanged()
+
+    def changed_row(self, key: bytes) -> V | None:
+        """Return a row that was changed since the last commit; None if it was deleted."""
+        return self._rows[key]
+
+    def peek(self, keys: Iterable[bytes]) -> list[V | None]:
+        """Return rows as they are now, without keeping those in memory that are not there."""
+        return [
+            self._rows[key] if key in self._rows else self._peek(key, self.store.get(key)) for key in keys
+        ]
+
+    def peek_encoded(self, key: bytes) -> bytes | None:
+        """Return a row as it is now, encoded. Raises `Unencodable`."""
+        return self.encoded(key) if self.is_changed(key) else self.store.get(key)
+
+    def _peek(self, key: bytes, data: bytes | None) -> V | None:
+        return None if data is None else self._decoded(key, data)
+
+    def _note(self, key: bytes) -> None:
+        if self._touched is not None:
+            self._touched.add(key)
+        if self.fresh is not None:
+            self.fresh.add(key)
+
+    def _unchanged(self) -> None:
         self._touched, self._ordered = None, []
+        if self.fresh is not None:
+            self.fresh = set()
 
     def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
         """Iterate over the rows with start <= key < end in the order of their keys, uncommitted changes among them.

@@ -4,15 +4,25 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
-from streamtable.ports import Codec, Store
+from streamtable.ports import Codec
 from streamtable.tables.row_cache import RowCache
 
 V = TypeVar("V")
+
+
+class CommittedRows(Protocol):
+    """The rows of a partition as of the last commit. `ports.Store` is one."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None
+    ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
 
 
 class WorkingTable(RowCache[V]):
@@ -24,7 +34,7 @@ class WorkingTable(RowCache[V]):
         cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
     """
 
-    def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
+    def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
         super().__init__(cache_bytes)
         self.store = store
         self._codec = codec
