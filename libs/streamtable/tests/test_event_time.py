@@ -7,9 +7,13 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamtable.engine.event_time import EventClock
+from streamtable.codec.plain import Long, String
+from streamtable.engine.event_time import EventClock, TimedInput
+from streamtable.errors import FutureEventTime, StreamtableError
 from streamtable.event_time import NO_TIME, EventTimes, running_max
-from streamtable.graph import EventTime
+from streamtable.graph import EventTime, Group, Input
+from streamtable.topics import Stream
+from streamtable.types import RecordBatch
 from streamtable_testing.clock import VirtualClock
 
 TIME = st.integers(NO_TIME, 30)
@@ -86,3 +90,64 @@ def test_a_new_input_of_a_group_does_not_take_the_watermark_back() -> None:
     assert after.watermark_ms == 700
     assert list(after.of("b", [300]).late_before_ms) == [700]
     assert after.times()["b"].stream_ms == NO_TIME
+
+
+# ---- clocks from the future ------------------------------------------------------------------------------------------
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+CREATED, APPENDED = 1, 2
+
+
+class Dated:
+    """A message of which only the timestamp is asked."""
+
+    def __init__(self, kind: int, timestamp_ms: int) -> None:
+        self._timestamp = kind, timestamp_ms
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b""
+
+    def offset(self) -> int:
+        return 0
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._timestamp
+
+
+def refused(topic: str, *records: tuple[int, int, int]) -> list[int]:
+    """Which records are refused, of (kind of timestamp, timestamp, event time), all relative to now."""
+    edge = Input(Stream("in", String(), Long()), lambda ctx, event: None, time=lambda event: event)
+    group: Group[str, int] = Group("g", edge)
+    assert group.event_time is not None
+    clock = VirtualClock(NOW / 1000)
+    timed = TimedInput(group, edge, EventClock(group.event_time, 0, ["in"], {}, clock), clock)
+    messages = [Dated(kind, NOW + timestamp_ms) for kind, timestamp_ms, _ in records]
+    bad: dict[int, StreamtableError] = {}
+    found = timed.read(RecordBatch(topic, 0, messages), [NOW + event_ms for *_, event_ms in records], bad)
+    assert found.times is not None
+    assert all(isinstance(error, FutureEventTime) for error in bad.values())
+    assert [n for n, time in enumerate(found.times.event_ms) if time == NO_TIME] == sorted(bad)
+    return sorted(bad)
+
+
+def test_an_event_is_compared_with_the_clock_where_producers_date_records() -> None:
+    assert refused("in", (CREATED, -9 * HOUR, HOUR), (CREATED, -9 * HOUR, HOUR + 1)) == [1]
+
+
+def test_an_event_is_compared_with_the_time_when_the_broker_appended_it() -> None:
+    """So the decision is the same when the record is read again, much later."""
+    appended = [(APPENDED, -9 * HOUR, -8 * HOUR), (APPENDED, -9 * HOUR, -8 * HOUR + 1), (APPENDED, 0, HOUR)]
+    assert refused("in", *appended) == [1]
+    assert refused("in", (APPENDED, -9 * HOUR, -8 * HOUR)) == []
+
+
+def test_a_dead_letter_that_is_sent_again_is_compared_with_the_clock_which_may_have_come_to_it() -> None:
+    assert refused("g-retry", (APPENDED, -9 * HOUR, HOUR)) == []
+    assert refused("g-retry", (APPENDED, -9 * HOUR, HOUR + 1)) == [0]
