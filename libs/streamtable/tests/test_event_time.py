@@ -123,7 +123,9 @@ class Dated:
 
 def refused(topic: str, *records: tuple[int, int, int]) -> list[int]:
     """Which records are refused, of (kind of timestamp, timestamp, event time), all relative to now."""
-    edge = Input(Stream("in", String(), Long()), lambda ctx, event: None, time=lambda event: event)
+    edge: Input[str, int, int] = Input(
+        Stream("in", String(), Long()), lambda ctx, event: None, time=lambda event: event
+    )
     group: Group[str, int] = Group("g", edge)
     assert group.event_time is not None
     clock = VirtualClock(NOW / 1000)

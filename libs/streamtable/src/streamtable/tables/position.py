@@ -71,10 +71,9 @@ def _positions(found: object) -> dict[str, int] | None:
 def _input_time(found: object) -> InputTime | None:
     """What was committed as event time, perhaps by a later version that adds to it; None for anything else."""
     match found:
-        case [stream_ms, watermark_ms, *_] if all(
-            type(each) is int and each >= NO_TIME for each in (stream_ms, watermark_ms)
-        ):
-            return InputTime(stream_ms, watermark_ms)
+        case [int() as stream_ms, int() as watermark_ms, *_] if min(stream_ms, watermark_ms) >= NO_TIME:
+            times = InputTime(stream_ms, watermark_ms)
+            return None if any(isinstance(each, bool) for each in times) else times
     return None
 
 
