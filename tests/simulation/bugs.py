@@ -14,6 +14,7 @@ from streamtable.engine.basetask import BaseTask
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.dispatch import Dispatcher
+from streamtable.engine.event_time import EventClock
 from streamtable.engine.ids import IdTable, _Accepted
 from streamtable.engine.member import Member
 from streamtable.engine.output import OutputBuffer
@@ -21,6 +22,7 @@ from streamtable.engine.restore import Restorer
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
+from streamtable.event_time import NO_TIME, InputTime
 from streamtable.graph import IDS
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import TablePosition
@@ -410,3 +412,72 @@ def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
             vars(handled).pop("last", None)
 
     patch.setattr(Dispatcher, "_change", change_by_the_copy)
+
+
+# ---- event time ------------------------------------------------------------------------------------------------------
+
+
+def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """Only the watermark: stream times come back."""
+    init = EventClock.__init__
+
+    def without_watermark(
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+    ) -> None:
+        streams = {topic: InputTime(at.stream_ms) for topic, at in committed.items()}
+        init(self, settings, partition, inputs, streams, clock)
+
+    patch.setattr(EventClock, "__init__", without_watermark)
+
+
+def stream_times_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    init = EventClock.__init__
+
+    def without_streams(
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+    ) -> None:
+        watermarks = {topic: InputTime(NO_TIME, at.watermark_ms) for topic, at in committed.items()}
+        init(self, settings, partition, inputs, watermarks, clock)
+
+    patch.setattr(EventClock, "__init__", without_streams)
+
+
+def watermark_of_the_input_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    def advance_to_the_greatest(self: EventClock) -> None:
+        self.watermark_ms = max(self.watermark_ms, *self._streams.values())
+
+    patch.setattr(EventClock, "_advance", advance_to_the_greatest)
+
+
+def watermark_goes_back_when_an_idle_input_comes_back(patch: pytest.MonkeyPatch) -> None:
+    def follow(self: EventClock) -> None:
+        idle = self._idle_now()
+        active = [at for topic, at in self._streams.items() if topic not in idle]
+        self.watermark_ms = min(active, default=self.watermark_ms)
+
+    patch.setattr(EventClock, "_advance", follow)
+
+
+def inputs_never_idle(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventClock, "observe", lambda *_: None)
+
+
+def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
+    """An input whose end has been reached is idle, however short a time ago it had a record."""
+    observe = EventClock.observe
+
+    def observe_at_once(self: EventClock, observed: Any, next_offsets: Any) -> None:
+        seconds, self._idle_after = self._idle_after, -1.0
+        self._ends = {
+            t: (m.high, 0.0) for t in self._streams if (m := observed.ends.get((t, self._partition)))
+        }
+        try:
+            observe(self, observed, next_offsets)
+        finally:
+            self._idle_after = seconds
+
+    patch.setattr(EventClock, "observe", observe_at_once)
+
+
+def event_time_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventClock, "rewind", lambda _: None)

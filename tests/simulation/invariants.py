@@ -5,6 +5,7 @@
     I5  no offset is committed ahead of the changelog
     I6  recovery starts where the local copy ends; positions never go back
     I7  what a fenced member has written is never visible
+    I8  event time is that of the committed input, and never goes back
 
 A transaction counts from the moment it is decided, whether or not its markers have been written.
 """
@@ -16,6 +17,7 @@ from typing import Any
 from tests.simulation.jobs import Job, source_of
 from tests.simulation.oracle import Expected, Letter, Replayed, Wrong
 from tests.simulation.shape import Kind
+from tests.simulation.times import TimeBooks
 from tests.simulation.trace import Trace
 
 from streamtable.codec.plain import Json, Long
@@ -34,6 +36,7 @@ class Books:
 
     Attributes:
         commits: How often its committed offsets were seen to change.
+        times: What is known of its event time; None if it does not follow it.
         named: the changelogs of its named tables, replayed.
         tables: The table of each partition replayed from the changelog, when it was last quiet.
     """
@@ -51,6 +54,10 @@ class Books:
             name: [Replayed(p) for p in kafka.topics[job.group.named_topic(name)].partitions]
             for name in job.group.named_tables
         }
+        event_time = job.group.event_time
+        self.times = (
+            TimeBooks(kafka, trace, event_time, job.reads, len(table)) if event_time is not None else None
+        )
         self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
         self._letters = [Unread(p) for p in kafka.topics[job.group.dead_letters].partitions]
         self._looped = (
@@ -66,6 +73,8 @@ class Books:
 
     def check(self) -> None:
         """Look at what has changed. Raises `Wrong`."""
+        if self.times is not None:
+            self.times.look()
         for replayed in (*self.replayed, *(each for named in self.named.values() for each in named)):
             if replayed.undecided:
                 replayed.check_passed_over()
@@ -88,6 +97,11 @@ class Books:
                     self._note_visited(source, record.key() or b"")
                     continue
                 self._emit(self.expected[number].outputs, source_of(source)[0], (source, record.key()))
+                if self.times is not None:
+                    topic_number, of_partition, offset = source_of(source)
+                    self.times.told(
+                        self._job.topics[topic_number], of_partition, offset, record.headers() or ()
+                    )
         for number, unread in enumerate(self._letters):
             for record in unread.take():
                 letter = self._letter_of(record)
@@ -212,6 +226,8 @@ class Books:
                 expected.advance(
                     topic, self._kafka.topics[topic].partitions[partition], committed.next_offset
                 )
+        if self.times is not None:
+            self.times.committed(partition, now, expected)
         (position_now,) = positions if len(positions) == 1 else (-1,)
         self._trace.add(
             self._job.group.name, "committed", partition, list(expected.next.values()), "table", position_now

@@ -51,6 +51,8 @@ class Expected:
         outputs: Source and key of what must have been emitted and was not seen yet, for each input in order.
         letters: the same of dead letters.
         looped: Source and key of what must have been looped back and was not seen yet.
+        stream_ms: The greatest event time of each input that the group reads.
+        timed: Topic, offset and stream time of the records that have come since they were looked at.
     """
 
     def __init__(self, job: Job, partition: int) -> None:
@@ -67,6 +69,8 @@ class Expected:
         self._handled: dict[bytes, int] = {}  # what the handler of changes was given last
         self._times: dict[str, int] = {}  # stream time of each input
         self._accepted: dict[tuple[str, int], int] = {}  # at which stream time an event was, of an input
+        self.stream_ms = dict.fromkeys(job.reads, -1)
+        self.timed: list[tuple[str, int, int]] = []
 
     def advance(self, topic: str, partition: Partition, end: int) -> None:
         """Apply an input up to offset `end`. Raises `Wrong` if something there was not committed."""
@@ -98,6 +102,13 @@ class Expected:
             return
         else:
             event = _LONG.decode(value)
+        if self._job.shape.idle_after and origin[0] in self._job.reads:
+            if timestamp_ms >= FAR_MS:
+                self.letters[number].append(origin)
+                return
+            if not again:
+                self.stream_ms[topic] = max(self.stream_ms[topic], timestamp_ms)
+                self.timed.append((topic, record.offset(), self.stream_ms[topic]))
         counts_once = bool(self._job.shape.once) and origin[0] in self._job.reads
         if counts_once and self._is_repeat(origin[0], event, timestamp_ms):
             return

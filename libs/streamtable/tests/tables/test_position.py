@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable.errors import StoreCorrupted
+from streamtable.event_time import NO_TIME, InputTime
 from streamtable.graph import NAMED_TABLE_CHARACTERS_MAX, NAMED_TABLES_MAX
 from streamtable.tables.position import LocalPosition, TablePosition
 
@@ -17,6 +18,23 @@ def test_the_positions_of_named_tables_survive_it_too() -> None:
     assert TablePosition.decode(position.encode()) == position
 
 
+@given(times=st.tuples(st.integers(NO_TIME, 2**48), st.integers(NO_TIME, 2**48)))
+def test_the_event_time_survives_it_too(times: tuple[int, int]) -> None:
+    position = TablePosition(4, exact=True, time=InputTime(*times))
+    assert TablePosition.decode(position.encode()) == position
+
+
+@pytest.mark.parametrize("time", ["5", "[1]", "[1,true]", "[-2,5]", '["1",2]', "[1.5,2]", "null"])
+def test_an_unreadable_event_time_counts_as_none_and_the_position_as_read(time: str) -> None:
+    metadata = f'{{"changelog":4,"exact":true,"time":{time}}}'
+    assert TablePosition.decode(metadata) == TablePosition(4, exact=True)
+
+
+def test_an_event_time_of_a_later_version_that_adds_to_it_is_read() -> None:
+    metadata = '{"changelog":4,"exact":true,"time":[7,5,{"new":1}]}'
+    assert TablePosition.decode(metadata) == TablePosition(4, exact=True, time=InputTime(7, 5))
+
+
 def test_metadata_of_the_version_before_named_tables_is_a_position_without_them() -> None:
     assert TablePosition.decode('{"changelog":4,"exact":true}') == TablePosition(4, exact=True)
     assert TablePosition(4, exact=True).encode() == '{"changelog":4,"exact":true}'
@@ -26,7 +44,9 @@ def test_the_metadata_of_as_many_named_tables_as_there_may_be_stays_below_a_quar
     None
 ):
     names = [f"{number:0>{NAMED_TABLE_CHARACTERS_MAX}}" for number in range(NAMED_TABLES_MAX)]
-    metadata = TablePosition(2**63 - 1, exact=False, tables=dict.fromkeys(names, 2**63 - 1)).encode()
+    metadata = TablePosition(
+        2**63 - 1, exact=False, tables=dict.fromkeys(names, 2**63 - 1), time=InputTime(10**15, 10**15)
+    ).encode()
     assert len(metadata) < 4096 / 4
 
 

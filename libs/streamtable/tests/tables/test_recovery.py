@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from streamtable.errors import InputLost, StateLost
+from streamtable.event_time import InputTime
 from streamtable.ports import TopicInfo
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, why_discard
@@ -259,6 +260,15 @@ def test_a_joined_copy_that_may_lie_is_loaded_again(
     todo = joined(changelog(high=25, low=5), store)
     assert reason in (todo.discard or "")
     assert (todo.read_from, todo.read_to) == (5, 25)
+
+
+# ---- event time ------------------------------------------------------------------------------------------------------
+
+
+def test_the_event_time_comes_back_with_each_input_that_has_one(changelog: Make) -> None:
+    timed = TablePosition(20, exact=True, time=InputTime(900, 700)).encode()
+    inputs = {"a": with_named(50, metadata=timed), "b": at(50, 20), "c": never(), "d": at(50, None)}
+    assert decide(inputs, changelog(high=25), local(10)).times == {"a": InputTime(900, 700)}
 
 
 # ---- named tables ----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from streamtable.errors import StoreCorrupted
-from streamtable.event_time import InputTime
+from streamtable.event_time import NO_TIME, InputTime
 from streamtable.tables.seen import SeenInputs
 
 
@@ -69,10 +69,11 @@ def _positions(found: object) -> dict[str, int] | None:
 
 
 def _input_time(found: object) -> InputTime | None:
-    """What was committed as event time; None for anything else."""
+    """What was committed as event time, perhaps by a later version that adds to it; None for anything else."""
     match found:
-        case [int(stream_ms), int(watermark_ms)]:
-            return InputTime(stream_ms, watermark_ms)
+        case [int() as stream_ms, int() as watermark_ms, *_] if min(stream_ms, watermark_ms) >= NO_TIME:
+            times = InputTime(stream_ms, watermark_ms)
+            return None if any(isinstance(each, bool) for each in times) else times
     return None
 
 

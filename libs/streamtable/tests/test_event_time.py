@@ -1,0 +1,155 @@
+"""Event times as columns, against their definitions taken word by word."""
+
+from datetime import timedelta
+from itertools import accumulate
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streamtable.codec.plain import Long, String
+from streamtable.engine.event_time import EventClock, TimedInput
+from streamtable.errors import FutureEventTime, StreamtableError
+from streamtable.event_time import NO_TIME, EventTimes, running_max
+from streamtable.graph import EventTime, Group, Input
+from streamtable.topics import Stream
+from streamtable.types import RecordBatch
+from streamtable_testing.clock import VirtualClock
+
+TIME = st.integers(NO_TIME, 30)
+TIMES = st.lists(TIME, max_size=12)
+
+
+@given(TIMES, TIME)
+def test_a_running_maximum_is_that_of_all_before_and_the_floor(times: list[int], floor: int) -> None:
+    assert list(running_max(times, floor)) == [max(floor, *times[: n + 1]) for n in range(len(times))]
+
+
+@given(TIMES, TIME, st.none() | TIME, TIME)
+def test_the_columns_of_records_are_what_their_names_say(
+    times: list[int], stream: int, others: int | None, watermark: int
+) -> None:
+    found = EventTimes(times, stream, others, watermark)
+    streams = list(accumulate(times, max, initial=stream))
+    assert list(found.late_before_ms) == [max(each, watermark) for each in streams[1:]]
+    free = [each if others is None else min(each, others) for each in streams[:-1]]
+    assert list(found.watermarks_ms) == [max(watermark, each) for each in free]
+
+
+@given(TIMES, TIME, st.none() | TIME, TIME, st.data())
+def test_a_choice_of_records_keeps_the_columns_that_they_have_among_all(
+    times: list[int], stream: int, others: int | None, watermark: int, data: Any
+) -> None:
+    whole = EventTimes(times, stream, others, watermark)
+    keep = data.draw(st.lists(st.booleans(), min_size=len(times), max_size=len(times)))
+    chosen = [n for n, kept in enumerate(keep) if kept]
+    start = data.draw(st.integers(0, len(chosen)))
+    stop = data.draw(st.integers(start, len(chosen)))
+    found = EventTimes(times, stream, others, watermark).only(keep).part(start, stop)
+    for column in ("event_ms", "late_before_ms", "watermarks_ms"):
+        expected = [list(getattr(whole, column))[n] for n in chosen[start:stop]]
+        assert list(getattr(found, column)) == expected
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.lists(TIME, min_size=1, max_size=4)), max_size=8), st.data()
+)
+def test_a_record_is_late_or_not_however_inputs_are_interleaved_batches_cut_and_work_undone(
+    batches: list[tuple[str, list[int]]], data: Any
+) -> None:
+    clock = EventClock(EventTime(idle_after=None), 0, "ab", {}, VirtualClock())
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    before = NO_TIME
+    for topic, times in batches:
+        if data.draw(st.booleans()):
+            clock.committed(clock.times())
+        for _ in range(data.draw(st.integers(0, 1))):  # handled, undone, and handled again
+            committed = clock.times()
+            clock.committed(committed)
+            clock.handled(topic, times)
+            clock.rewind()
+            assert clock.times() == committed
+        told = clock.of(topic, times)
+        for time, late_before in zip(times, told.late_before_ms, strict=True):
+            seen[topic].append(time)
+            assert late_before == max(seen[topic])
+        clock.handled(topic, times)
+        assert clock.watermark_ms >= before
+        before = clock.watermark_ms
+        expected = [max(each, default=NO_TIME) for each in seen.values()]
+        assert clock.watermark_ms == min(expected)
+    again = EventClock(EventTime(idle_after=None), 0, "ab", clock.times(), VirtualClock())
+    assert (again.times(), again.watermark_ms) == (clock.times(), clock.watermark_ms)
+
+
+def test_a_new_input_of_a_group_does_not_take_the_watermark_back() -> None:
+    event_time = EventTime(idle_after=timedelta(seconds=30))
+    before = EventClock(event_time, 0, "a", {}, VirtualClock())
+    before.handled("a", [700])
+    after = EventClock(event_time, 0, "ab", before.times(), VirtualClock())
+    assert after.watermark_ms == 700
+    assert list(after.of("b", [300]).late_before_ms) == [700]
+    assert after.times()["b"].stream_ms == NO_TIME
+
+
+# ---- clocks from the future ------------------------------------------------------------------------------------------
+
+HOUR = 3_600_000
+NOW = 1_700_000_000_000
+CREATED, APPENDED = 1, 2
+
+
+class Dated:
+    """A message of which only the timestamp is asked."""
+
+    def __init__(self, kind: int, timestamp_ms: int) -> None:
+        self._timestamp = kind, timestamp_ms
+
+    def key(self) -> bytes:
+        return b"k"
+
+    def value(self) -> bytes:
+        return b""
+
+    def offset(self) -> int:
+        return 0
+
+    def headers(self) -> None:
+        return None
+
+    def timestamp(self) -> tuple[int, int]:
+        return self._timestamp
+
+
+def refused(topic: str, *records: tuple[int, int, int]) -> list[int]:
+    """Which records are refused, of (kind of timestamp, timestamp, event time), all relative to now."""
+    edge: Input[str, int, int] = Input(
+        Stream("in", String(), Long()), lambda ctx, event: None, time=lambda event: event
+    )
+    group: Group[str, int] = Group("g", edge)
+    assert group.event_time is not None
+    clock = VirtualClock(NOW / 1000)
+    timed = TimedInput(group, edge, EventClock(group.event_time, 0, ["in"], {}, clock), clock)
+    messages = [Dated(kind, NOW + timestamp_ms) for kind, timestamp_ms, _ in records]
+    bad: dict[int, StreamtableError] = {}
+    found = timed.read(RecordBatch(topic, 0, messages), [NOW + event_ms for *_, event_ms in records], bad)
+    assert found.times is not None
+    assert all(isinstance(error, FutureEventTime) for error in bad.values())
+    assert [n for n, time in enumerate(found.times.event_ms) if time == NO_TIME] == sorted(bad)
+    return sorted(bad)
+
+
+def test_an_event_is_compared_with_the_clock_where_producers_date_records() -> None:
+    assert refused("in", (CREATED, -9 * HOUR, HOUR), (CREATED, -9 * HOUR, HOUR + 1)) == [1]
+
+
+def test_an_event_is_compared_with_the_time_when_the_broker_appended_it() -> None:
+    """So the decision is the same when the record is read again, much later."""
+    appended = [(APPENDED, -9 * HOUR, -8 * HOUR), (APPENDED, -9 * HOUR, -8 * HOUR + 1), (APPENDED, 0, HOUR)]
+    assert refused("in", *appended) == [1]
+    assert refused("in", (APPENDED, -9 * HOUR, -8 * HOUR)) == []
+
+
+def test_a_dead_letter_that_is_sent_again_is_compared_with_the_clock_which_may_have_come_to_it() -> None:
+    assert refused("g-retry", (APPENDED, -9 * HOUR, HOUR)) == []
+    assert refused("g-retry", (APPENDED, -9 * HOUR, HOUR + 1)) == [0]
