@@ -21,6 +21,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Group",
         "Input",
         "Once",
+        "EventTime",
         "Persist",
         "State",
         "Due",

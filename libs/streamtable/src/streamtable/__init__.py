@@ -7,7 +7,19 @@ from streamtable.context import Batch, Context, RowChange
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
+from streamtable.graph import (
+    Changes,
+    EventTime,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Loop,
+    OnError,
+    Output,
+    Persist,
+    Visit,
+)
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
@@ -37,6 +49,7 @@ __all__ = [
     "Due",
     "DueRows",
     "Emitter",
+    "EventTime",
     "Group",
     "Guarantee",
     "Input",

@@ -53,6 +53,12 @@ class Whole(Protocol):
     def get(self, key: Any) -> Any: ...
 
 
+class Watermark(Protocol):
+    """The event time of a partition. `event_time.EventClock` is one."""
+
+    watermark_ms: int
+
+
 class Defer(Protocol):
     """Take note of work to be finished before the commit. True: no more before a commit."""
 
@@ -73,6 +79,7 @@ class HandlerServices:
 
     Attributes:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
+        event_clock: The event time of the partition; None: the group does not follow it.
     """
 
     emit: Emit
@@ -82,6 +89,7 @@ class HandlerServices:
     lookups: Mapping[str, Whole] = field(default_factory=dict)
     states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None
+    event_clock: Watermark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +137,13 @@ class Scope(Generic[K, V]):
     @property
     def partition(self) -> int:
         return self._records.partition
+
+    def _watermark(self) -> int:
+        if self._reach.event_clock is None:
+            raise GraphError(
+                "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
+            )
+        return self._reach.event_clock.watermark_ms
 
     def emit(
         self,
@@ -237,6 +252,32 @@ class Context(Scope[K, V]):
     def timestamp_ms(self) -> int:
         """Milliseconds since 1970; -1 if the record has none. A dead letter that is sent again has its origin's."""
         return self._records.timestamp(self._index)
+
+    @property
+    def event_time_ms(self) -> int:
+        """When the event happened, in milliseconds since 1970: as `Input(time=)` says, else the record's timestamp."""
+        times = self._records.times
+        return self.timestamp_ms if times is None else times.event_ms[self._index]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark of the partition before this record; -1 if not all inputs have had one.
+
+        Raises:
+            GraphError: The group does not follow event time.
+        """
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[self._index]
+
+    @property
+    def late_before_ms(self) -> int:
+        """A window is closed for this record if it ended, grace included, at or before this time.
+
+        The greatest event time seen in the record's input, including the record itself, or the watermark if that is
+        greater, as after its input was idle. Raises as `watermark_ms`.
+        """
+        times = self._records.times
+        return self._watermark() if times is None else times.late_before_ms[self._index]
 
     @property
     def headers(self) -> Headers:
@@ -354,6 +395,24 @@ class Batch(Scope[K, V], Generic[K, E, V]):
     @property
     def timestamps_ms(self) -> list[int]:
         return [self._records.timestamp(index) for index in range(len(self))]
+
+    @property
+    def event_times_ms(self) -> Sequence[int]:
+        """When each event happened. As `Context.event_time_ms`."""
+        times = self._records.times
+        return self.timestamps_ms if times is None else times.event_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark before the first of these records. As `Context.watermark_ms`."""
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[0]
+
+    @property
+    def late_before_ms(self) -> Sequence[int]:
+        """For each record, the time up to which windows are closed for it. As `Context.late_before_ms`."""
+        times = self._records.times
+        return [self._watermark()] * len(self) if times is None else times.late_before_ms
 
     def headers(self, index: int) -> Headers:
         return self._records.headers(index)

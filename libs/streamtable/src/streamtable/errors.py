@@ -8,6 +8,8 @@
     │       └── TopicMissing    create the topic
     ├── PoisonRecord            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
+    ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
+    ├── InvalidEventTime        correct the function that takes the time from an event
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
@@ -139,6 +141,14 @@ class UnreadableRow(PoisonRecord):
             topic=topic,
             partition=partition,
         )
+
+
+class FutureEventTime(StreamtableError):
+    """The event time of a record is further ahead than the group allows: it goes to the dead letters."""
+
+
+class InvalidEventTime(StreamtableError):
+    """What was taken as the event time of a record is no time."""
 
 
 class Unencodable(StreamtableError):

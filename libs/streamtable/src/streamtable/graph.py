@@ -7,6 +7,7 @@ A graph is checked when it is built; nothing is started and no broker is asked.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable.aggregate import Aggregate
@@ -28,6 +29,7 @@ SK = TypeVar("SK")
 SV = TypeVar("SV")
 
 _WAIT_SECONDS_MAX = 60.0
+_EVENT_TIME_MAX = timedelta(days=36_500)
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
@@ -48,6 +50,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         start: The offset at which a new group begins.
         on_error: What to do when the handler raises, or when its output does not fit the schema or Kafka's limits.
         once: How to recognise repeated events, which are left out.
+        time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
+            the record's timestamp is its event time. See `EventTime`.
     """
 
     stream: Stream[K, E]
@@ -57,6 +61,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP
     once: Once[E] | None = None
+    time: Callable[[E], int | datetime] | None = None
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -66,6 +71,33 @@ class Input(Edge[K, V], Generic[K, E, V]):
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
                 "handler=, batch=, aggregate="
             )
+
+
+@dataclass(frozen=True)
+class EventTime(Edge[object, object]):
+    """How a group follows event time: when its events happened, as opposed to when they are processed.
+
+    Each partition of the group has a *watermark*: the least, over its inputs, of the greatest event time seen. It is
+    committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.
+
+    Args:
+        idle_after: An input that has been silent for so long, with all its records handled, does not hold the
+            watermark back; when all inputs are, the watermark follows the wall clock at this distance. What comes
+            after that with an earlier event time is late. None: an input never counts as idle, as for replays of history.
+        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
+            watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
+            counts instead of the wall clock. None: no limit.
+    """
+
+    idle_after: timedelta | None = timedelta(seconds=30)
+    max_ahead: timedelta | None = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        for name, given in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
+            if given is not None and not timedelta(0) < given <= _EVENT_TIME_MAX:
+                raise GraphError(
+                    f"EventTime has {name}={given!r}: give more than 0 and at most {_EVENT_TIME_MAX}, or None"
+                )
 
 
 @dataclass(frozen=True)
@@ -194,11 +226,13 @@ class Group(Generic[K, V]):
             `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
             tables `<name>-states` and one topic each.
         edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
-            or looks up (`Join`, `Lookup`), writes (`Output`), and runs on request (`Visit`).
+            or looks up (`Join`, `Lookup`), writes (`Output`), and runs on request (`Visit`), and how it follows event
+            time (`EventTime`: at most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
+        event_time: How it follows event time; None if it does not.
         states: The state tables.
         named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
             and the state tables.
@@ -241,6 +275,11 @@ class Group(Generic[K, V]):
                 *(state.name for state in self.states),
             ],
         )
+        event_times = [e for e in edges if isinstance(e, EventTime)]
+        timed = any(e.time is not None for e in self.inputs)
+        timed = timed or any(state.due is not None and state.due.clock == "event" for state in self.states)
+        self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
+        self._refuse_twins("edges", ["EventTime"] * len(event_times))
         self._check_counts(len(persists), len(loops))
         self._check_topics()
         self._check_keys()
@@ -251,6 +290,10 @@ class Group(Generic[K, V]):
             raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
         if persists > 1:
             raise GraphError(f"group {self.name!r} has {persists} Persist edges: a group keeps one table")
+        if self.event_time is not None and not self.event_time_inputs:
+            raise GraphError(
+                f"group {self.name!r} has no Input that event time could follow: a Loop and Changes do not advance it"
+            )
         if loops > 1:
             raise GraphError(
                 f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that "
@@ -324,6 +367,12 @@ class Group(Generic[K, V]):
     def key(self) -> Codec[K]:
         """The codec of the keys of all inputs and joined tables."""
         return self.inputs[0].stream.key if self.inputs else self.changes[0].table.key
+
+    @property
+    def event_time_inputs(self) -> tuple[str, ...]:
+        """The inputs whose records advance the event time: all but the loop."""
+        names = (e.stream.name for e in self.inputs)
+        return tuple(name for name in names if self.loop is None or name != self.loop.stream.name)
 
     @property
     def table(self) -> Table[K, V]:

@@ -112,6 +112,7 @@ class TableTasks:
             around=self._settings.around,
             tracer=self._settings.tracer,
             mode=self._modes[recovered.partition],
+            times=recovered.plan.times,
         )
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.event_time import EventClock, TimedInput
 from streamtable.engine.firing import DueRunner
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
@@ -65,7 +66,7 @@ class Dispatcher:
         around: Goes around each handler.
         next_offsets: The next offset of each topic.
         mode: How carefully records are handled, and what has failed.
-        watermark_ms: Returns the watermark; None: there is none yet.
+        event_clock: The event time of the partition; None if the group does not follow it.
 
     Attributes:
         next_offsets: After what was handled.
@@ -91,7 +92,7 @@ class Dispatcher:
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
-        watermark_ms: Callable[[], int | None],
+        event_clock: EventClock | None = None,
     ) -> None:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
@@ -106,11 +107,13 @@ class Dispatcher:
         self._states = states
         self._joins = joins
         self._around = around or (lambda handler: handler)
+        self._clock = clock
+        self._event_clock = event_clock
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
         reach = HandlerServices(
-            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, tables, self._own_keys
+            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, tables, self._own_keys, event_clock
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
@@ -129,7 +132,7 @@ class Dispatcher:
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
                 group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
-                clock, watermark_ms,
+                clock, event_clock,
             )  # fmt: skip
         self._choose_rows()
         self._routes = self._make_routes()
@@ -172,7 +175,13 @@ class Dispatcher:
             self._context,
             self._ids,
             lambda: self.deferrals.full,
+            self._timed(edge),
         ).handle
+
+    def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
+        if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
+            return None
+        return TimedInput(self._group, edge, self._event_clock, self._clock)
 
     # ---- records in ------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.due import DueIndex, key_of, time_of
+from streamtable.engine.event_time import EventClock
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
@@ -94,7 +95,7 @@ class DueRunner:
         undo: Takes back what a failed handler has done.
         outgoing: Where dead letters go.
         clock: The wall clock, and the monotonic one for the length of slices.
-        watermark_ms: Returns the watermark; None: there is none yet.
+        event_clock: Has the watermark; None if the group does not follow event time.
 
     Attributes:
         fired: The number of rows that were handed over, left out or deleted since the last commit.
@@ -115,7 +116,7 @@ class DueRunner:
         undo: RecordUndo,
         outgoing: OutputBuffer,
         clock: Clock,
-        watermark_ms: Callable[[], int | None],
+        event_clock: EventClock | None,
     ) -> None:
         self.fired = self.total = 0
         self.wakes_at: float | None = None
@@ -128,6 +129,10 @@ class DueRunner:
         self._outgoing = outgoing
         self._clock = clock
         self._said = LimitedLog(log, clock)
+
+        def watermark_ms() -> int | None:
+            return None if event_clock is None or event_clock.watermark_ms < 0 else event_clock.watermark_ms
+
         clocks = {"event": watermark_ms, "wall": lambda: int(clock.now() * 1000)}
         self._states = [
             DueState(

@@ -145,7 +145,7 @@ class Member:
             tasks,
         )
         ids = {name: topics[name].topic_id for name in group.input_topics}
-        self._inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
+        self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property
@@ -184,7 +184,7 @@ class Member:
         gone_back = {task.partition for task in started}
         self._handle(batches, since, gone_back)
         self._run_due(gone_back)
-        self._inputs.note_passed(again=self._rewound or self._renew_needed)
+        self.inputs.note_passed(again=self._rewound or self._renew_needed)
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -199,8 +199,8 @@ class Member:
         held = sum(task.pending_bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
-            self._inputs.refuse_recreated()
-            self._inputs.note_ends(tasks)
+            self.inputs.refuse_recreated()
+            self.inputs.note_ends(tasks)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -230,7 +230,7 @@ class Member:
         """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
         self.commit()
         if not (self._rewound or self._renew_needed or self._abandoned):
-            self._inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
+            self.inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
             self.commit()
 
     def abandon(self) -> None:

@@ -18,12 +18,14 @@ from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.dispatch import Around, Dispatcher
+from streamtable.engine.event_time import EventClock, ObservedEnds
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
 from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.event_time import InputTime
 from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
@@ -56,6 +58,7 @@ class Task(BaseTask):
         around: Wraps each handler.
         tracer: Traces each batch of records.
         mode: How carefully its records are handled, and which have failed; it outlives the task.
+        times: The event time that was committed with each input.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Task(BaseTask):
         around: Around | None = None,
         tracer: Tracer = UNTRACED,
         mode: CarefulMode | None = None,
+        times: Mapping[str, InputTime] | None = None,
     ) -> None:
         super().__init__(
             group,
@@ -132,6 +136,11 @@ class Task(BaseTask):
             for table in (join.table for join in group.joins)
         }
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
+        self.event_clock: EventClock | None = None
+        if group.event_time is not None:
+            self.event_clock = EventClock(
+                group.event_time, partition, group.event_time_inputs, times or {}, clock
+            )
         self._dispatcher = Dispatcher(
             group,
             partition,
@@ -147,7 +156,7 @@ class Task(BaseTask):
             around=around,
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
-            watermark_ms=lambda: self.watermark_ms,
+            event_clock=self.event_clock,
         )
         self.cache(cache_bytes)
 
@@ -208,6 +217,14 @@ class Task(BaseTask):
                 self._moved_at = now
             self._dispatcher.next_offsets[topic] = NextOffset(offset)
 
+    def observe_ends(self, observed: ObservedEnds) -> None:
+        if self.event_clock is not None:
+            self.event_clock.observe(observed, self.next_offsets)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return None if self.event_clock is None else self.event_clock.watermark_ms
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -227,8 +244,6 @@ class Task(BaseTask):
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
 
     # ---- what falls due without a record -----------------------------------------------------------------------------
-
-    watermark_ms: int | None = None
 
     @property
     def _fired(self) -> int:
@@ -269,7 +284,9 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
+        if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
+            return True
+        return self.preparing or self.next_offsets != self.committed_offsets
 
     @property
     def preparing(self) -> bool:
@@ -320,6 +337,7 @@ class Task(BaseTask):
             named={name: changes for name, changes in named.items() if changes},
             repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
+            times=self.event_clock.times() if self.event_clock else {},
         )
 
     def _copy_known_rows(self) -> None:
@@ -336,7 +354,7 @@ class Task(BaseTask):
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, replace(position, seen=seen.get(topic)).encode()
+                offset, replace(position, seen=seen.get(topic), time=work.times.get(topic)).encode()
             )
             for topic, offset in work.next_offsets.items()
         }
@@ -366,6 +384,8 @@ class Task(BaseTask):
         self._unchecked = self._unchecked and self.uncommitted
         self.uncommitted = False
         self._to_copy = self._left_to_copy
+        if self.event_clock is not None:
+            self.event_clock.committed(work.times)
         self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
@@ -374,6 +394,8 @@ class Task(BaseTask):
             self.table.forget()
         for kept in self._kept:
             kept.forget()
+        if self.event_clock is not None:
+            self.event_clock.rewind()
         self._dispatcher.rewind(self.committed_offsets)
         return self.committed_offsets
 
