@@ -21,6 +21,7 @@ from streamtable.engine.input_calls import InputCalls, unfit
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.state import KeptState
+from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
     HandlerFailed,
@@ -112,11 +113,22 @@ class Dispatcher:
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
+        self._timers = TimerCalls(group, tables, self._around) if group.timers else None
         reach = HandlerServices(
-            self.outgoing.emit, self.deferrals.add, loop, joins, lookups, tables, self._own_keys, event_clock
+            self.outgoing.emit,
+            self.deferrals.add,
+            loop,
+            joins,
+            lookups,
+            tables,
+            self._own_keys,
+            event_clock,
+            None if self._timers is None else self._timers.timers,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
+        if self._timers is not None:
+            self._timers.work_with(self._context)
         self._mode = mode
         self._undo = RecordUndo(
             RowJournal(table, self._table_bytes_max) if table is not None else None,
@@ -132,7 +144,7 @@ class Dispatcher:
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
                 group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
-                clock, event_clock,
+                clock, event_clock, self._timers, self.deferrals,
             )  # fmt: skip
         self._choose_rows()
         self._routes = self._make_routes()
@@ -174,8 +186,9 @@ class Dispatcher:
             self._mode,
             self._context,
             self._ids,
-            lambda: self.deferrals.full,
+            lambda: self.deferrals.full or self._context.interrupted,
             self._timed(edge),
+            self.due if self.due is not None and self.due.in_order else None,
         ).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
