@@ -14,8 +14,10 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.tracing import trace_settings
 from streamtable import Settings
+from streamtable.hosts import OwnHosts
 from streamtable_admin import declared
 from streamtable_admin.acls import required_acls
 
@@ -259,6 +261,25 @@ def test_every_selector_of_an_overlay_finds_the_pods_of_one_workload(overlay: st
             case _:
                 continue
         assert found == [name_of(thing).removesuffix("-pods")]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_rest_answers_to_the_names_by_which_callers_in_the_cluster_ask(overlay: str) -> None:
+    things = rendered(overlay)
+    (settings,) = [each["data"] for each in things if name_of(each) == "streamtable-settings"] or [{}]
+    hosts = OwnHosts(
+        EdgeSettings.from_environment({k: v for k, v in settings.items() if k == "SERVICEKIT_HOSTS"}).hosts
+    )
+    for each in things:
+        if each["kind"] == "Service" and not name_of(each).endswith(("-pods", "-view")):
+            for name in (name_of(each), f"{name_of(each)}.streamtable.svc.cluster.local"):
+                assert hosts.include(f"{name}:8080", None)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_overlay_lets_callers_in_without_a_key(overlay: str) -> None:
+    settings = [each["data"] for each in rendered(overlay) if name_of(each) == "streamtable-settings"]
+    assert all("SERVICEKIT_ALLOW_UNAUTHENTICATED" not in each for each in settings)
 
 
 def test_in_production_processors_belong_to_the_autoscaler_within_their_partitions() -> None:

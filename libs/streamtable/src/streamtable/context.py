@@ -4,11 +4,12 @@ Both are made once per partition and moved along, so a record costs no object. K
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
-from streamtable.own_keys import OwnKeys
+from streamtable.handler_services import HandlerServices, Rows, TableRows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
@@ -25,76 +26,6 @@ OK = TypeVar("OK")
 OV = TypeVar("OV")
 J = TypeVar("J")
 R = TypeVar("R")
-
-
-class Emit(Protocol):
-    """Queue an output record for the next commit. Refuses undeclared topics and records that are too large."""
-
-    def __call__(
-        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
-    ) -> None: ...
-
-
-class Rows(Protocol):
-    """The rows of a joined table by encoded key. `joined.JoinedTable` is one."""
-
-    def get(self, key: bytes) -> Any: ...
-
-
-class TableRows(Protocol[V]):
-    """The rows of the group's table by encoded key. `table.WorkingTable` is one."""
-
-    def get(self, key: bytes) -> V | None: ...
-    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
-    def put(self, key: bytes, value: V) -> None: ...
-    def delete(self, key: bytes) -> None: ...
-
-
-class Whole(Protocol):
-    """A whole table by decoded key. `view.View` is one."""
-
-    def get(self, key: Any) -> Any: ...
-
-
-class Watermark(Protocol):
-    """The event time of a partition. `event_time.EventClock` is one."""
-
-    watermark_ms: int
-
-
-class Defer(Protocol):
-    """Take note of work to be finished before the commit. True: no more before a commit."""
-
-    def __call__(
-        self,
-        work: Awaitable[Any],
-        then: Callable[[Any, Any], None],
-        records: RecordBatch,
-        index: int,
-        raw_key: bytes,
-        key: Any,
-    ) -> bool: ...
-
-
-@dataclass(frozen=True)
-class HandlerServices:
-    """What handlers can reach beside the row of their record's key.
-
-    Attributes:
-        own_keys: Refuses rows of other partitions; None: the group keeps no table.
-        event_clock: The event time of the partition; None: the group does not follow it.
-        timers: Sets timers; None: the group has none.
-    """
-
-    emit: Emit
-    defer: Defer
-    loop: str | None = None  # name of the loop's stream
-    joins: Mapping[str, Rows] = field(default_factory=dict)
-    lookups: Mapping[str, Whole] = field(default_factory=dict)
-    states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
-    own_keys: OwnKeys | None = None
-    event_clock: Watermark | None = None
-    timers: "Timers | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +105,37 @@ class Scope(Generic[K, V]):
         """
         self._emit(stream, key, value, headers, timestamp_ms)
 
+    def emit_many(
+        self,
+        stream: Stream[OK, OV],
+        keys: Sequence[OK],
+        values: Sequence[OV | None],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+    ) -> None:
+        """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
+
+        Args:
+            stream: The stream to write to, which the graph declares as `Output`.
+            keys: The key of each record.
+            values: The value of each record; None writes a tombstone.
+            raw_keys: The keys as they are encoded already, in place of `keys`.
+            timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+
+        Raises:
+            Unencodable: A record does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The graph does not declare the stream as `Output`.
+        """
+        if self._reach.emit_many is not None:
+            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms)
+            return
+        if raw_keys is not None:
+            keys = list(map(stream.key.decode, raw_keys))
+        times: Iterable[int] = repeat(0) if timestamps_ms is None else timestamps_ms
+        for key, value, time in zip(keys, values, times, strict=False):
+            self._emit(stream, key, value, (), time)
+
     def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
 
@@ -252,6 +214,11 @@ class Context(Scope[K, V]):
     @property
     def offset(self) -> int:
         return self._records.offsets[self._index]
+
+    @property
+    def raw_key(self) -> bytes:
+        """The encoded key."""
+        return self._raw_key
 
     @property
     def timestamp_ms(self) -> int:
@@ -406,8 +373,13 @@ class Batch(Scope[K, V], Generic[K, E, V]):
         return self._records.offsets
 
     @property
+    def raw_keys(self) -> Sequence[bytes]:
+        """The encoded keys, one a record."""
+        return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
+
+    @property
     def timestamps_ms(self) -> list[int]:
-        return [self._records.timestamp(index) for index in range(len(self))]
+        return self._records.timestamps()
 
     @property
     def event_times_ms(self) -> Sequence[int]:

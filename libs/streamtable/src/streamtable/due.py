@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from streamtable.context import HandlerServices, Scope
+from streamtable.context import Scope
 from streamtable.edge import OnError, checked_on_error
 from streamtable.errors import GraphError
+from streamtable.handler_services import HandlerServices
 
 if TYPE_CHECKING:
     from streamtable.state import State

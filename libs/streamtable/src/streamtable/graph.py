@@ -5,10 +5,10 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.context import Batch, Context, RowChange
@@ -402,7 +402,14 @@ class Group(Generic[K, V]):
             raise GraphError(
                 f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
             )
-        return Table(self.named_topic(state.name), state.key, state.value, group=self.name)
+        first = self.inputs[0].stream if self.inputs else self.changes[0].table
+        return Table(
+            self.named_topic(state.name),
+            state.key,
+            state.value,
+            group=self.name,
+            partitioner=first.partitioner,
+        )
 
     def named_topic(self, name: str) -> str:
         """Return the changelog topic of one of the named tables."""
@@ -455,3 +462,20 @@ def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
                 f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
             )
     return tuple(names)
+
+
+class Topology(Protocol):
+    """A program that consists of several groups, such as a flow."""
+
+    @property
+    def groups(self) -> Sequence[Group[Any, Any]]:
+        """Its groups, in the order of the data."""
+        ...
+
+
+def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
+    """Return the groups among these, and those of topologies."""
+    found: list[Group[Any, Any]] = []
+    for program in programs:
+        found.extend([program] if isinstance(program, Group) else program.groups)
+    return found

@@ -25,7 +25,7 @@ from streamtable_admin.offsets import unread
 from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_group
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
 from streamtable_cli.reset import CHANGE_S, agreed, named_tables, refuse_members
 from streamtable_cli.session import session_of
 
@@ -203,7 +203,7 @@ def _show(found: Remains) -> None:
         ],
     )
     if found.letters:
-        print(f"dead letters never replayed: {count(len(found.letters), 'letter')}")
+        show_line(f"dead letters never replayed: {count(len(found.letters), 'letter')}")
 
 
 def _document(found: Remains) -> dict[str, Any]:

@@ -33,7 +33,7 @@ from streamtable_admin.offsets import TablePosition
 from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
 from streamtable_cli.session import Session, session_of
 
 CHANGE_S = 30.0
@@ -267,9 +267,9 @@ def _show(
         ),
     )
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
-        print(f"What is under way in {topic} is dropped: it belongs to input from before.")
+        show_line(f"What is under way in {topic} is dropped: it belongs to input from before.")
     for table in emptied:
-        print(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
+        show_line(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
 
 
 def _document(move: Move) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from streamtable.engine.event_time import observe_seconds
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
-from streamtable.graph import Group
+from streamtable.graph import Group, Topology, groups_in
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
@@ -175,7 +175,7 @@ class Tester:
 
     def run(
         self,
-        *groups: Group[Any, Any],
+        *programs: Group[Any, Any] | Topology,
         members: int = 1,
         partitions: int | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
@@ -185,7 +185,7 @@ class Tester:
         """Create the topics that are not there yet, start the groups, and let them work.
 
         Args:
-            groups: joined by topics, if one reads what another emits.
+            programs: groups and flows, joined by topics if one reads what another emits.
             members: processes of each group.
             partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
             guarantee: The processor's guarantee.
@@ -196,7 +196,7 @@ class Tester:
         Raises:
             ConfigurationError: a group runs already; topics do not fit together.
         """
-        for group in groups:
+        for group in groups_in(programs):
             if group.name in self._instances:
                 raise ConfigurationError(
                     f"group {group.name!r} runs already: `join` adds a member, `start` restarts what was stopped"
@@ -382,18 +382,22 @@ class Tester:
         return [Emitted.of(stream, place.partition, record) for place, record in found]
 
     @overload
-    def table(self, group: Group[K, V]) -> Mapping[K, V]: ...
+    def table(self, kept: Group[K, V] | Table[K, V]) -> Mapping[K, V]: ...
     @overload
-    def table(self, group: Group[Any, Any], state: State[SK, SV]) -> Mapping[SK, SV]: ...
-    def table(self, group: Group[Any, Any], state: State[Any, Any] | None = None) -> Mapping[Any, Any]:
-        """Return the committed rows of a group's table, as its changelog says. Read-only, as of now.
+    def table(self, kept: Group[Any, Any], state: State[SK, SV]) -> Mapping[SK, SV]: ...
+    def table(
+        self, kept: Group[Any, Any] | Table[Any, Any], state: State[Any, Any] | None = None
+    ) -> Mapping[Any, Any]:
+        """Return the committed rows of a table, or of a group's, as its changelog says. Read-only, as of now.
 
         Args:
-            group: The group.
-            state: One of its state tables; None: its own table. Where partitions have rows of the same key, that of the
-                highest partition is returned.
+            kept: The table, or the group that keeps it.
+            state: One of the group's state tables; None: its own table. Where partitions have rows of the same key, that
+                of the highest partition is returned.
         """
-        table = group.table if state is None else group.state_table(state)
+        if isinstance(kept, Group):
+            kept = kept.table if state is None else kept.state_table(state)
+        table: Table[Any, Any] = kept
         self._exists(table.name)
         return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 

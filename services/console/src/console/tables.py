@@ -1,11 +1,14 @@
 """Tables to browse: a view of each, opened when it is first requested."""
 
 import asyncio
+import shutil
 from collections import OrderedDict
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
+
+import structlog
 
 from console.clusters import Clusters
 from console.decode import PageDecoder
@@ -14,9 +17,11 @@ from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 from streamtable_admin.errors import NoSuchTopic
 
+log = structlog.get_logger()
 COPIES_MAX: Final = 16
 BATCH_SECONDS: Final = 0.5
 BATCH_ROWS: Final = 200
+_VIEWS: Final = "console-tables"
 _MEMORY_BYTES: Final = 8 << 20
 _WHOLE_SECONDS: Final = 4.0
 
@@ -26,7 +31,7 @@ class NoTable(Exception):
 
 
 class Tables:
-    """Copies of tables, sixteen at most: the one that was asked longest ago makes room. Any thread.
+    """Copies of tables, sixteen at most, in use and on disk: the one that was asked longest ago makes room. Any thread.
 
     Args:
         kafka: the cluster.
@@ -39,7 +44,8 @@ class Tables:
     def __init__(
         self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
-        self._app = App(kafka, state_dir, name="console-tables", memory_bytes=_MEMORY_BYTES, metrics=metrics)
+        self._app = App(kafka, state_dir, name=_VIEWS, memory_bytes=_MEMORY_BYTES, metrics=metrics)
+        self._copies = state_dir / "views" / _VIEWS
         self._clusters = clusters
         self._decoder = decoder
         self._lock = Lock()
@@ -96,7 +102,22 @@ class Tables:
                 self._views[name] = self._app.view(table)
                 while len(self._views) > COPIES_MAX:
                     self._views.popitem(last=False)[1].close()
+                self._remove_beyond(COPIES_MAX)
             return self._views[name]
+
+    def _remove_beyond(self, most: int) -> None:
+        """Remove copies from disk, also those of earlier runs, until so many are left: the oldest that are not open."""
+        try:
+            closed = sorted(
+                (each for each in self._copies.iterdir() if each.name not in self._views),
+                key=lambda folder: folder.stat().st_mtime,
+            )
+            for folder in closed[: max(0, len(closed) + len(self._views) - most)]:
+                shutil.rmtree(folder)
+        except FileNotFoundError:
+            return  # the first copy has not been made yet
+        except OSError as error:
+            log.warning("a copy cannot be removed", reason=str(error))
 
 
 class RowChanges:

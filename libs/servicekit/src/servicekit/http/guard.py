@@ -23,7 +23,7 @@ _SAFE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 _CLOSE = {"Connection": "close"}
-_ONCE = (b"content-type", b"content-encoding", b"authorization", b"x-api-key")
+_ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
 
 Admit = Callable[[Scope], Mapping[str, str]]
 """Lets a request in, and returns headers for its answer; raises `Problem`."""

@@ -129,6 +129,7 @@ class TableService(Generic[S, V]):
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
         """Take events until stopped; those that were accepted are sent."""
+        serving.require_http_callers(runtime)
         with StopSignals() as signals, ExitStack() as opened:
             sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
             app = self.emitter.build(
@@ -152,6 +153,7 @@ class TableService(Generic[S, V]):
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
+        serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
             views = opened.enter_context(serving.viewing(runtime, list(tables.values()), "query"))

@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, HandlerServices, RowChange, Whole
+from streamtable.context import Batch, Context, RowChange
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -30,6 +30,7 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
+from streamtable.handler_services import HandlerServices, Whole
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
 from streamtable.tables.joined import Joined
@@ -122,8 +123,9 @@ class Dispatcher:
             lookups,
             tables,
             self._own_keys,
-            event_clock,
-            None if self._timers is None else self._timers.timers,
+            emit_many=self.outgoing.emit_many,
+            event_clock=event_clock,
+            timers=None if self._timers is None else self._timers.timers,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)

@@ -8,7 +8,6 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import HandlerServices
 from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -23,6 +22,7 @@ from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
 from streamtable.graph import Group, OnError
+from streamtable.handler_services import HandlerServices
 from streamtable.timer import TIMERS, PendingTimers
 from streamtable.types import RecordBatch
 

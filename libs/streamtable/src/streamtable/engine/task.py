@@ -12,7 +12,6 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Whole
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
@@ -27,6 +26,7 @@ from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
 from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
+from streamtable.handler_services import Whole
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
