@@ -5,10 +5,13 @@ from typing import Any
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, add, until
 from libs.streamtable_cli.tests.test_drop import left
 
-from streamtable import Group, Input, Long, Persist, State, Stream, String
+from streamtable import Group, Input, Long, Persist, State, Stream, String, Timer
 from streamtable_cli.graphs import text_of
 
 TOTALS = State("totals", key=String(), value=Long())
+
+
+def ignore(ctx: Any, payload: str) -> None: ...
 
 
 def test_a_reset_empties_the_states_and_a_drop_deletes_their_topics(cli: Cli, world: World) -> None:
@@ -45,6 +48,9 @@ def test_a_reset_empties_the_states_and_a_drop_deletes_their_topics(cli: Cli, wo
 
 def test_a_description_names_the_states() -> None:
     stream = Stream("in", String(), Long())
-    text = text_of([Group[str, int]("g", Input(stream, add), TOTALS)])
+    timer = Timer[str, str, int]("wake", ignore, String(), clock="wall")
+    text = text_of([Group[str, int]("g", Input(stream, add), TOTALS, timer)])
+    assert "timer   wake in wall time: ignore" in text
+    assert "keeps   g-wall-timers (pending timers)" in text
     assert "keeps   g-totals (String → Long)" in text
     assert "keeps   g-states (meanings of states)" in text

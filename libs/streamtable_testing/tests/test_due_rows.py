@@ -144,6 +144,48 @@ def test_a_handler_may_write_rows_that_fall_due(tester: Tester) -> None:
 
 @pytest.mark.parametrize("step", COMMIT_STEPS)
 @pytest.mark.parametrize("disk", [True, False], ids=["disk kept", "disk lost"])
+def test_rows_fall_due_in_event_time_whenever_the_process_was_killed(
+    step: str,
+    disk: bool,  # noqa: FBT001 - a parameter of the test
+    tester: Tester,
+) -> None:
+    due = Due[str, Any](row_says, fire, keep=timedelta(seconds=10))
+    state = State("waiting", key=String(), value=Json(), due=due)
+    group = Group[str, None](
+        "due",
+        Input(ORDERS, lambda ctx, order: ctx.table(state).put(order["key"], order)),
+        Output(FIRED),
+        state,
+    )
+    waiting = Waiting(tester, group)
+
+    def put(n: int, seconds: float, at: float) -> None:
+        """Row `n` is due so many seconds after the beginning; its record is of another time."""
+        order = {"key": f"k{n}", "n": n, "at": waiting.began_ms + int(seconds * 1000)}
+        tester.emit(ORDERS, "a", order, timestamp_ms=waiting.began_ms + int(at * 1000))
+
+    for n, seconds in ((1, 10), (2, 20), (3, 30)):
+        put(n, seconds, 0)
+    put(4, 40, 9.999)
+    assert waiting.fired == []
+    tester.crash(group, at=step)
+    put(5, 15, 21)
+    tester.start(group, disk=disk)
+    tester.advance(20)  # less than it takes an input to be idle
+    assert waiting.fired == [1, 5, 2]
+    put(6, 50, 25)
+    assert (waiting.fired, waiting.left) == ([1, 5, 2], 4)  # that of second 10 is over, and that of 15
+    tester.advance(100)  # the input is idle
+    assert waiting.fired == [1, 5, 2, 3, 4, 6]
+    tester.crash(group)
+    tester.start(group, disk=disk)
+    tester.advance(100)
+    assert waiting.fired == [1, 5, 2, 3, 4, 6]
+    assert waiting.left == 0
+
+
+@pytest.mark.parametrize("step", COMMIT_STEPS)
+@pytest.mark.parametrize("disk", [True, False], ids=["disk kept", "disk lost"])
 @pytest.mark.parametrize("keep", [0, 3600])
 def test_each_row_fires_once_whenever_the_process_was_killed(
     step: str,

@@ -24,6 +24,7 @@ from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
 from streamtable.state import State, StateTable
+from streamtable.timer import Timer, Timers
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, Rows
@@ -83,6 +84,8 @@ __all__ = [
     "String",
     "Sum",
     "Table",
+    "Timer",
+    "Timers",
     "TooSlow",
     "UnreadableRow",
     "View",

@@ -6,7 +6,7 @@ Both are made once per partition and moved along, so a record costs no object. K
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Any, Generic, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
 from streamtable.handler_services import HandlerServices, Rows, TableRows
@@ -15,6 +15,9 @@ from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
+
+if TYPE_CHECKING:
+    from streamtable.timer import Timers
 
 K = TypeVar("K")
 E = TypeVar("E")
@@ -206,7 +209,7 @@ class Context(Scope[K, V]):
         super().__init__(table, reach)
         self._index = 0
         self._raw_key = b""
-        self._full = False  # no more may be deferred before a commit
+        self.interrupted = False  # something has to be done before the next record, such as a commit
 
     @property
     def offset(self) -> int:
@@ -270,6 +273,13 @@ class Context(Scope[K, V]):
         """Remove the row of this key."""
         self._rows.delete(self._raw_key)
 
+    @property
+    def timers(self) -> "Timers":
+        """The timers of this key. Raises `GraphError` if the graph has no `Timer`."""
+        if self._reach.timers is None:
+            raise GraphError("the graph of this group has no timers: add a Timer to its edges")
+        return self._reach.timers.of(self._raw_key)
+
     def join(self, table: Table[K, J]) -> J | None:
         """Return the row that a joined table has for this key; None if there is none.
 
@@ -296,10 +306,11 @@ class Context(Scope[K, V]):
             then: Called with the context, standing at this record again, and the result. It may do all that a handler
                 may, but not defer.
         """
-        self._full = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
+        self.interrupted = self._reach.defer(work, then, self._records, self._index, self._raw_key, self.key)
 
     def stand(self, records: RecordBatch, index: int, key: K) -> None:
         """Move to a record."""
+        self.interrupted = False
         self._records, self._index, self.key = records, index, key
         raw = records.keys[index]
         assert raw is not None, "records without a key never come here"
@@ -322,13 +333,13 @@ class Context(Scope[K, V]):
             How many were handled: fewer if so much was deferred that a commit must come first.
         """
         self._records = records
-        self._full = False
+        self.interrupted = False
         for index, (raw, key, event) in enumerate(zip(records.keys, keys, events, strict=True)):
             self._index = index
             self._raw_key = raw  # type: ignore[assignment] # records without a key never come here
             self.key = key
             handler(self, event)
-            if self._full:
+            if self.interrupted:
                 return index + 1
         return len(records)
 

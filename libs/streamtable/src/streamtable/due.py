@@ -41,7 +41,7 @@ class Due(Generic[K, V]):
             the state.
         handler: Called with some of the rows that are due.
         clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
-        keep: How long after its time a row stays in the table. 0: it is deleted in the commit of the handler.
+        keep: How long after its time a row stays in the table. 0: it is deleted when it is handed over.
         by_key: The encoded key alone decides, and `when` is given no row: a row that changes costs nothing then.
         on_error: What to do when the handler raises. A dead letter holds the row.
     """
@@ -70,11 +70,14 @@ class DueRows(Scope[Any, Any], Generic[K, V]):
     """Rows of one partition that have fallen due, in the order of their times. Valid during the call only.
 
     Attributes:
-        rows: The encoded key, the key and the row of each.
+        rows: The encoded key, the key and the row of each. A row that is not kept has been deleted already; the handler
+            may write it again.
+        times_ms: The time at which each was due.
         watermark_ms: The time that the clock has reached.
     """
 
     rows: Sequence[tuple[bytes, K, V]]
+    times_ms: Sequence[int]
     watermark_ms: int
 
     def __init__(self, state: "State[K, V]", topic: str, partition: int, reach: HandlerServices) -> None:
@@ -95,6 +98,6 @@ class DueRows(Scope[Any, Any], Generic[K, V]):
     def partition(self) -> int:
         return self._partition
 
-    def stand(self, rows: Sequence[tuple[bytes, K, V]], watermark_ms: int) -> None:
+    def stand(self, rows: Sequence[tuple[bytes, K, V]], times_ms: Sequence[int], watermark_ms: int) -> None:
         """Move to these rows."""
-        self.rows, self.watermark_ms = rows, watermark_ms
+        self.rows, self.times_ms, self.watermark_ms = rows, times_ms, watermark_ms

@@ -19,6 +19,7 @@ from streamtable.errors import GraphError
 from streamtable.once import Once
 from streamtable.ports import Codec
 from streamtable.state import State
+from streamtable.timer import Timer, timer_states
 from streamtable.topics import Stream, Table, legal_name
 
 K = TypeVar("K")
@@ -224,16 +225,18 @@ class Group(Generic[K, V]):
     Args:
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
             `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
-            tables `<name>-states` and one topic each.
+            tables and timers `<name>-states` and one topic each.
         edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
-            or looks up (`Join`, `Lookup`), writes (`Output`), runs on request (`Visit`), and how it follows event time
-            (`EventTime`: at most one).
+            or looks up (`Join`, `Lookup`), writes (`Output`), runs at a time (`Timer`) and on request (`Visit`), and how
+            it follows event time (`EventTime`: at most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
         event_time: How it follows event time; None if it does not.
         states: The state tables.
+        timers: The timers.
+        all_states: The state tables, and those that hold the pending timers.
         named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
             and the state tables.
 
@@ -266,18 +269,21 @@ class Group(Generic[K, V]):
         persists = [e for e in edges if isinstance(e, Persist)]
         self.persist: Persist[V] | None = persists[0] if persists else None
         self.states: tuple[State[Any, Any], ...] = tuple(e for e in edges if isinstance(e, State))
+        self.timers: tuple[Timer[K, Any, V], ...] = tuple(e for e in edges if isinstance(e, Timer))
+        self.all_states = (*self.states, *timer_states(self.timers))
         self.named_tables = _checked_names(
             self.name,
             [
                 *([IDS] if any(e.once for e in self.inputs) else []),
                 *([HANDLED] if self.changes else []),
-                *([STATES] if self.states else []),
-                *(state.name for state in self.states),
+                *([STATES] if self.all_states else []),
+                *(state.name for state in self.all_states),
             ],
         )
         event_times = [e for e in edges if isinstance(e, EventTime)]
-        timed = any(e.time is not None for e in self.inputs) or any(
-            state.due is not None and state.due.clock == "event" for state in self.states
+        timed = any(e.time is not None for e in self.inputs)
+        timed = timed or any(
+            state.due is not None and state.due.clock == "event" for state in self.all_states
         )
         self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
         self._refuse_twins("edges", ["EventTime"] * len(event_times))
@@ -311,6 +317,7 @@ class Group(Generic[K, V]):
         self._refuse_twins("Lookups of table", [e.table.name for e in self.lookups])
         self._refuse_twins("Visits named", [e.name for e in self.visits])
         self._refuse_twins("States named", [e.name for e in self.states])
+        self._refuse_twins("Timers named", [e.name for e in self.timers])
 
     def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:

@@ -2,12 +2,15 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from streamtable.own_keys import OwnKeys
 from streamtable.state import StateTable
 from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
+
+if TYPE_CHECKING:
+    from streamtable.timer import Timers
 
 V = TypeVar("V")
 
@@ -82,6 +85,7 @@ class HandlerServices:
         own_keys: Refuses rows of other partitions; None: the group keeps no table.
         emit_many: Emits many records at once; None: they are emitted one by one.
         event_clock: The event time of the partition; None: the group does not follow it.
+        timers: Sets timers; None: the group has none.
     """
 
     emit: Emit
@@ -93,3 +97,4 @@ class HandlerServices:
     own_keys: OwnKeys | None = None
     emit_many: EmitMany | None = None
     event_clock: Watermark | None = None
+    timers: "Timers | None" = None

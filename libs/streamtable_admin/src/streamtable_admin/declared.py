@@ -19,7 +19,7 @@ where Kafka has authentication and ACLs.
 
 from collections.abc import Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
@@ -28,6 +28,7 @@ from streamtable.errors import ConfigurationError
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
 from streamtable.state import RESERVED
+from streamtable.timer import TIMERS
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
@@ -73,6 +74,7 @@ class DeclaredGroup(_Strict):
         once: whether events of an input count once: `<group>-ids`.
         changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
         states: names of its state tables: `<group>-<state>` for each, and `<group>-states`.
+        timers: clocks of its timers: `<group>-timers` for `event`, `<group>-wall-timers` for `wall`, and `<group>-states`.
     """
 
     inputs: list[str] = []
@@ -86,6 +88,7 @@ class DeclaredGroup(_Strict):
     once: bool = False
     changes: bool = False
     states: list[str] = []
+    timers: list[Literal["event", "wall"]] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> "DeclaredGroup":
@@ -99,6 +102,8 @@ class DeclaredGroup(_Strict):
             raise ValueError("once: true and no inputs: there would be no events to count once")
         if reserved := sorted(RESERVED.intersection(self.states)):
             raise ValueError(f"states: {', '.join(reserved)} is the name of another of a group's topics")
+        if len(set(self.timers)) < len(self.timers):
+            raise ValueError("a clock stands twice in timers")
         if twice := sorted({each for each in self.states if self.states.count(each) > 1}):
             raise ValueError(f"{', '.join(twice)} stands twice in states")
         if twice := sorted({each for each in self.reads if self.reads.count(each) > 1}):
@@ -112,8 +117,8 @@ class DeclaredGroup(_Strict):
     @property
     def named_tables(self) -> list[str]:
         """The ends of the names of its tables' topics, but for its own table."""
-        engine = ((self.once, IDS), (self.changes, HANDLED), (bool(self.states), STATES))
-        return [*(end for kept, end in engine if kept), *self.states]
+        engine = ((self.once, IDS), (self.changes, HANDLED), (bool(self.states or self.timers), STATES))
+        return [*(end for kept, end in engine if kept), *self.states, *(TIMERS[each] for each in self.timers)]
 
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
         """The topics of its own."""

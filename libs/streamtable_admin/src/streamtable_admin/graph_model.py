@@ -8,10 +8,16 @@ from typing import Any
 from streamtable import Avro, Group, Input, OnError
 from streamtable.graph import HANDLED, IDS, STATES, Changes, Join
 from streamtable.ports import Codec
+from streamtable.timer import TIMERS
 from streamtable.topics import Stream, Table
 from streamtable_admin.errors import Refused
 
-NAMED = {IDS: "ids of events", HANDLED: "rows handled last", STATES: "meanings of states"}
+NAMED = {
+    IDS: "ids of events",
+    HANDLED: "rows handled last",
+    STATES: "meanings of states",
+    **dict.fromkeys(TIMERS.values(), "pending timers"),
+}
 """What the engine's own named tables of groups hold."""
 
 

@@ -14,6 +14,7 @@ import typer
 
 from streamtable import Group
 from streamtable.graph import HANDLED, IDS, STATES
+from streamtable.timer import TIMERS
 from streamtable.topics import legal_name
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
@@ -28,7 +29,7 @@ from streamtable_cli.output import AsJson, count, note, show_json, show_line, sh
 from streamtable_cli.reset import CHANGE_S, agreed, named_tables, refuse_members
 from streamtable_cli.session import session_of
 
-OWN = ("table", IDS, HANDLED, STATES, "loop", "visits", "retry", "dead-letters")
+OWN = ("table", IDS, HANDLED, STATES, *TIMERS.values(), "loop", "visits", "retry", "dead-letters")
 """Topics of a group, by the ends of their names, in the order in which they go; its state tables go before them."""
 NAMED_MAX = 20
 

@@ -152,6 +152,8 @@ def _edges(group: Group[Any, Any]) -> Iterator[str]:
         yield f"  keeps   {group.named_topic(name)} ({NAMED[name]})"
     for output in group.outputs:
         yield f"  writes  {output.stream.name} ({_codecs(output.stream)})"
+    for timer in group.timers:
+        yield f"  timer   {timer.name} in {timer.clock} time: {function(timer.handler)}"
     for visit in group.visits:
         yield f"  visits  {visit.name} by {group.visits_topic}: {function(visit.handler)}"
 

@@ -24,6 +24,7 @@ import typer
 from streamtable.errors import RetryLater
 from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
+from streamtable.timer import TIMERS
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 from streamtable_admin.cluster import Cluster
@@ -145,7 +146,7 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     found = []
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
         found.append(f"{group}-table")
-    for name in dict.fromkeys([IDS, HANDLED, STATES, *named_tables(committed)]):
+    for name in dict.fromkeys([IDS, HANDLED, STATES, *TIMERS.values(), *named_tables(committed)]):
         topic = f"{group}-{name}"
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)

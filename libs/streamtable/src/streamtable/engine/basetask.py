@@ -160,6 +160,11 @@ class BaseTask(ABC):
 
     # ---- what falls due without a record -----------------------------------------------------------------------------
 
+    @property
+    def firing(self) -> bool:
+        """No record is taken before `run_due` has come to its end."""
+        return False
+
     def run_due(self) -> bool:
         """Do a slice of what has fallen due without a record. Returns whether there was something. Raises as `process`."""
         return False

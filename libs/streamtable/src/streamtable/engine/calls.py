@@ -113,7 +113,7 @@ class HandlerCalls:
                 undo.undo(_known(records.keys[index : index + 1]))
                 if not self.give_up(on_error, records, index, error):
                     return index
-            if deferrals.full:
+            if deferrals.full or context.interrupted:
                 return index + 1
         return len(records)
 

@@ -45,6 +45,7 @@ class Deferrals:
         self.taken = 0
         self.on_error = OnError.STOP
         self.finishing = False
+        self.refused = False
 
     def add(
         self,
@@ -60,6 +61,9 @@ class Deferrals:
         if self.finishing:
             _close(deferral)
             raise GraphError("a deferred result may not defer again: await both in one coroutine")
+        if self.refused:
+            _close(deferral)
+            raise GraphError("the handler of a timer may not defer: emit an event, and defer in its handler")
         self.waiting.append(deferral)
         return self.full
 

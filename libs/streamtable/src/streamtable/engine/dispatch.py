@@ -21,6 +21,7 @@ from streamtable.engine.input_calls import InputCalls, unfit
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.state import KeptState
+from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
     HandlerFailed,
@@ -68,7 +69,6 @@ class Dispatcher:
         next_offsets: The next offset of each topic.
         mode: How carefully records are handled, and what has failed.
         event_clock: The event time of the partition; None if the group does not follow it.
-        watermark_ms: Returns the watermark; None: there is none yet.
 
     Attributes:
         next_offsets: After what was handled.
@@ -94,7 +94,6 @@ class Dispatcher:
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
-        watermark_ms: Callable[[], int | None],
         event_clock: EventClock | None = None,
     ) -> None:
         self.next_offsets = dict(next_offsets)
@@ -115,6 +114,7 @@ class Dispatcher:
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
         tables = {kept.state.name: kept.handle for kept in states}
+        self._timers = TimerCalls(group, tables, self._around) if group.timers else None
         reach = HandlerServices(
             self.outgoing.emit,
             self.deferrals.add,
@@ -125,9 +125,12 @@ class Dispatcher:
             self._own_keys,
             emit_many=self.outgoing.emit_many,
             event_clock=event_clock,
+            timers=None if self._timers is None else self._timers.timers,
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
+        if self._timers is not None:
+            self._timers.work_with(self._context)
         self._mode = mode
         self._undo = RecordUndo(
             RowJournal(table, self._table_bytes_max) if table is not None else None,
@@ -143,7 +146,7 @@ class Dispatcher:
         if state_records is not None and any(kept.state.due is not None for kept in states):
             self.due = DueRunner(
                 group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
-                clock, watermark_ms,
+                clock, event_clock, self._timers, self.deferrals,
             )  # fmt: skip
         self._choose_rows()
         self._routes = self._make_routes()
@@ -185,8 +188,9 @@ class Dispatcher:
             self._mode,
             self._context,
             self._ids,
-            lambda: self.deferrals.full,
+            lambda: self.deferrals.full or self._context.interrupted,
             self._timed(edge),
+            self.due if self.due is not None and self.due.in_order else None,
         ).handle
 
     def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:

@@ -9,7 +9,7 @@ An *entry* is the time and the key. Two entries are remembered, under the name o
 because its time was over.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from heapq import heappop, heappush
 from itertools import islice
@@ -84,6 +84,30 @@ def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
             f"the function `when` of a state table raised {type(error).__name__} for key {key[:100]!r}: {error}. It has to "
             "return a time, or None, for each row"
         ) from error
+
+
+class DueMessage:
+    """A row that is due, where a record is expected: without an offset, as it is in no record of its own."""
+
+    def __init__(self, key: bytes, data: bytes | None, time_ms: int) -> None:
+        self._key = key
+        self._data = data
+        self._time_ms = time_ms
+
+    def key(self) -> bytes:
+        return self._key
+
+    def value(self) -> bytes | None:
+        return self._data
+
+    def offset(self) -> int:
+        return -1
+
+    def headers(self) -> Sequence[Any]:
+        return ()
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._time_ms
 
 
 class RowsOf:

@@ -1,6 +1,8 @@
 """Hands rows that are due to their handlers, a slice at a time, so that neither a commit nor a poll has to wait for all."""
 
-from collections.abc import Callable, Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -9,15 +11,19 @@ from streamtable.clock import Clock
 from streamtable.due import Due, DueRows
 from streamtable.engine.calls import NOT_THE_RECORDS_FAULT, HandlerCalls
 from streamtable.engine.careful import CarefulMode
-from streamtable.engine.due import DueIndex, key_of, time_of
+from streamtable.engine.deferral import Deferrals
+from streamtable.engine.due import DueIndex, DueMessage, key_of, time_of
+from streamtable.engine.event_time import EventClock
 from streamtable.engine.limitedlog import LimitedLog
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.state import KeptState
+from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import Fatal, HandlerFailed, RewindNeeded
 from streamtable.graph import Group, OnError
 from streamtable.handler_services import HandlerServices
+from streamtable.timer import TIMERS, PendingTimers
 from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
@@ -37,6 +43,7 @@ class DueState:
         index: Finds those that are.
         rows: What the handler is given.
         now_ms: Returns the time that their clock has reached; None: it has none yet.
+        timers: Calls the handlers of timers; None: the rows are no timers.
     """
 
     def __init__(
@@ -46,6 +53,7 @@ class DueState:
         index: DueIndex,
         rows: DueRows[Any, Any],
         now_ms: Callable[[], int | None],
+        timers: TimerCalls | None,
     ) -> None:
         self.kept = kept
         self.due = due
@@ -53,6 +61,7 @@ class DueState:
         self.rows = rows
         self.now_ms = now_ms
         self.rows_at_once = _ROWS_AT_FIRST
+        self._timers = timers
 
     @property
     def name(self) -> str:
@@ -68,16 +77,41 @@ class DueState:
         first = self.index.first_ms
         return (first is not None and first <= now) or self.index.late or self.index.any_over(now)
 
-    def stand(self, entries: Iterable[bytes], now: int, *, careful: bool) -> None:
-        """Move what the handler is given to the rows of these entries. Raises `Fatal`: one cannot be decoded."""
+    def on_error(self, key: bytes) -> OnError:
+        """What to do when the handler raises for this row."""
+        return self.due.on_error if self._timers is None else self._timers.on_error(key)
+
+    def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
+        """Call the handler for the rows of these entries. Returns for how many: what it has done may come before others.
+
+        Raises:
+            Fatal: One cannot be decoded. And whatever the handler raises.
+        """
         keys = [key_of(entry) for entry in entries]
         decoded = self.kept.state.key.decode_many(keys)
         for index, error in decoded.poison.items():
             raise Fatal(f"the key {keys[index]!r} of a row that is due cannot be decoded: {error.message}")
         # Carefully, each is noted before the handler may change it in place.
-        rows = self.kept.journal.get_many(keys) if careful else self.kept.table.peek(keys)
-        found = zip(keys, decoded.values, rows, strict=True)
-        self.rows.stand([each for each in found if each[2] is not None], now)
+        found = self.kept.journal.get_many(keys) if careful else self.kept.table.peek(keys)
+        there = [
+            ((key, name, row), time_of(entry))
+            for key, name, row, entry in zip(keys, decoded.values, found, entries, strict=True)
+            if row is not None
+        ]
+        self.rows.stand([row for row, _ in there], [at for _, at in there], now)
+        if self._timers is not None and there:
+            return self._timers.call(self.rows)
+        if not self.due.keep:
+            self.delete(keys)
+        if there:
+            self.due.handler(self.rows)
+        return len(entries)
+
+    def delete(self, keys: Iterable[bytes]) -> None:
+        """Delete rows."""
+        delete = self.kept.handle.raw.delete
+        for key in keys:
+            delete(key)
 
 
 class DueRunner:
@@ -94,7 +128,9 @@ class DueRunner:
         undo: Takes back what a failed handler has done.
         outgoing: Where dead letters go.
         clock: The wall clock, and the monotonic one for the length of slices.
-        watermark_ms: Returns the watermark; None: there is none yet.
+        event_clock: Has the watermark; None if the group does not follow event time.
+        timers: Calls the handlers of timers; None if the group has none.
+        deferrals: Deferred calls, which handlers of what is due cannot make.
 
     Attributes:
         fired: The number of rows that were handed over, left out or deleted since the last commit.
@@ -115,7 +151,9 @@ class DueRunner:
         undo: RecordUndo,
         outgoing: OutputBuffer,
         clock: Clock,
-        watermark_ms: Callable[[], int | None],
+        event_clock: EventClock | None,
+        timers: TimerCalls | None,
+        deferrals: Deferrals,
     ) -> None:
         self.fired = self.total = 0
         self.wakes_at: float | None = None
@@ -128,6 +166,10 @@ class DueRunner:
         self._outgoing = outgoing
         self._clock = clock
         self._said = LimitedLog(log, clock)
+
+        def watermark_ms() -> int | None:
+            return None if event_clock is None or event_clock.watermark_ms < 0 else event_clock.watermark_ms
+
         clocks = {"event": watermark_ms, "wall": lambda: int(clock.now() * 1000)}
         self._states = [
             DueState(
@@ -136,10 +178,15 @@ class DueRunner:
                 each.index,
                 DueRows(each.state, group.named_topic(each.state.name), partition, reach),
                 clocks[each.state.due.clock],
+                timers if isinstance(each.state, PendingTimers) else None,
             )
             for each in kept
             if each.state.due is not None and each.index is not None
         ]
+        self._timers = timers
+        self._deferrals = deferrals
+        in_order = [each for each in self._states if each.name == TIMERS["event"]]
+        self._event_timers = in_order[0] if in_order else None
         self._opened = False
 
     # ---- when there is something to do -----------------------------------------------------------------------------
@@ -189,6 +236,48 @@ class DueRunner:
         first = each.index.first_ms
         return first / 1000 if first is not None and each.due.clock == "wall" else None
 
+    # ---- timers in event time, between records ---------------------------------------------------------------------
+
+    @property
+    def in_order(self) -> bool:
+        """There are timers in event time, each of which fires before the next record once the watermark has reached it."""
+        return self._event_timers is not None
+
+    @property
+    def timers_left(self) -> bool:
+        """Of these timers, some are due that have not been called."""
+        return self._event_timers is not None and self._opened and self._event_timers.pending
+
+    def fire_timers(self) -> bool:
+        """Fire a slice of those that are due. Returns whether all have been. Raises as `run`."""
+        if self._event_timers is None:
+            return True
+        self._open()
+        self._look(self._event_timers)
+        if self._event_timers.pending:
+            self._run(self._event_timers, self._clock.monotonic() + _SLICE_SECONDS)
+        return not self._event_timers.pending
+
+    @contextmanager
+    def before_timers(self, records: RecordBatch) -> Iterator[int]:
+        """Tell how many of the records come before the next timer. One that is set meanwhile interrupts the context.
+
+        Args:
+            records: Consecutive records that are about to be handled.
+        """
+        timers, state = self._timers, self._event_timers
+        assert timers is not None, "asked only if there are some"
+        assert state is not None, "the same"
+        until, marks = len(records), records.times.watermarks_ms if records.times is not None else ()
+        first = state.index.first_ms
+        if marks and first is not None:
+            until = bisect_left(marks, first, 1)  # none is due before the first record
+        timers.limit_ms = marks[until - 1] if marks else state.now_ms() or -1
+        try:
+            yield until
+        finally:
+            timers.limit_ms = -1
+
     # ---- slices ----------------------------------------------------------------------------------------------------
 
     def _run(self, each: DueState, end: float) -> None:
@@ -201,37 +290,43 @@ class DueRunner:
                 return
         while self.total < until and each.index.any_over(now):
             keys = each.index.over(now, _ROWS_AT_ONCE_MAX)
-            self._delete(each, keys)
+            each.delete(keys)
             self._count(len(keys))
             if self._clock.monotonic() >= end:
                 return
 
     def _fire(self, each: DueState, now: int, limit: int) -> int:
         """Hand over the next rows. Returns how many there were."""
-        entries = each.index.take(now, limit)
+        # Carefully one by one: what comes next may be another one after that.
+        entries = each.index.take(now, 1 if self._calls.careful else limit)
         if not entries:
             return 0
         began = self._clock.monotonic()
-        if self._calls.careful:
-            for number, entry in enumerate(entries):
-                try:
-                    self._fire_carefully(each, entry, now)
-                except BaseException:
-                    each.index.give_back(entries[number:])
-                    raise
-        else:
-            self._fire_fast(each, entries, now)
+        self._deferrals.refused = True
+        try:
+            done = self._call(each, entries, now)
+        finally:
+            self._deferrals.refused = False
         took = self._clock.monotonic() - began
         if took > _CALL_SECONDS:
             each.rows_at_once = max(1, each.rows_at_once // 2)
-        elif took < _CALL_SECONDS / 4 and len(entries) == limit:
+        elif took < _CALL_SECONDS / 4 and done == limit:
             each.rows_at_once = min(each.rows_at_once * 2, _ROWS_AT_ONCE_MAX)
-        return len(entries)
+        return done
 
-    def _fire_fast(self, each: DueState, entries: Sequence[bytes], now: int) -> None:
-        each.stand(entries, now, careful=False)
+    def _call(self, each: DueState, entries: Sequence[bytes], now: int) -> int:
+        if self._calls.careful:
+            try:
+                self._fire_carefully(each, entries[0], now)
+            except BaseException:
+                each.index.give_back(entries)
+                raise
+            return 1
+        return self._fire_fast(each, entries, now)
+
+    def _fire_fast(self, each: DueState, entries: Sequence[bytes], now: int) -> int:
         try:
-            each.due.handler(each.rows)
+            done = each.call(entries, now, careful=False)
         except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:
@@ -243,18 +338,15 @@ class DueRunner:
             raise RewindNeeded(
                 "a handler failed", topic=each.rows.topic, partition=self._partition
             ) from error
-        if not each.due.keep:
-            self._delete(each, [key_of(entry) for entry in entries])
-        each.index.fired(entries[-1])
-        self._count(len(entries))
+        each.index.fired(entries[done - 1])
+        each.index.give_back(entries[done:])
+        self._count(done)
+        return done
 
     def _fire_carefully(self, each: DueState, entry: bytes, now: int) -> None:
         self._undo.begin()
-        each.stand([entry], now, careful=True)
         try:
-            each.due.handler(each.rows)
-            if not each.due.keep:
-                self._delete(each, [key_of(entry)])
+            each.call([entry], now, careful=True)
             self._undo.keep_unsourced()
         except NOT_THE_RECORDS_FAULT:
             raise
@@ -270,17 +362,18 @@ class DueRunner:
         self._calls.failures += 1
         self._mode.begin(0)
         failed = self._failure(each, error)
-        if each.due.on_error is OnError.STOP:
+        on_error = each.on_error(key_of(entry))
+        if on_error is OnError.STOP:
             raise failed
         self._undo.begin()
-        if each.due.on_error is OnError.DEAD_LETTER:
-            data = each.kept.table.peek_encoded(key_of(entry))
-            record = RecordBatch(each.rows.topic, self._partition, [_DueMessage(entry, data)])
+        if on_error is OnError.DEAD_LETTER:
+            message = DueMessage(key_of(entry), each.kept.table.peek_encoded(key_of(entry)), time_of(entry))
+            record = RecordBatch(each.rows.topic, self._partition, [message])
             self._outgoing.set_aside(record, 0, failed)
         else:
             self._said.warning("row that is due is skipped", group=self._group, error=str(failed))
         if not each.due.keep:
-            self._delete(each, [key_of(entry)])
+            each.delete([key_of(entry)])
         self._undo.keep_unsourced()
 
     def _failure(self, each: DueState, error: Exception) -> HandlerFailed:
@@ -292,11 +385,6 @@ class DueRunner:
         )
         failed.__cause__ = error
         return failed
-
-    def _delete(self, each: DueState, keys: Iterable[bytes]) -> None:
-        delete = each.kept.handle.raw.delete
-        for key in keys:
-            delete(key)
 
     def _count(self, rows: int) -> None:
         self.fired += rows
@@ -316,26 +404,3 @@ class DueRunner:
 
     def _noted(self, each: DueState) -> tuple[bytes, bytes]:
         return self._records.noted(each.name)
-
-
-class _DueMessage:
-    """A row that is due, as a message for the dead letters."""
-
-    def __init__(self, entry: bytes, data: bytes | None) -> None:
-        self._entry = entry
-        self._data = data
-
-    def key(self) -> bytes:
-        return key_of(self._entry)
-
-    def value(self) -> bytes | None:
-        return self._data
-
-    def offset(self) -> int:
-        return -1  # it is in no record of its own
-
-    def headers(self) -> Sequence[Any]:
-        return ()
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, time_of(self._entry)

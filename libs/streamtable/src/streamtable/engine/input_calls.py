@@ -10,6 +10,7 @@ from streamtable.context import Context
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.event_time import TimedInput
+from streamtable.engine.firing import DueRunner
 from streamtable.engine.ids import IdTable
 from streamtable.errors import HandlerFailed, PoisonRecord, StreamtableError
 from streamtable.graph import Input, OnError
@@ -57,6 +58,7 @@ class InputCalls:
         ids: The ids that were accepted; None if no input of the group has `once`.
         must_commit: Whether a commit must come before the next record.
         timed: Takes the event times of the records; None if the input does not advance event time.
+        due: Fires timers in event time, between the records; None if the group has none.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class InputCalls:
         ids: IdTable | None,
         must_commit: Callable[[], bool],
         timed: TimedInput | None = None,
+        due: DueRunner | None = None,
     ) -> None:
         self._edge = edge
         self._handler = handler
@@ -80,6 +83,7 @@ class InputCalls:
         self._ids = ids
         self._must_commit = must_commit
         self._timed = timed
+        self._due = due
 
     def handle(self, records: RecordBatch) -> int:
         """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
@@ -87,14 +91,23 @@ class InputCalls:
         events = self._edge.stream.value.decode_many(records.values)
         bad = unfit(records, keys, events, self._mode)
         if self._timed is None:
-            return self._call_fit(Events(records, keys.values, events.values), bad)
+            return self._call_in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
         records = self._timed.read(records, events.values, bad)
         if len(bad) > unfit_before and not self._calls.careful and self._edge.on_error is OnError.STOP:
             self._stop_at_invalid_time(records, bad)
-        taken = self._call_fit(Events(records, keys.values, events.values), bad)
+        taken = self._call_in_time(Events(records, keys.values, events.values), bad)
         self._timed.handled(records, taken)
         return taken
+
+    def _call_in_time(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
+        """Handle records up to the first before which a timer fires. Returns as `handle`."""
+        if self._due is None:
+            return self._call_fit(decoded, bad)
+        with self._due.before_timers(decoded.records) as until:
+            return self._call_fit(
+                decoded.part(0, until), {at: error for at, error in bad.items() if at < until}
+            )
 
     def _call_fit(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle all but the bad ones. Returns as `handle`."""

@@ -1,4 +1,4 @@
-"""Records that wait for a joined table: their partition is paused, and read again when the table has come to their time."""
+"""Records that wait, for a joined table or for timers: their partition is paused, and read again when it is time."""
 
 from collections.abc import Mapping
 
@@ -22,10 +22,11 @@ class JoinWait:
         # Paused until the joined tables have come to this time; up to this offset, nothing waits again then.
         self._held: dict[TopicPartition, tuple[int, int]] = {}
         self._waited_to: dict[TopicPartition, int] = {}
+        self._for_timers: set[TopicPartition] = set()
 
     def let_wait(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
         """The records that need not wait; the others are read again when it is time."""
-        if records.place in self._held:
+        if records.place in self._held or records.place in self._for_timers:
             return records.part(0, 0)  # polled before it was paused
         index = task.first_held(records, self._waited_to.get(records.place, -1))
         if index is None:
@@ -37,8 +38,23 @@ class JoinWait:
         self._consumer.seek(records.place, records.offsets[index])
         return records.part(0, index)
 
+    def let_wait_for_timers(self, task: BaseTask, records: RecordBatch) -> RecordBatch:
+        """The same of records that come after timers, of which more are due than can be called at once."""
+        if not records or not task.firing:
+            return records
+        self._for_timers.add(records.place)
+        self._consumer.pause([records.place])
+        self._consumer.seek(records.place, records.first_offset)
+        return records.part(0, 0)
+
     def resume(self, tasks: Mapping[int, BaseTask]) -> None:
         """Let go what has waited long enough, and forget what is not at work here any more."""
+        for place in list(self._for_timers):
+            task = tasks.get(place.partition)
+            if task is None or not task.firing:
+                self._for_timers.discard(place)
+                if task is not None:
+                    self._consumer.resume([place])
         for place, (until_ms, waited_to) in list(self._held.items()):
             task = tasks.get(place.partition)
             if task is None:
@@ -51,5 +67,7 @@ class JoinWait:
     def gone_back(self, place: TopicPartition) -> None:
         """It is read from its committed offset again: its records wait again when they come again."""
         self._waited_to.pop(place, None)
-        if self._held.pop(place, None) is not None:
+        held = self._held.pop(place, None) is not None
+        if held or place in self._for_timers:
+            self._for_timers.discard(place)
             self._consumer.resume([place])

@@ -3,7 +3,7 @@
 A table is read with the codecs, and by the rules, that it was written with. A program that has changed them is stopped
 before it reads the first row.
 
-Keys: the name of a state, for its meaning, as text. For one whose rows fall due: the name, NUL and `fired` or `kept`, for
+Keys: the name of a state, or `timer` and the name of one, for its meaning, as text. For one whose rows fall due: the name, NUL and `fired` or `kept`, for
 how far that has come (`engine.due`).
 """
 
@@ -15,6 +15,7 @@ from streamtable.errors import StateMeaningChanged
 from streamtable.graph import Group
 from streamtable.ports import Codec
 from streamtable.state import State
+from streamtable.timer import TIMERS
 
 _FIRED, _KEPT = b"fired", b"kept"
 
@@ -28,18 +29,24 @@ class StateRecords(NamedTable):
         Raises:
             StateMeaningChanged: A state means something else now.
         """
-        for state in group.states:
-            recorded, meaning = self.get(state.name.encode()), meaning_of(state)
-            if recorded is None:
-                self.put(state.name.encode(), meaning.encode())
-            elif recorded != meaning.encode():
-                raise StateMeaningChanged(
-                    state=state.name,
-                    group=group.name,
-                    recorded=recorded.decode(errors="replace"),
-                    declared=meaning,
-                    topic=group.named_topic(state.name),
-                )
+        for state in group.all_states:
+            self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
+        for timer in group.timers:
+            meaning = f"{timer.clock} time; payload {_codec(timer.payload)}"
+            self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
+
+    def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
+        recorded = self.get(name.encode())
+        if recorded is None:
+            self.put(name.encode(), meaning.encode())
+        elif recorded != meaning.encode():
+            raise StateMeaningChanged(
+                state=name,
+                group=group.name,
+                recorded=recorded.decode(errors="replace"),
+                declared=meaning,
+                topic=topic,
+            )
 
     def noted(self, state: str) -> tuple[bytes, bytes]:
         """Return how far the rows of a state have fallen due, and have been deleted for their age."""

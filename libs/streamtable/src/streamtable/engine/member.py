@@ -260,6 +260,7 @@ class Member:
                 self._commit_what_is_due()
                 if self._rewound or self._renew_needed:
                     return
+                records = self._holding.let_wait_for_timers(task, records)
 
     def _process(
         self, task: BaseTask, records: RecordBatch, since: float, gone_back: set[int]

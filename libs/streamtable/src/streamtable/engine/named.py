@@ -44,5 +44,7 @@ def expansions(group: Group[Any, Any]) -> Mapping[str, Expand]:
     """What makes the rows of local stores, by changelog, where they are not the records."""
     found = {group.named_topic(IDS): expanded} if IDS in group.named_tables else {}
     return found | {
-        group.named_topic(state.name): indexed(state.due) for state in group.states if state.due is not None
+        group.named_topic(state.name): indexed(state.due)
+        for state in group.all_states
+        if state.due is not None
     }

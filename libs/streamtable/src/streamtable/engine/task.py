@@ -115,7 +115,7 @@ class Task(BaseTask):
         self._unchecked = self._records is not None  # the first work compares what the states mean
         self._states = [
             KeptState(state, self._store_of(state.name), self._bytes_max(state.name), cache_bytes)
-            for state in group.states
+            for state in group.all_states
         ]
         self.named |= {kept.state.name: kept for kept in self._states}
         # Those whose rows are still to be taken as known; the first work looks which are.
@@ -157,7 +157,6 @@ class Task(BaseTask):
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
             event_clock=self.event_clock,
-            watermark_ms=lambda: self.watermark_ms,
         )
         self.cache(cache_bytes)
 
@@ -206,6 +205,9 @@ class Task(BaseTask):
         room: int = DEFERRED_MAX,
     ) -> int:
         """Handle records of one input partition; see `Dispatcher.handle`."""
+        due = self._dispatcher.due
+        if due is not None and not due.fire_timers():
+            return 0  # they come before these records
         with self._tracer.process(self.group.name, [records]) as span:
             taken = self._dispatcher.handle(records, room)
         if span.headers and len(self.traced) < CONTEXTS_MAX:
@@ -251,6 +253,10 @@ class Task(BaseTask):
         """Rows that have fallen due and were handed over since the last commit."""
         return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
 
+    @property
+    def firing(self) -> bool:
+        return self._dispatcher.due is not None and self._dispatcher.due.timers_left
+
     def run_due(self) -> bool:
         return self._dispatcher.due is not None and self._dispatcher.due.run()
 
@@ -285,9 +291,9 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        if self.event_clock is not None and self.event_clock.must_commit:
+        if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
             return True
-        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
+        return self.preparing or self.next_offsets != self.committed_offsets
 
     @property
     def preparing(self) -> bool:
