@@ -24,7 +24,7 @@ from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.topic_check import required_topics
-from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, Stream, Table
+from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Guarantee
 from streamtable.views.lookup import LookupTables
@@ -251,14 +251,17 @@ class App:
         """
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
-            for group in groups_in(programs):
+            groups = groups_in(programs)
+            between = {edge.stream.name for group in groups for edge in group.outputs}
+            between &= {edge.stream.name for group in groups for edge in group.inputs}
+            for group in groups:
                 names = required_topics(group)
                 found = cluster.topics(names)
                 count = next((found[name].partitions for name in names if name in found), partitions)
                 tables = {*group.tables, *(join.table.name for join in group.joins)}
                 tables |= {lookup.table.name for lookup in group.lookups}
                 cluster.create_topics(
-                    TopicDescription(name, count, 1, _config(name, group, tables))
+                    TopicDescription(name, count, 1, _config(name, group, tables, between))
                     for name in names
                     if name not in found
                 )
@@ -327,7 +330,9 @@ def local_stores(folder: Path, memory_bytes: int) -> Stores:
     return RocksStores(folder, memory_bytes=memory_bytes)
 
 
-def _config(name: str, group: Group[Any, Any], tables: set[str]) -> Mapping[str, str]:
+def _config(name: str, group: Group[Any, Any], tables: set[str], between: set[str]) -> Mapping[str, str]:
     if name in tables:
         return TABLE_CONFIG
+    if name in between:
+        return REPARTITION_CONFIG
     return DEAD_LETTER_CONFIG if name == group.dead_letters else {}

@@ -58,7 +58,11 @@ class Window(ABC):
     @property
     @abstractmethod
     def meaning(self) -> str:
-        """What rows of such windows mean; recorded with the table."""
+        """What rows of such windows mean, and when they close; recorded with the table."""
+
+    @property
+    def _closing(self) -> str:
+        return f"with a grace of {self.grace_ms} ms"
 
     @abstractmethod
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
@@ -110,7 +114,7 @@ class Tumbling(TimeWindow):
 
     @property
     def meaning(self) -> str:
-        return f"tumbling windows of {self.size_ms} ms"
+        return f"tumbling windows of {self.size_ms} ms, {self._closing}"
 
     def assign(self, times: Sequence[int]) -> Assigned:
         if not times:
@@ -156,7 +160,7 @@ class Hopping(TimeWindow):
 
     @property
     def meaning(self) -> str:
-        return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms"
+        return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms, {self._closing}"
 
     def assign(self, times: Sequence[int]) -> Assigned:
         size, every = self.size_ms, self.every_ms
@@ -191,7 +195,7 @@ class Sliding(Window):
 
     @property
     def meaning(self) -> str:
-        return f"sliding windows of {self.size_ms} ms"
+        return f"sliding windows of {self.size_ms} ms, {self._closing}"
 
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
         return WindowedKey(inner, self.size_ms)
@@ -233,7 +237,7 @@ class Session(Window):
 
     @property
     def meaning(self) -> str:
-        return f"sessions with a gap of {self.gap_ms} ms"
+        return f"sessions with a gap of {self.gap_ms} ms, {self._closing}"
 
     def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
         return SessionKey(inner)
@@ -243,12 +247,18 @@ class Session(Window):
         return end + self.gap_ms + 1 + self.grace_ms
 
 
-def closing(window: Window) -> Callable[[bytes, bytes], int]:
-    """Return the function that tells from an encoded key when its window closes; it takes the row too, and ignores it."""
+def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
+    """Return the function that tells from an encoded key when its window closes; it takes the row too, and ignores it.
+
+    It returns None for a key that has no window: a table is loaded before it is compared with what it meant when it was
+    written.
+    """
     if isinstance(window, Session):
         later = window.closes_at(0, 0)
 
-        def session_closes(key: bytes, _: bytes) -> int:
+        def session_closes(key: bytes, _: bytes) -> int | None:
+            if len(key) < END_START.size:
+                return None
             end: int = END_START.unpack_from(key, len(key) - END_START.size)[0]
             return end + later
 
@@ -256,7 +266,9 @@ def closing(window: Window) -> Callable[[bytes, bytes], int]:
     assert isinstance(window, TimeWindow | Sliding), "there are no others"
     life = window.closes_at(0, window.size_ms)
 
-    def closes(key: bytes, _: bytes) -> int:
+    def closes(key: bytes, _: bytes) -> int | None:
+        if len(key) < START.size:
+            return None
         start: int = START.unpack_from(key, len(key) - START.size)[0]
         return start + life
 
