@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.errors import RetryLater
-from streamtable.graph import HANDLED, IDS
+from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -145,11 +145,17 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     found = []
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
         found.append(f"{group}-table")
-    for name in (IDS, HANDLED):
+    for name in dict.fromkeys([IDS, HANDLED, STATES, *named_tables(committed)]):
         topic = f"{group}-{name}"
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)
     return found
+
+
+def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+    """The ends of the names of the tables that a group had at its last commits, beside its own: state tables among them."""
+    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
+    return sorted({name for each in positions if each is not None for name in each.tables})
 
 
 def _refuse_half(

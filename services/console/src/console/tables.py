@@ -1,9 +1,8 @@
 """Tables to browse: a view of each, opened when it is first requested."""
 
+import asyncio
 import shutil
-import time
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from threading import Lock
@@ -144,25 +143,35 @@ class RowChanges:
     def __exit__(self, *_: object) -> None:
         self._watch.close()
 
-    def __call__(self, timeout: float) -> ServerEvent | None:
+    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
         if self._ended:
-            raise StopIteration
+            raise StopAsyncIteration
         try:
-            rows = dict(islice(self._changes(timeout), 50 * BATCH_ROWS))
+            rows = await self._changes(timeout)
         except ChangesMissed:
             self._ended = True
             return ServerEvent("missed", {})
         if not rows:
             if self._watch.ended:
-                raise StopIteration
+                raise StopAsyncIteration
             return None
         newest = list(rows.items())[-BATCH_ROWS:]
         changed = [self._tables.row(key, value) for key, value in newest]
         return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
 
-    def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
-        change = self._watch.next(timeout)
-        end = time.monotonic() + BATCH_SECONDS
-        while change is not None:
-            yield change.key, change.value
-            change = self._watch.next(max(0.001, end - time.monotonic())) if time.monotonic() < end else None
+    async def _changes(self, timeout: float) -> dict[bytes, bytes | None]:  # noqa: ASYNC109 - the same
+        """Wait for a change, and collect those that follow it within `BATCH_SECONDS`."""
+        rows: dict[bytes, bytes | None] = {}
+        end = asyncio.get_running_loop().time() + timeout
+        for count in range(50 * BATCH_ROWS):
+            try:
+                async with asyncio.timeout_at(end):
+                    change = await self._watch.next_async()
+            except TimeoutError:
+                break
+            if change is None:
+                break
+            rows[change.key] = change.value
+            if not count:
+                end = asyncio.get_running_loop().time() + BATCH_SECONDS
+        return rows

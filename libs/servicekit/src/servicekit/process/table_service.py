@@ -31,7 +31,7 @@ from streamtable import Group, Stream, Table, View
 
 S = TypeVar("S", bound=ServiceSettings)
 V = TypeVar("V")
-STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 1000
 _READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter with the server
 
 
@@ -167,7 +167,6 @@ class TableService(Generic[S, V]):
             events = EventStreams(Streams(STREAMS_MAX), per_peer=runtime.edge.events_per_peer)
             opened.callback(events.close)
             writes = ReadYourWrites(dict(zip(tables, views, strict=True)), runtime.service.wait_seconds)
-            opened.callback(writes.close)
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()
