@@ -89,7 +89,7 @@ def main() -> None:
     for user in users:
         once(FOLDER, f"{user}.password")
     digest = sha256(once(FOLDER, "api.key").encode()).hexdigest()
-    (FOLDER / "edge.env").write_text(f"SERVICEKIT_API_KEYS={CALLER}:read+write:{digest}\n")
+    (FOLDER / "edge.env").write_text(f"SERVICEKIT_API_KEYS={CALLER}:read+write+console+replay:{digest}\n")
     print(f"[secrets] certificates issued: {', '.join(issued) or 'none, all are good for a while'}")
     print(f"[secrets] {len(users)} passwords and the API key of {CALLER!r} are in {FOLDER}")
 

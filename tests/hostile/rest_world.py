@@ -159,7 +159,7 @@ def console_service(broker: Broker) -> Iterator[Service]:
         produce(broker, click_topics.by_count(group).table, ROWS)
         settings = {
             "CONSOLE_ACTIONS": "true",
-            "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(CONSOLE_KEY.encode()).hexdigest()}",
+            "SERVICEKIT_API_KEYS": f"me:console+replay:{sha256(CONSOLE_KEY.encode()).hexdigest()}",
             "SERVICEKIT_STATUS_TOPIC": status,
             "SERVICEKIT_RUNS_TOPIC": runs,
         }

@@ -1,5 +1,6 @@
 """The services ask for credentials and count requests when their environment says so."""
 
+import json
 import time
 from hashlib import sha256
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import httpx
 import jwt
 from tests.hostile.program import wait_until
-from tests.hostile.rest_world import emitter_service, query_service
+from tests.hostile.rest_world import Service, emitter_service, query_service
 
 from localkafka.broker import Broker
 
@@ -17,7 +18,10 @@ CLICK = {"user_id": "alice", "url": "x"}
 
 
 def settings(**other: str) -> dict[str, str]:
-    keys = [f"{name}:{scope}:{sha256(name.encode()).hexdigest()}" for name, scope in KEYS.items()]
+    keys = [
+        f"caller-{number}:{scope}:{sha256(key.encode()).hexdigest()}"
+        for number, (key, scope) in enumerate(KEYS.items())
+    ]
     return {"SERVICEKIT_API_KEYS": ",".join(keys), **other}
 
 
@@ -54,6 +58,49 @@ def test_the_emitter_takes_clicks_of_callers_who_may_write_by_key_or_by_token(
         service.check_sound()
         for secret_text in (SECRET, "writer", "nobody", sha256(b"writer").hexdigest()):
             assert not [line for line in service.lines if secret_text in line]
+
+
+def noted(service: Service) -> list[tuple[str | None, str, str, int]]:
+    """The audit trail: who, what, where, outcome."""
+    found = [json.loads(line) for line in service.lines if '"event": "audit"' in line]
+    assert all((each["service"], each["peer"]) == ("click-count", "127.0.0.1") for each in found)
+    return [(each["caller"], each["method"], each["path"], each["status"]) for each in found]
+
+
+def test_keys_are_exchanged_without_a_restart_and_each_write_is_noted(broker: Broker, tmp_path: Path) -> None:
+    keys, secret = tmp_path / "keys", tmp_path / "secret"
+    keys.write_text(f"ann:click-count/write:{sha256(b'old').hexdigest()}\n")
+    secret.write_text(SECRET, "ascii")
+    files = {
+        "SERVICEKIT_API_KEYS_FILE": str(keys),
+        "SERVICEKIT_JWT_ALGORITHM": "HS256",
+        "SERVICEKIT_JWT_KEY_FILE": str(secret),
+        "SERVICEKIT_JWT_ISSUER": "i",
+        "SERVICEKIT_JWT_AUDIENCE": "a",
+    }
+    with emitter_service(broker, **files) as service:
+
+        def post(credential: str) -> int:
+            headers = {"Authorization": f"Bearer {credential}"}
+            return httpx.post(f"{service.url}/clicks", json=CLICK, headers=headers, timeout=60).status_code
+
+        assert post("old") == 201
+        assert post(token("click-count/write")) == 201
+        assert post(token("user-status/write")) == 403
+        assert noted(service) == [
+            ("ann", "POST", "/clicks", 201),
+            ("carol", "POST", "/clicks", 201),
+            ("carol", "POST", "/clicks", 403),
+        ]
+        keys.write_text(
+            f"ann:user-status/write:{sha256(b'old').hexdigest()}\nbea:write:{sha256(b'new').hexdigest()}"
+        )
+        wait_until(lambda: post("new") == 201)
+        assert post("old") == 403, "it is a key of another service now"
+        secret.write_text("another " * 4, "ascii")
+        wait_until(lambda: post(token("write")) == 401)
+        assert noted(service)[-1] == (None, "POST", "/clicks", 401)
+        service.check_sound()
 
 
 def test_the_query_service_counts_the_requests_of_each_caller(broker: Broker) -> None:

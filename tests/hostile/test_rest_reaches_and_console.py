@@ -3,6 +3,8 @@
 URLs are keys of one, names of topics and hexadecimal keys those of the other.
 """
 
+import json
+
 import pytest
 from tests.hostile.raw_requests import HOST, JSON, get, judge, post
 from tests.hostile.rest_world import CONSOLE_KEY, Service
@@ -105,3 +107,16 @@ def test_the_console_answers_a_bad_request_as_foreseen(console: Service, case: s
     for name, known in console.known.items():
         request = request.replace(b"{%s}" % name.encode(), known.encode())
     assert len(judge(console, request, statuses, "/readyz", ASKS_KAFKA_SECONDS)) == 1
+
+
+def test_the_console_notes_who_looks_at_records_and_who_replays_letters(console: Service) -> None:
+    topic, group = console.known["topic"], console.known["group"]
+    console.raw(asked(f"/api/topics/{topic}/records?limit=1".encode()), ASKS_KAFKA_SECONDS)
+    console.raw(asked(b"/api/fleet"), ASKS_KAFKA_SECONDS)
+    console.raw(replayed(b'{"letters": ["0:99"]}', group.encode()), ASKS_KAFKA_SECONDS)
+    lines = [json.loads(line) for line in console.lines if '"event": "audit"' in line]
+    assert [(each["caller"], each["method"], each["path"], each["status"]) for each in lines[-2:]] == [
+        ("me", "GET", f"/api/topics/{topic}/records", 200),
+        ("me", "POST", f"/api/letters/{group}/replay", 409),
+    ]
+    assert not [each for each in lines if each["path"] == "/api/fleet"]

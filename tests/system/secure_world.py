@@ -73,7 +73,10 @@ class World:
         }
         keys = [
             f"{name}:{scopes}:{sha256(key.encode()).hexdigest()}"
-            for name, scopes, key in (("tests", "read+write", self.key), ("reader", "read", self.reader))
+            for name, scopes, key in (
+                ("tests", "read+write+console+replay", self.key),
+                ("reader", "read", self.reader),
+            )
         ]
         return {
             **variables,

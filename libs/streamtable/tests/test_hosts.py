@@ -56,6 +56,11 @@ def test_a_server_answers_to_the_address_at_which_the_connection_has_arrived() -
     assert OwnHosts().include("[fd00::7]", "fd00:0::7")
 
 
+def test_what_is_longer_than_any_host_name_is_none() -> None:
+    assert OwnHosts(frozenset({"*.example.org"})).include(f"{'a.' * 100}example.org", None)
+    assert not OwnHosts(frozenset({"*.example.org"})).include(f"{'a.' * 200}example.org", None)
+
+
 def test_a_request_without_a_host_is_no_browsers() -> None:
     assert OwnHosts().include(None, None)
 

@@ -218,7 +218,7 @@ def test_actions_are_refused_where_they_are_off(world: World) -> None:
     path, body = f"/api/letters/{world.group.name}/replay", {"letters": ["0:0"]}
     answer = world.http.post(path, json=body)
     assert answer.status_code == 403
-    assert "scope 'write'" in answer.json()["detail"]  # the token that a console prints is for reading
+    assert "scope 'replay'" in answer.json()["detail"]  # the token that a console prints is for reading
     nothing: Any = None
     parts = Parts(nothing, nothing, nothing, nothing, nothing, nothing, nothing, actions=False)
     server = HttpServer(build_web(parts, ready=lambda: True, metrics=lambda: b""), "127.0.0.1", 0)

@@ -192,7 +192,7 @@ def world_of(broker: Broker, folder: Path) -> Iterator[World]:
         settings = {"SERVICEKIT_RUNS_TOPIC": runs.name}
         signed = {
             "CONSOLE_ACTIONS": "true",
-            "SERVICEKIT_API_KEYS": f"me:read+write:{sha256(KEY.encode()).hexdigest()}",
+            "SERVICEKIT_API_KEYS": f"me:console+replay:{sha256(KEY.encode()).hexdigest()}",
         }
         consoles = [
             stack.enter_context(console_of(broker, status, folder / name, settings | more))

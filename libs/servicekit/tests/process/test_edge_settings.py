@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from servicekit.auth.access import TooOften
+from servicekit.auth.access import Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
 from servicekit.process.edge_settings import EdgeSettings
 from streamtable.errors import ConfigurationError
@@ -42,6 +42,47 @@ def test_callers_are_known_by_signed_tokens(tmp_path: Path) -> None:
     secret.write_bytes(b"short")
     with pytest.raises(ConfigurationError, match=r"JWT_KEY_FILE=.*at least 32 bytes"):
         read(jwt_key_file=str(secret), **given).admission()
+
+
+def test_keys_carry_scopes_of_all_services_or_of_one() -> None:
+    keys = f"a:click-count/read+console:{DIGEST}"
+    own, other = read(api_keys=keys).admission("click-count"), read(api_keys=keys).admission("messaging")
+    assert own.admit("Bearer key", None, "read").caller is not None
+    for admission, scope in ((own, "write"), (other, "read"), (own, "replay"), (other, "write")):
+        with pytest.raises(Forbidden):
+            admission.admit("Bearer key", None, scope)
+    assert other.admit("Bearer key", None, "console").caller is not None
+
+
+def test_keys_in_a_file_count_beside_those_of_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text(
+        f"\nalice:read:{DIGEST}\r\n\nbob:read:{sha256(b'bob').hexdigest()},carol:read:{'1' * 64}\n"
+    )
+    settings = read(api_keys_file=str(file), api_keys=f"dave:read:{sha256(b'dave').hexdigest()}")
+    assert settings.authenticates
+    callers = [
+        settings.admission().admit(f"Bearer {key}", None, "read").caller for key in ("key", "bob", "dave")
+    ]
+    assert [caller and caller.name for caller in callers] == ["alice", "bob", "dave"]
+
+
+@pytest.mark.parametrize("content", ["", "\n", "alice", f"alice:admin:{DIGEST}", "\u00e9"])
+def test_a_file_without_keys_is_refused_at_the_start(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "keys"
+    file.write_text(content)
+    with pytest.raises(ConfigurationError, match="SERVICEKIT_API_KEYS_FILE=") as raised:
+        read(api_keys_file=str(file)).admission()
+    assert DIGEST not in str(raised.value)
+
+
+def test_it_is_noted_who_does_what_where_callers_have_names_unless_settings_say_otherwise() -> None:
+    keys = {"api_keys": f"alice:read:{DIGEST}"}
+    assert read(**keys).audits
+    assert not read().audits
+    assert read(audit="true").audits
+    assert read(audit_topic="audit").audits
+    assert not read(**keys, audit="false", audit_topic="audit").audits
 
 
 def test_hosts_are_names_addresses_and_domains() -> None:

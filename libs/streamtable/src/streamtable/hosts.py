@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final
 
 _HOST: Final = re.compile(r"(?:\[(?P<six>[0-9a-f:.]+)\]|(?P<name>[a-z0-9._-]+))(?::[0-9]{0,5})?")
+_HOST_CHARACTERS_MAX: Final = 260  # 253 of a name, and a port
 _LOCAL: Final = "localhost"
 
 
@@ -28,15 +30,20 @@ class OwnHosts:
         """
         if host is None:
             return True
-        name = host_name(host)
-        if name is None:
-            return False
-        return is_loopback(name) or self.names_include(name) or _is_same_address(name, local)
+        return len(host) <= _HOST_CHARACTERS_MAX and _include(self, host, local)
 
     def names_include(self, name: str) -> bool:
         """Return whether this host name is one of `names`, or below one of their domains."""
         domains = (f"*{name[at:]}" for at, letter in enumerate(name) if letter == ".")
         return name in self.names or any(domain in self.names for domain in domains)
+
+
+@lru_cache(maxsize=256)  # of each request on a kept connection the answer is the same
+def _include(own: OwnHosts, host: str, local: str | None) -> bool:
+    name = host_name(host)
+    if name is None:
+        return False
+    return is_loopback(name) or own.names_include(name) or _is_same_address(name, local)
 
 
 def host_name(host: str) -> str | None:

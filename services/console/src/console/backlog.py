@@ -1,5 +1,7 @@
 """What processes reported before the console was started, as far as the status topic still holds it."""
 
+from collections.abc import Iterator
+from itertools import chain
 from typing import Final
 
 import structlog
@@ -14,13 +16,16 @@ from streamtable_admin.records import TopicRecord, collect
 
 log = structlog.get_logger()
 RECORDS_MAX: Final = 20_000
+STATUS_BYTES_MAX: Final = 256 << 10
+"""Of a report; those of processes with a thousand partitions take half of it. Any producer may write larger ones."""
 _STATUS: Final = Avro(PROCESS_STATUS)
 
 
-def backlog(clusters: Clusters, topic: str) -> list[StatusReport]:
-    """Return the last 20,000 records of the topic, fewer where it was compacted; those of a process in their order.
+def backlog(clusters: Clusters, topic: str) -> Iterator[StatusReport]:
+    """Yield the last 20,000 records of the topic, fewer where it was compacted; those of a process in their order.
 
-    It is empty when Kafka does not answer: the console works without.
+    There are none when Kafka does not answer: the console works without. They are decoded one by one, as decoded ones take
+    many times the memory.
     """
     try:
         with clusters.connected() as cluster:
@@ -31,12 +36,17 @@ def backlog(clusters: Clusters, topic: str) -> list[StatusReport]:
             found = collect(cluster, starts, ends, keep=each, limits=LIMITS)
     except (RetryLater, NotFound) as error:
         log.warning("the history before this start is not known", reason=str(error))
-        return []
-    return [report for part in found.values() for record in part if (report := _report(record)) is not None]
+        return
+    for record in chain.from_iterable(found.values()):
+        report = _report(record)
+        if report is not None:
+            yield report
 
 
 def _report(record: TopicRecord) -> StatusReport | None:
     """Return None for a record that cannot be decoded: any producer may write to the topic."""
+    if len(record.value or b"") > STATUS_BYTES_MAX:
+        return None
     try:
         status = None if record.value is None else _STATUS.decode(record.value)
     except PoisonRecord:

@@ -8,8 +8,9 @@ from typing import Any, Final, Self
 
 import structlog
 
+from console.backlog import STATUS_BYTES_MAX
 from console.fleet import Topic, graph_of, instances_of
-from console.history import History, StatusReport
+from console.history import PROCESSES_MAX, History, StatusReport
 from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.http.server_events import ServerEvent
@@ -24,6 +25,8 @@ EVERY_SECONDS: Final = 1.0
 TOPICS_EVERY: Final = 2
 STATUS: Final = Avro(PROCESS_STATUS)
 PLACES_MAX: Final = 5000
+STATUSES_BYTES_MAX: Final = 4 << 20
+WARNED_MAX: Final = 1000
 
 
 class Collector:
@@ -59,7 +62,7 @@ class Collector:
         self._topics: dict[str, Topic] = {}
         self._ends: tuple[float, Mapping[str, int]] = (0.0, {})
         self._turn = 0
-        self._unreadable: set[bytes] = set()
+        self._warned: set[bytes] = set()
         self._stopping = Event()
         self._thread = Thread(target=self._run, name="collector", daemon=True)
 
@@ -126,14 +129,33 @@ class Collector:
                 log.warning("processes are not known", reason=str(error))
 
     def _statuses(self) -> Iterator[tuple[str, ProcessStatus]]:
-        """Yield the statuses that can be decoded: any producer may write to the topic, and a bad record must not hide others."""
-        for key, value in self._view.iterate():
+        """Yield the statuses that can be decoded, as many as there is memory for.
+
+        Any producer may write to the topic, and a bad record must not hide others.
+        """
+        left = STATUSES_BYTES_MAX
+        for number, (key, value) in enumerate(self._small_rows()):
+            left -= len(value)
+            if number >= PROCESSES_MAX or left < 0:
+                self._warn(b"", "more processes report than are shown", f"{number} are shown")
+                return
             try:
                 yield key.decode(errors="replace"), STATUS.decode(value)
             except PoisonRecord as error:
-                if key not in self._unreadable:
-                    self._unreadable.add(key)
-                    log.warning("a status cannot be read", key=key.hex(), reason=str(error))
+                self._warn(key, "a status cannot be read", str(error))
+
+    def _small_rows(self) -> Iterator[tuple[bytes, bytes]]:
+        for key, value in self._view.iterate():
+            if len(value) <= STATUS_BYTES_MAX:
+                yield key, value
+            else:
+                self._warn(key, "a status cannot be read", f"{len(value)} bytes are too many")
+
+    def _warn(self, key: bytes, text: str, reason: str) -> None:
+        """Log a warning once for each key, and for a thousand keys at most."""
+        if key not in self._warned and len(self._warned) < WARNED_MAX:
+            self._warned.add(key)
+            log.warning(text, key=key[:100].hex(), reason=reason)
 
     def _look_at_topics(self) -> None:
         partitions = {

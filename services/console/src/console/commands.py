@@ -16,10 +16,11 @@ from console.letters import DeadLetters
 from console.runs import Runs
 from console.settings import ConsoleSettings
 from console.tables import Tables
-from console.web import PAGE, Parts, build_web
+from console.web import AUDITED, PAGE, Parts, build_web
 from contracts import records
 from servicekit.auth.authentication import ApiKey, ApiKeys
 from servicekit.http.app import HttpEdge
+from servicekit.http.audit import AuditTrail
 from servicekit.http.server_events import EventStreams
 from servicekit.http.sign_in import PARAMETER, TOKEN_BYTES, SignIn
 from servicekit.output import say
@@ -104,13 +105,21 @@ def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
 
 
 def _edge(runtime: ConsoleRuntime, sign_in: SignIn | None) -> HttpEdge:
-    """Return who may read what: the page's own files hold no data, and are public."""
+    """Return who may do what: the page's own files hold no data, and are public."""
     edge = runtime.rest_edge()
-    edge = replace(edge, public=frozenset(PAGE), browsers=replace(edge.browsers, reads=True))
+    edge = replace(
+        edge,
+        public=frozenset(PAGE),
+        browsers=replace(edge.browsers, reads=True),
+        read_scope="console",
+        write_scope="replay",
+    )
+    if runtime.note is not None and runtime.edge.audit is not False:
+        edge = replace(edge, audit=AuditTrail(runtime.note, AUDITED))
     if sign_in is None:
         return edge
-    holder = ApiKey("console token", frozenset({"read"}), sha256(sign_in.token.encode()).digest())
-    return replace(edge, sign_in=sign_in, admission=runtime.edge.admission(ApiKeys([holder])))
+    holder = ApiKey("console token", frozenset({"console"}), sha256(sign_in.token.encode()).digest())
+    return replace(edge, sign_in=sign_in, admission=runtime.edge.admission(runtime.name, ApiKeys([holder])))
 
 
 def _local(url: str) -> str:

@@ -12,6 +12,8 @@ from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300
 SERIES_MAX: Final = 2000
+PROCESSES_MAX: Final = 1000
+"""Of which reports are kept. Any producer may write to the status topic: forged processes must not fill the memory."""
 KEPT_MS: Final = 60_000
 """A partition that no process reports keeps its series for a minute, so that a rebalance leaves no gap."""
 
@@ -123,6 +125,8 @@ class History:
         events: list[Event] = []
         last: dict[str, ProcessStatus] = {}
         for key, status, at in records:
+            if key not in last and len(last) >= PROCESSES_MAX:
+                continue
             quiet = _left_of(key, last.pop(key, None), at, events)
             events += events_between(quiet, _instance(key, status, at), at)
             if status is not None:

@@ -33,7 +33,7 @@ class ConsoleSettings(ServiceSettings):
     """Settings of the console; of those that all services share it uses `docs` only.
 
     Attributes:
-        actions: dead letters can be sent again, by callers with a credential that has the scope `write`.
+        actions: dead letters can be sent again, by callers with a credential that has the scope `replay`.
         token: What callers authenticate with where there are neither keys nor signed tokens. None: a random one, which
             is printed at the start.
         url: The URL under which browsers reach the console, for what is printed; None: that of its address.

@@ -41,6 +41,8 @@ PAGE: Final = {
         for name in ("app", "dom", "api", "graph", "charts", "fleet", "data", "letters", "runs")
     },
 }
+AUDITED: Final = ("/api/topics/", "/api/tables/", "/api/letters/")
+"""What the paths of requests begin with that show records."""
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -11,9 +11,10 @@ from servicekit.auth.rate_limit import RateLimiter, Taken, peer_name
 class Forbidden(Exception):
     """The caller is authenticated and lacks the scope."""
 
-    def __init__(self, scope: str) -> None:
+    def __init__(self, scope: str, caller: Caller) -> None:
         super().__init__(f"this needs the scope '{scope}', which the credential does not have")
         self.scope = scope
+        self.caller = caller
 
 
 class TooOften(Exception):
@@ -49,11 +50,16 @@ class Admission:
     Args:
         authenticator: Authenticates callers; None: every caller may do everything.
         limiter: Counts requests by the caller's name, or by its address without a name; failed attempts count too.
+        service: The name of this service, to which a scope may be limited.
     """
 
     def __init__(
-        self, authenticator: Authenticator | None = None, limiter: RateLimiter | None = None
+        self,
+        authenticator: Authenticator | None = None,
+        limiter: RateLimiter | None = None,
+        service: str = "",
     ) -> None:
+        self._service = service
         self._authenticator = authenticator
         self._limiter = limiter
 
@@ -63,7 +69,7 @@ class Admission:
         Args:
             authorization: the header of that name, or the gRPC metadata `authorization`.
             peer: the address of the other end, without its port.
-            scope: what the request needs: `read` or `write`.
+            scope: what the request needs: `read`, `write`, `console` or `replay`.
 
         Raises:
             Unauthenticated: its caller is not known.
@@ -76,8 +82,8 @@ class Admission:
             self._count(peer_name(peer))
             raise
         headers = self._count(f"caller {caller.name}" if caller is not None else peer_name(peer))
-        if caller is not None and scope not in caller.scopes:
-            raise Forbidden(scope)
+        if caller is not None and not caller.may(scope, self._service):
+            raise Forbidden(scope, caller)
         return Admitted(caller, headers)
 
     def _caller(self, authorization: str | None) -> Caller | None:

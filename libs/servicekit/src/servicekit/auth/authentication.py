@@ -2,6 +2,7 @@
 
 import hmac
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -11,20 +12,27 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 ALGORITHMS: Final = ("RS256", "ES256", "EdDSA", "HS256")
-SCOPES: Final = frozenset({"read", "write"})
+SCOPES: Final = frozenset({"read", "write", "console", "replay"})
+"""What callers may do: read rows, send events, look at records on the console, and send dead letters again. Each is of all
+services, or of one: `click-count/read`."""
 NAME_CHARACTERS_MAX: Final = 128
 TOKEN_CHARACTERS_MAX: Final = 8192
 LEEWAY_SECONDS: Final = 10  # by which the clocks of issuer and service may differ
 _HMAC_BYTES_MIN: Final = 32
+_SCOPE: Final = re.compile(rf"(?:[a-z0-9-]{{1,64}}/)?(?:{'|'.join(sorted(SCOPES))})")
 _RSA_BITS_MIN: Final = 2048
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may do: `read`, `write`."""
+    """Who calls, and what it may do: `read` and other `SCOPES`, of all services, or `click-count/read`, of one."""
 
     name: str
     scopes: frozenset[str]
+
+    def may(self, scope: str, service: str) -> bool:
+        """Return whether the caller has this scope at this service."""
+        return scope in self.scopes or f"{service}/{scope}" in self.scopes
 
 
 class Unauthenticated(Exception):
@@ -129,6 +137,11 @@ class AnyOf:
         raise Unauthenticated(given=True)
 
 
+def is_scope(text: str) -> bool:
+    """Return whether this is a scope: one of `SCOPES`, alone or behind the name of a service and a slash."""
+    return _SCOPE.fullmatch(text) is not None
+
+
 def bearer_token(authorization: str | None) -> str:
     """The credential in the value of an Authorization header. Raises `Unauthenticated`."""
     if authorization is None:
@@ -144,7 +157,7 @@ def _caller(claims: dict[str, Any]) -> Caller:
     name, scope = claims["sub"], claims.get("scope", "")
     if not 0 < len(name) <= NAME_CHARACTERS_MAX or not name.isprintable():
         raise Unauthenticated(given=True)
-    return Caller(name, SCOPES & frozenset(scope.split(" ")))
+    return Caller(name, frozenset(filter(is_scope, scope.split(" "))))
 
 
 def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:

@@ -20,6 +20,7 @@ from starlette.types import Scope
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
 from servicekit.http import openapi, problems
+from servicekit.http.audit import Audit, AuditTrail, remember_caller
 from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
@@ -48,6 +49,9 @@ class HttpEdge:
         docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
         browsers: Which hosts and pages requests may name. Health probes may name any host.
         sign_in: Takes a credential from a cookie too; None: from the header only.
+        read_scope: What reads need.
+        write_scope: What writes need.
+        audit: What is noted of who does what; None: nothing.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -58,6 +62,9 @@ class HttpEdge:
     public: frozenset[str] = frozenset()
     browsers: BrowserRules = field(default_factory=BrowserRules)
     sign_in: SignIn | None = None
+    read_scope: str = "read"
+    write_scope: str = "write"
+    audit: AuditTrail | None = None
 
 
 class Strict(BaseModel):
@@ -132,7 +139,8 @@ def build_app(
     Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
     handler becomes 503 with Retry-After, `Problem` what it says, any other exception 500 with a fixed text.
 
-    GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are.
+    GET and HEAD need the scope `read`, all other methods `write`, where callers have to say who they are; an edge may name
+    other scopes.
 
     Args:
         title: The title of the API, for OpenAPI.
@@ -147,6 +155,8 @@ def build_app(
     """
     edge = edge or HttpEdge()
     layers = [Middleware(Guard, limits=limits or RequestLimits(), admit=_admit(edge))]
+    if edge.audit is not None:
+        layers.insert(0, Middleware(Audit, trail=edge.audit))
     if edge.tracer is not None:
         layers.insert(0, Middleware(Trace, tracer=edge.tracer))
     if edge.measured is not None:
@@ -253,15 +263,17 @@ def _admit(edge: HttpEdge) -> Admit:
         elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
             given = b"Bearer " + cookie.encode("latin-1")
         peer = scope["client"][0] if scope["client"] else None
-        needed = "read" if scope["method"] in {"GET", "HEAD"} else "write"
+        needed = edge.read_scope if scope["method"] in {"GET", "HEAD"} else edge.write_scope
+        needed = "read" if path == "/metrics" else needed
         try:
             authorization = None if given is None else given.decode("latin-1")
-            return edge.admission.admit(authorization, peer, needed).headers
+            admitted = edge.admission.admit(authorization, peer, needed)
         except Unauthenticated as error:
             challenge = 'Bearer error="invalid_token"' if error.given else "Bearer"
             headers = {"WWW-Authenticate": challenge}
             raise Problem(HTTPStatus.UNAUTHORIZED, str(error), headers=headers) from None
         except Forbidden as error:
+            remember_caller(scope, error.caller.name)
             headers = {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{error.scope}"'}
             raise Problem(HTTPStatus.FORBIDDEN, str(error), headers=headers) from None
         except TooOften as error:
@@ -271,6 +283,8 @@ def _admit(edge: HttpEdge) -> Admit:
                 retry_after=error.retry_after,
                 headers=error.headers,
             ) from None
+        remember_caller(scope, admitted.caller.name if admitted.caller else None)
+        return admitted.headers
 
     return admit
 

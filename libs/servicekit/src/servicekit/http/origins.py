@@ -69,5 +69,7 @@ def _authority(url: str) -> tuple[str, int | None] | None:
 
 
 def _header(scope: Scope, name: bytes) -> str | None:
-    found = next((value for header, value in scope["headers"] if header == name), None)
-    return None if found is None else found.decode("latin-1")
+    for header, value in scope["headers"]:
+        if header == name:
+            return str(value, "latin-1")
+    return None

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Final, Self
 
@@ -12,38 +13,50 @@ from servicekit.auth.access import Admission
 from servicekit.auth.authentication import (
     ALGORITHMS,
     NAME_CHARACTERS_MAX,
-    SCOPES,
     AnyOf,
     ApiKey,
     ApiKeys,
     Authenticator,
     SignedTokens,
+    is_scope,
 )
 from servicekit.auth.rate_limit import RateLimiter
+from servicekit.auth.reloading import Reloading
 from servicekit.http.produce import SendTimeouts
 from servicekit.settings import EnvironmentSettings, Flag, number, one_of, seconds
 from streamtable.errors import ConfigurationError
 
 PREFIX: Final = "SERVICEKIT_"
-_KEY = re.compile(rf"([A-Za-z0-9._@-]{{1,{NAME_CHARACTERS_MAX}}}):([a-z+]+):([0-9a-f]{{64}})")
+_KEY = re.compile(rf"([A-Za-z0-9._@-]{{1,{NAME_CHARACTERS_MAX}}}):([a-z0-9/+-]+):([0-9a-f]{{64}})")
 _HOST_NAME = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[?[0-9a-f:]*:[0-9a-f:.]*\]?")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
 def _api_keys(value: object) -> object:
-    if not isinstance(value, str):
-        return value
+    return _parsed_keys(value.split(",")) if isinstance(value, str) else value
+
+
+def _parsed_keys(parts: Iterable[str]) -> tuple[ApiKey, ...]:
     keys = []
-    for part in value.split(","):
+    for part in parts:
         found = _KEY.fullmatch(part.strip(" "))
         scopes = frozenset(found[2].split("+")) if found else frozenset()
-        if found is None or not scopes or not scopes <= SCOPES:
+        if found is None or not all(map(is_scope, scopes)):
             raise ValueError(
-                "name:scopes:digest, several separated by commas; scopes are read, write or read+write, the digest "
-                "is the key's SHA-256 in 64 hexadecimal digits"
+                "name:scopes:digest, several separated by commas; scopes are read, write, console and replay, joined by +, "
+                "each of all services or of one (click-count/read); the digest is the key's SHA-256 in 64 hexadecimal digits"
             )
         keys.append(ApiKey(found[1], scopes, bytes.fromhex(found[3])))
     return tuple(keys)
+
+
+def _keys_of_file(content: bytes) -> ApiKeys:
+    """Return the keys of a file: one a line, or several separated by commas; empty lines count for nothing."""
+    parts = content.decode("ascii").replace(",", "\n").split("\n")
+    keys = _parsed_keys(part for part in (part.strip(" \r") for part in parts) if part)
+    if not keys:
+        raise ValueError("there is no key in it")
+    return ApiKeys(keys)
 
 
 def _hosts(value: object) -> object:
@@ -87,13 +100,16 @@ class EdgeSettings(EnvironmentSettings):
 
     Attributes:
         api_keys: The keys of callers.
+        api_keys_file: A file with further keys, read again when it has changed.
         jwt_algorithm: The algorithm that tokens are signed with; together with the three that follow it makes signed
             tokens (JWT) valid as credentials.
-        jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret.
+        jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret; read again when it has changed.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
         allow_unauthenticated: Serve rows and take events at an address that other machines reach, and ask nobody who they
             are.
+        audit: Log who does what; None: where callers authenticate.
+        audit_topic: A topic to which that is sent too.
         hosts: Names under which the REST server is called, besides its address and those of loopback.
         rate_limit: Requests a second of each caller; None: no limit.
         rate_burst: Requests at once of each caller; None: those of one second.
@@ -116,11 +132,14 @@ class EdgeSettings(EnvironmentSettings):
     model_config = SettingsConfigDict(env_prefix=PREFIX)
 
     api_keys: Annotated[tuple[ApiKey, ...], BeforeValidator(_api_keys)] = Field(default=(), repr=False)
+    api_keys_file: ExistingFile | None = None
     jwt_algorithm: Annotated[str, one_of(*ALGORITHMS)] | None = None
     jwt_key_file: ExistingFile | None = None
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
     allow_unauthenticated: Flag = False
+    audit: Flag | None = None
+    audit_topic: TopicName | None = None
     hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] = frozenset()
     rate_limit: (
         Annotated[float, number(1e-9, 1e9, "requests a second, a plain decimal number over 0")] | None
@@ -163,12 +182,18 @@ class EdgeSettings(EnvironmentSettings):
     @property
     def authenticates(self) -> bool:
         """Whether callers have to authenticate, by a key or a token."""
-        return bool(self.api_keys or self.jwt_algorithm)
+        return bool(self.api_keys or self.api_keys_file or self.jwt_algorithm)
 
-    def admission(self, *others: Authenticator) -> Admission:
+    @property
+    def audits(self) -> bool:
+        """Whether it is noted who does what: where nobody has a name that says little, unless it is asked for."""
+        return self.authenticates or self.audit_topic is not None if self.audit is None else self.audit
+
+    def admission(self, service: str = "", *others: Authenticator) -> Admission:
         """What decides about requests, as these settings say.
 
         Args:
+            service: The name of the service, to which scopes may be limited.
             others: Accept further callers.
 
         Raises:
@@ -177,15 +202,25 @@ class EdgeSettings(EnvironmentSettings):
         authenticators = list(others)
         if self.api_keys:
             authenticators.append(ApiKeys(self.api_keys))
-        if self.jwt_algorithm and self.jwt_key_file and self.jwt_issuer and self.jwt_audience:
-            try:
-                key = self.jwt_key_file.read_bytes().rstrip(b"\r\n")  # what editors put at the end
-                authenticators.append(
-                    SignedTokens(self.jwt_algorithm, key, self.jwt_issuer, self.jwt_audience)
-                )
-            except (OSError, ValueError) as error:
-                raise ConfigurationError(f"{PREFIX}JWT_KEY_FILE={self.jwt_key_file}: {error}") from error
+        if self.api_keys_file:
+            authenticators.append(_reloading("API_KEYS_FILE", self.api_keys_file, _keys_of_file))
+        if self.jwt_key_file:
+            authenticators.append(_reloading("JWT_KEY_FILE", self.jwt_key_file, self._signed_tokens))
         limiter = None
         if self.rate_limit is not None:
             limiter = RateLimiter(self.rate_limit, self.rate_burst or math.ceil(self.rate_limit))
-        return Admission(AnyOf(authenticators) if authenticators else None, limiter)
+        return Admission(AnyOf(authenticators) if authenticators else None, limiter, service)
+
+    def _signed_tokens(self, key: bytes) -> SignedTokens:
+        assert self.jwt_algorithm, "they are set together"
+        assert self.jwt_issuer
+        assert self.jwt_audience
+        # Editors put a line's end behind it.
+        return SignedTokens(self.jwt_algorithm, key.rstrip(b"\r\n"), self.jwt_issuer, self.jwt_audience)
+
+
+def _reloading(name: str, path: Path, read: Callable[[bytes], Authenticator]) -> Reloading:
+    try:
+        return Reloading(path, read)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{PREFIX}{name}={path}: {error}") from error

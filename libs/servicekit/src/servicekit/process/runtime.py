@@ -18,10 +18,12 @@ from starlette.types import ASGIApp
 
 from servicekit.auth.access import Admission
 from servicekit.http.app import HttpEdge, build_app
+from servicekit.http.audit import AuditEntry, AuditTrail
 from servicekit.http.connections import ConnectionLimits
 from servicekit.http.metrics import HttpMetrics
 from servicekit.http.origins import BrowserRules
 from servicekit.http.server import HttpServer
+from servicekit.process.auditing import auditing
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals, allow_connections
@@ -68,6 +70,7 @@ class Runtime(Generic[S]):
     http: HttpMetrics
     status: StatusBoard
     tracer: ServerTracer | None = None
+    note: Callable[[AuditEntry], None] | None = None
 
     @property
     def views_dir(self) -> Path:
@@ -84,6 +87,7 @@ class Runtime(Generic[S]):
             self.edge.metrics_public,
             self.service.docs,
             browsers=browsers,
+            audit=AuditTrail(self.note) if self.note and self.edge.audits else None,
         )
 
     def require_callers(self, variable: str, address: Address, *, certificates: bool = False) -> None:
@@ -181,12 +185,16 @@ class Program(Generic[S]):
             if fail_fast and (silence := self._silence(kafka)):
                 sys.stderr.write(f"{silence}\n")
                 return 1
-            admission, http = edge.admission(), HttpMetrics.register(registry)
+            admission, http = edge.admission(self.name), HttpMetrics.register(registry)
             status = StatusBoard(self.name, settings.instance_id)
-            with tracing(traces) as tracer, publishing(status, registry, kafka, edge.status_topic):
+            with (
+                tracing(traces) as tracer,
+                publishing(status, registry, kafka, edge.status_topic),
+                auditing(self.name, settings.instance_id, kafka, edge.audit_topic) as note,
+            ):
                 traced = kafka if tracer is None else replace(kafka, tracer=tracer)
                 parts = (settings, service, edge, admission, traced, registry, measured, http, status, tracer)
-                return command(Runtime(self.name, *parts))
+                return command(Runtime(self.name, *parts, note))
         except ConfigurationError as error:
             sys.stderr.write(f"{error}\n")
             return EXIT_CONFIGURATION

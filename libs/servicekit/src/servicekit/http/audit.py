@@ -1,0 +1,83 @@
+"""Who has done what: a line for each write, each replay and each look at records, also for those that were refused."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_CALLER: Final = "servicekit.caller"
+_READS: Final = frozenset({"GET", "HEAD"})
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """One request.
+
+    Attributes:
+        caller: The name of the caller; None: nobody has said who that is, or it was not true.
+        method: The method.
+        path: The path, with what it names: a topic, a table, a user. Neither the query nor the body is kept.
+        peer: The address of the other end, which may be a proxy's.
+        status: Of the answer; None: the caller left before there was one.
+    """
+
+    caller: str | None
+    method: str
+    path: str
+    peer: str | None
+    status: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditTrail:
+    """What is noted, and where.
+
+    Attributes:
+        write: Keeps an entry; called in the event loop, so it must not block.
+        reads: What the paths of reads begin with that are noted too.
+    """
+
+    write: Callable[[AuditEntry], None]
+    reads: tuple[str, ...] = ()
+
+    def notes(self, method: str, path: str) -> bool:
+        """Return whether a request is noted."""
+        return method not in _READS or path.startswith(self.reads)
+
+
+class Audit:
+    """ASGI middleware around the guard, so that refused requests are noted too."""
+
+    def __init__(self, app: ASGIApp, trail: AuditTrail) -> None:
+        self._app = app
+        self._trail = trail
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not self._trail.notes(scope["method"], scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        noted = False
+
+        def note(status: int | None) -> None:
+            nonlocal noted
+            if not noted:
+                noted = True
+                peer = scope["client"][0] if scope["client"] else None
+                caller = scope.get(_CALLER)
+                self._trail.write(AuditEntry(caller, scope["method"], scope["path"], peer, status))
+
+        async def observed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                note(message["status"])  # not at the end, which that of a stream may never be
+            await send(message)
+
+        try:
+            await self._app(scope, receive, observed)
+        finally:
+            note(None)
+
+
+def remember_caller(scope: Scope, name: str | None) -> None:
+    """Say whose request this is."""
+    scope[_CALLER] = name

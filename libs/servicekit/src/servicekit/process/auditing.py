@@ -1,0 +1,64 @@
+"""Where the audit trail of a process goes: to its log and, if that is set, to a topic."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from servicekit.http.audit import AuditEntry
+from streamtable import Emitter, Json, Kafka, Stream, String
+from streamtable.errors import StreamtableError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+log = structlog.get_logger()
+_CLOSE_SECONDS: Final = 5.0
+Write = Callable[[AuditEntry], None]
+
+
+@contextmanager
+def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> Iterator[Write]:
+    """Yield what keeps entries, for the block; at its end entries that are on their way are waited for.
+
+    Args:
+        service: The name of the service, which is the key of its records.
+        instance: Tells apart its processes.
+        kafka: The cluster of the topic.
+        topic: A topic of JSON records; None: entries are logged only.
+    """
+    if topic is None:
+        yield lambda entry: _log(service, entry)
+        return
+    stream: Stream[str, Any] = Stream(topic, key=String(), value=Json())
+    emitter = Emitter(stream, kafka)
+
+    def write(entry: AuditEntry) -> None:
+        _log(service, entry)
+        at = time.time_ns() // 1_000_000
+        record = {"at": at, "service": service, "instance": instance, **asdict(entry)}
+        try:
+            emitter.emit(service, record).add_done_callback(_report)
+        except StreamtableError as error:
+            log.warning("an audit record was not sent", reason=str(error))
+
+    try:
+        yield write
+    finally:
+        try:
+            emitter.close(_CLOSE_SECONDS)
+        except StreamtableError as error:
+            log.warning("audit records were not acknowledged", reason=str(error))
+
+
+def _log(service: str, entry: AuditEntry) -> None:
+    log.info("audit", service=service, **asdict(entry))
+
+
+def _report(sent: "Future[Any]") -> None:
+    error = None if sent.cancelled() else sent.exception()
+    if error is not None:
+        log.warning("an audit record was not acknowledged", reason=str(error))
