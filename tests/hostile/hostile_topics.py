@@ -258,7 +258,9 @@ class Stack:
         while behind := self.behind():
             self.check_alive()
             assert time.monotonic() < deadline, f"lag remains: {behind}"
-            time.sleep(0.2)
+            time.sleep(
+                0.5
+            )  # to look costs CPU time: nine groups, and readers of what they have not committed
 
     def behind(self) -> dict[str, int]:
         """The partitions, as `group topic[partition]`, that have committed records left to read, and how many."""
