@@ -15,8 +15,6 @@ SMALL_DATA = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     # A plan is not made again after each of its stages.
     "spark.sql.adaptive.enabled": "false",
-    # The text of every plan goes to a user interface that is switched off.
-    "spark.sql.maxPlanStringLength": "0",
 }
 """Plans run a few times on a few rows: to optimize them costs more than it saves. Jobs that run as programs do."""
 
