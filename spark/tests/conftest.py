@@ -10,7 +10,13 @@ import pytest
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+SMALL_DATA = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    # A plan is not made again after each of its stages.
+    "spark.sql.adaptive.enabled": "false",
+}
+"""Plans run a few times on a few rows: to optimize them costs more than it saves. Jobs that run as programs do."""
 
 
 @pytest.fixture(scope="session")
@@ -20,9 +26,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> "Iterator[SparkSession]":
     from streamtable_spark.session import Local, connect  # noqa: PLC0415 - see above
 
     session = connect("tests", Local(partitions=2, brief=True, scratch=tmp_path_factory.mktemp("spark")))
-    # Plans run a few times on a few rows: to generate and compile Java for each costs more than it saves.
-    for name, value in INTERPRETED.items():
+    for name, value in SMALL_DATA.items():
         session.conf.set(name, value)
+        # Also for tasks that belong to no query, such as those of Delta's log.
+        session.sparkContext.setLocalProperty(name, value)
     yield session
     session.stop()
 

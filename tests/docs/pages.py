@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from localkafka.java import BRIEF
 from localkafka.waiting import Deadline
 
 _FENCE = re.compile(r"^```(\w+)(?: title=\"([^\"]+)\")?\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _END = "--- end of what was typed ---"
 _PATIENCE_SECONDS = 40.0
+BRIEF_JAVA = {"JDK_JAVA_OPTIONS": BRIEF}
+"""Variables for programs whose broker is over in a minute."""
+_PAUSE_SECONDS = 1.0  # as long as a command takes to start: to look more often mostly costs CPU time
 
 
 @dataclass(frozen=True)
@@ -45,7 +49,7 @@ class Shell:
     Args:
         folder: The initial working directory.
         environment: The environment of all processes that it starts.
-        patience: commands that may be typed again until they print what is expected: they only look.
+        patience: commands that may be typed again until they end well and print what is expected: they only look.
     """
 
     def __init__(self, folder: Path, environment: dict[str, str], patience: tuple[str, ...]) -> None:
@@ -55,7 +59,7 @@ class Shell:
         self._told = folder / "standard-error.log"  # of the last command
         self._bash = subprocess.Popen(
             ["bash", "--noprofile", "--norc"],
-            cwd=folder, env=environment, text=True, bufsize=1, start_new_session=True,
+            cwd=folder, env={**environment, **BRIEF_JAVA}, text=True, bufsize=1, start_new_session=True,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
         self._type("set -m")
@@ -80,14 +84,21 @@ class Shell:
             return
         deadline = Deadline(_PATIENCE_SECONDS)
         while True:
-            printed = self._type(step.text)
-            if _fits(printed, step.expected):
+            printed, status = self._run(step.text)
+            if status == "0" and _fits(printed, step.expected):
                 return
             again = step.text.startswith(self._patience) and not deadline.passed()
-            assert again, f"{self._story(step.text, printed)}\n--- expected:\n{step.expected}"
-            time.sleep(0.5)
+            assert again, (
+                f"{self._story(step.text, printed)}\n--- ended with {status}, expected:\n{step.expected}"
+            )
+            time.sleep(_PAUSE_SECONDS)
 
-    def _type(self, command: str) -> str:
+    def _type(self, command: str) -> None:
+        printed, status = self._run(command)
+        assert status == "0", self._story(command, printed)
+
+    def _run(self, command: str) -> tuple[str, str]:
+        """Return what a command prints, and its exit code."""
         assert self._bash.stdin is not None
         assert self._bash.stdout is not None
         # `jobs` forgets those that have ended, as a prompt does: so %1 is what a reader's %1 is.
@@ -99,8 +110,7 @@ class Shell:
             before, found, status = line.partition(_END)
             printed += before
             if found:
-                assert status.strip() == "0", self._story(command, printed)
-                return printed
+                return printed, status.strip()
         raise AssertionError(f"the shell ended: {printed}")
 
     def _story(self, command: str, printed: str) -> str:

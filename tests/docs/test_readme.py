@@ -1,5 +1,6 @@
 """What the README shows works as it stands there."""
 
+import os
 import re
 import signal
 import subprocess
@@ -7,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.docs.pages import BRIEF_JAVA
 
 from streamtable_testing import Tester
 
@@ -20,7 +22,7 @@ README = (ROOT / "README.md").read_text()
 def test_the_answers_of_the_demo_are_right_and_ctrl_c_stops_everything_that_it_started() -> None:
     with subprocess.Popen(
         [ROOT / ".venv/bin/python", ROOT / "infra/demo.py"],
-        cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True,
+        cwd=ROOT, env={**os.environ, **BRIEF_JAVA}, stdout=subprocess.PIPE, text=True, start_new_session=True,
     ) as demo:  # fmt: skip
         assert demo.stdout is not None
         shown = ""

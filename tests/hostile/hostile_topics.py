@@ -20,6 +20,7 @@ from contracts import records
 from contracts.schema import RecordSchema
 from exactavro import Schema
 from localkafka.broker import Broker
+from localkafka.waiting import Deadline
 from messaging.groups import GROUPS
 from servicekit_testing import Process
 from streamtable import Avro, Group, Kafka
@@ -254,11 +255,13 @@ class Stack:
         Raises:
             AssertionError: A processor has ended, or some lag remains.
         """
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = Deadline(SECONDS_MAX)
         while behind := self.behind():
             self.check_alive()
-            assert time.monotonic() < deadline, f"lag remains: {behind}"
-            time.sleep(0.2)
+            assert not deadline.passed(), f"lag remains: {behind}"
+            time.sleep(
+                0.5
+            )  # to look costs CPU time: nine groups, and readers of what they have not committed
 
     def behind(self) -> dict[str, int]:
         """The partitions, as `group topic[partition]`, that have committed records left to read, and how many."""
@@ -297,9 +300,9 @@ class Stack:
         )
         consumer.assign([Partition(topic, partition, start)])
         found: list[Any] = []
-        deadline = time.monotonic() + SECONDS_MAX
+        deadline = Deadline(SECONDS_MAX)
         try:
-            while time.monotonic() < deadline:
+            while not deadline.passed():
                 for message in consumer.consume(1_000, 0.1):
                     error = message.error()
                     if error is None:

@@ -14,8 +14,9 @@ from localkafka.fixtures import OwnBroker
 from streamtable import Avro
 from user_status.topics import UPDATES
 
-SEEDS = range(5)
-EACH = 3  # hostile records a topic and seed
+SEEDS = 2
+SEEDS_LONG = 10
+EACH = 4  # hostile records a topic and seed
 HONEST_USERS = 20
 COUNT = Avro("long")
 
@@ -55,15 +56,12 @@ def expected_dead_letters(attacks: list[tuple[Hostile, Place]]) -> dict[str, set
     return expected
 
 
-@pytest.mark.slow("nine processes, and five seeds of hostile records for each of their topics")
-@pytest.mark.timeout(600)
-def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_one_is_a_dead_letter_once(
-    stack: Stack,
-) -> None:
+def attack(stack: Stack, seeds: int) -> None:
+    """Check that the honest records between hostile ones are handled, and which of the hostile ones are dead letters."""
     attacks: list[tuple[Hostile, Place]] = []
     send_honest(stack, 0)
     stack.wait_handled()  # a group that has never committed refuses a changelog that holds rows of others
-    for seed in SEEDS:
+    for seed in range(seeds):
         attacks += stack.attack(Random(seed), EACH)
         send_honest(stack, seed + 1)
     stack.wait_handled()
@@ -71,7 +69,7 @@ def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_on
 
     counts = stack.rows("click-count-table")
     honest = {f"honest-{number}".encode() for number in range(HONEST_USERS)}
-    assert {COUNT.decode(counts[user]) for user in honest} == {len(SEEDS) + 1}
+    assert {COUNT.decode(counts[user]) for user in honest} == {seeds + 1}
     statuses = stack.rows("user-status-table")
     assert honest <= statuses.keys()
     expected = expected_dead_letters(attacks)
@@ -79,3 +77,17 @@ def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_on
         letters = stack.dead_letters(group)
         assert expected[group.name] <= letters.keys(), group.name
         assert {letters[place] for place in expected[group.name]} <= {1}, group.name
+
+
+@pytest.mark.slow("nine processes, and hostile records for each of their topics")
+@pytest.mark.timeout(600)
+def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_one_is_a_dead_letter_once(
+    stack: Stack,
+) -> None:
+    attack(stack, SEEDS)
+
+
+@pytest.mark.faults_long
+@pytest.mark.timeout(1200)
+def test_more_hostile_records_in_every_topic_stop_no_processor_either(stack: Stack) -> None:
+    attack(stack, SEEDS_LONG)

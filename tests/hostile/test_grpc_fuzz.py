@@ -3,6 +3,7 @@
 FAULTS_SEED repeats a run: case n of a seed is always the same. FAULTS_SECONDS is the length of the long form.
 """
 
+import math
 import os
 import random
 import sys
@@ -26,7 +27,8 @@ from contracts.grpc.user_status.v1 import user_status_pb2
 from localkafka.broker import Broker
 
 SEED: Final = int(os.environ.get("FAULTS_SEED", "20260"))
-SECONDS: Final = 7.0
+CASES: Final = 600
+"""So many of a seed are tried in each run of the tests; the long form tries as many as its time allows."""
 THREADS: Final = 8
 GROWTH_MB: Final = 100
 SERVICES: Final[dict[str, tuple[Scenario, Any]]] = {
@@ -175,11 +177,12 @@ def metadata_of(chance: random.Random) -> list[tuple[str, str | bytes]]:
 
 @dataclass
 class Run:
-    """Threads that try one case after the other until the time is over, or a case fails."""
+    """Threads that try one case after the other until these or the time are over, or a case fails."""
 
     world: World
     methods: Sequence[MethodDescriptor]
     seed: int
+    cases: float
     seconds: float
     outcomes: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -195,7 +198,7 @@ class Run:
     def _try_all(self, first: int, end: float) -> None:
         channel = self.world.channel()
         number = first
-        while time.monotonic() < end and not self.failures:
+        while number < self.cases and time.monotonic() < end and not self.failures:
             case = case_of(self.methods, self.seed, number)
             try:
                 self.outcomes[call(channel, case)] += 1
@@ -229,10 +232,17 @@ def call(channel: Any, case: Case) -> str:
     return str(code.name)
 
 
-def run(world: World, methods: Sequence[MethodDescriptor], seed: int, seconds: float) -> None:
+def run(
+    world: World,
+    methods: Sequence[MethodDescriptor],
+    seed: int,
+    *,
+    cases: float = math.inf,
+    seconds: float = math.inf,
+) -> None:
     before = world.memory_mb()
     sys.stdout.write(f"FAULTS_SEED={seed}\n")
-    done = Run(world, methods, seed, seconds)
+    done = Run(world, methods, seed, cases, seconds)
     done.go()
     grown = world.memory_mb() - before
     sys.stdout.write(f"{sum(done.outcomes.values())} calls, memory +{grown:.0f} MB: {dict(done.outcomes)}\n")
@@ -244,7 +254,7 @@ def run(world: World, methods: Sequence[MethodDescriptor], seed: int, seconds: f
 
 
 def test_random_calls_get_documented_answers(world: World, methods: Sequence[MethodDescriptor]) -> None:
-    run(world, methods, SEED, SECONDS)
+    run(world, methods, SEED, cases=CASES)
 
 
 @pytest.mark.faults_long
@@ -253,4 +263,4 @@ def test_random_calls_get_documented_answers_for_long(
     world: World, methods: Sequence[MethodDescriptor]
 ) -> None:
     seed = random.SystemRandom().randrange(2**31)
-    run(world, methods, seed, float(os.environ.get("FAULTS_SECONDS", "120")))
+    run(world, methods, seed, seconds=float(os.environ.get("FAULTS_SECONDS", "120")))

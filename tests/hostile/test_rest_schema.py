@@ -14,7 +14,7 @@ import pytest
 from tests.hostile.rest_world import Service
 
 pytestmark = pytest.mark.broker  # of its fixtures, which are asked for by their names
-EXAMPLES = 4  # of each operation; the long form makes as many as its time allows
+EXAMPLES = 2  # of each operation; the long form makes as many as its time allows
 SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "messages", "console"]
 SEED = os.environ.get("FAULTS_SEED", "1")
 LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")

@@ -260,7 +260,7 @@ def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_wh
 
 @pytest.mark.slow("it starts an Elasticsearch and the services before it")
 def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Cluster, tmp_path: Path) -> None:
-    with ElasticsearchServer(tmp_path / "store") as server:
+    with ElasticsearchServer(tmp_path / "store", brief=True) as server:
         url = server.url.replace("http://", "elasticsearch+http://") + "/reach?replicas=0&fields=text:text"
         admin = StoreSettings.parse(url).admin("setup")
         with closing(admin.driver):

@@ -22,6 +22,9 @@ from streamtable_spark.errors import ConfigurationError
 
 OLDEST_JAVA: Final = 17
 MEMORY: Final = re.compile(r"[1-9][0-9]*[mg]")
+BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
+"""With one compiler a JVM reserves 48 MB for compiled code. Spark fills these within minutes, and then a sixth of the CPU time
+goes into throwing code away and compiling it again: so it gets the 240 MB that it has with both."""
 PACKAGE: Final = files("streamtable_spark")
 JARS_VARIABLE: Final = "SPARK_CONNECTOR_JARS"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
@@ -38,7 +41,7 @@ class Local:
         progress: Whether to show a bar on standard error while stages run.
         scratch: The folder for spilled data and for tables without a path; None for the temporary folder.
         brief: Whether the session lives for minutes only, as in tests: the JVM then uses only its first compiler (C1), which
-            saves much CPU time.
+            saves much CPU time, see `BRIEF`.
     """
 
     cores: int = 2
@@ -165,6 +168,6 @@ def _place(local: Local, jars: Path) -> dict[str, str]:
         "spark.databricks.delta.snapshotPartitions": "2",
         "spark.jars": ",".join(str(jars / name) for name in jar_names((PACKAGE / "jars.sha256").read_text())),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={PACKAGE / 'log4j2.properties'} "
-        f"-XX:+UseSerialGC -XX:-UsePerfData{' -XX:TieredStopAtLevel=1' if local.brief else ''}",
+        f"-XX:+UseSerialGC -XX:-UsePerfData{f' {BRIEF}' if local.brief else ''}",
         **scratch,
     }

@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 
 from localkafka.errors import ConfigurationError, Fatal
 from localkafka.jars import class_archive, kafka_jars
-from localkafka.java import find_java
+from localkafka.java import BRIEF, find_java
 from localkafka.process import Child, reserve_port
 from localkafka.security import LISTENER, Security
 from localkafka.waiting import Deadline
@@ -201,7 +201,7 @@ class Broker:
             _format(
                 [
                     java[0],
-                    "-XX:TieredStopAtLevel=1",
+                    BRIEF,
                     *java[1:],
                     "kafka.tools.StorageTool",
                     "format",
@@ -303,7 +303,7 @@ class Broker:
             "-XX:-UsePerfData",
             f"-Djava.io.tmpdir={self.data_dir / 'tmp'}",
             f"-Dlog4j2.configurationFile={LOGGING}",
-            *(["-XX:TieredStopAtLevel=1"] if self._brief else []),
+            *([BRIEF] if self._brief else []),
         ]
 
     def _says_ready(self) -> bool:

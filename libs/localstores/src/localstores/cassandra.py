@@ -6,7 +6,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from localkafka.jars import maven_jars
-from localkafka.java import find_java
+from localkafka.java import BRIEF, find_java
 from localstores.server import Server
 
 CASSANDRA_VERSION = "5.0.9"
@@ -37,13 +37,22 @@ class CassandraServer(Server):
     Args:
         data_dir: see `Server`.
         heap: The heap size of the JVM.
+        brief: Whether it lives for minutes only, as in tests: its JVM then does without what pays later.
         port: The CQL port; see `Server`.
         detached: see `Server`.
     """
 
-    def __init__(self, data_dir: Path, *, heap: str = "512m", port: int = 0, detached: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        heap: str = "512m",
+        brief: bool = False,
+        port: int = 0,
+        detached: bool = False,
+    ) -> None:
         super().__init__(data_dir, port=port, detached=detached)
-        self._heap = heap
+        self._heap, self._brief = heap, brief
 
     def command(self) -> Sequence[str]:
         jars = maven_jars(f"cassandra-{CASSANDRA_VERSION}", ROOTS, PINS.read_text())
@@ -67,7 +76,8 @@ class CassandraServer(Server):
         }
         return (
             str(find_java()), f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:MaxDirectMemorySize=256m",
-            "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData", f"-javaagent:{agent}",
+            "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData",
+            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()), f"-javaagent:{agent}",
             *(part for name in _EXPORTS for part in ("--add-exports", f"{name}=ALL-UNNAMED")),
             *(part for name in _OPENS for part in ("--add-opens", f"{name}=ALL-UNNAMED")),
             *(f"-D{name}={value}" for name, value in properties.items()),

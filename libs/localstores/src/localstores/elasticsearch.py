@@ -12,7 +12,7 @@ from pathlib import Path
 
 from localkafka.cache import cached, run
 from localkafka.jars import maven_jars
-from localkafka.java import find_java
+from localkafka.java import BRIEF, find_java
 from localstores.server import Server
 
 ELASTICSEARCH_VERSION = "9.5.3"
@@ -46,13 +46,22 @@ class ElasticsearchServer(Server):
     Args:
         data_dir: see `Server`.
         heap: The heap size of the JVM.
+        brief: Whether it lives for minutes only, as in tests: its JVM then does without what pays later.
         port: The HTTP port; see `Server`.
         detached: see `Server`.
     """
 
-    def __init__(self, data_dir: Path, *, heap: str = "512m", port: int = 0, detached: bool = False) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        heap: str = "512m",
+        brief: bool = False,
+        port: int = 0,
+        detached: bool = False,
+    ) -> None:
         super().__init__(data_dir, port=port, detached=detached)
-        self._heap = heap
+        self._heap, self._brief = heap, brief
 
     @property
     def url(self) -> str:
@@ -65,7 +74,8 @@ class ElasticsearchServer(Server):
         temporary.mkdir(exist_ok=True)
         return (
             str(find_java(OLDEST_JAVA)), f"-Xms{self._heap}", f"-Xmx{self._heap}", "-XX:+ExitOnOutOfMemoryError",
-            "-XX:-UsePerfData", f"-Djava.io.tmpdir={temporary}", "-Dlog4j2.level=WARN",
+            "-XX:-UsePerfData",
+            *((BRIEF, "-XX:+UseSerialGC") if self._brief else ()), f"-Djava.io.tmpdir={temporary}", "-Dlog4j2.level=WARN",
             "--enable-native-access=ALL-UNNAMED", "-cp", f"{home}/main:{home}/lib/*",
             "SearchNode", str(home), str(self.data_dir), str(self.port),
         )  # fmt: skip

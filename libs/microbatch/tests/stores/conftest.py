@@ -24,8 +24,8 @@ GetServer = Callable[[str], Any]
 STARTS: dict[str, Callable[[Path], Server]] = {
     "valkey": lambda folder: RedisServer(folder, flavour="valkey"),
     "redis": lambda folder: RedisServer(folder, flavour="redis"),
-    "cassandra": CassandraServer,
-    "elasticsearch": ElasticsearchServer,
+    "cassandra": lambda folder: CassandraServer(folder, brief=True),
+    "elasticsearch": lambda folder: ElasticsearchServer(folder, brief=True),
 }
 # Java takes its time: such tests run where those with a broker do.
 SLOW = ["cassandra", "elasticsearch"]
