@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 11_530,  # aim 7,000: exactly once, recovery and the handling of faults are most of it
+    "libs/streamtable": 11_590,  # aim 7,000: exactly once, recovery, the handling of faults, and ids as arrays are most
     "libs/streamtable_admin": 1_780,  # aim 1,500: one layout for two faces, and what open transactions hold back
     "libs/streamtable_cli": 3_770,  # aim 3,500: reset, compare and skip are operations that only the command line has
     "libs/microbatch": 3_500,  # aim 3,000

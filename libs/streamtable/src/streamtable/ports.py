@@ -7,7 +7,7 @@ Each protocol states what is promised, what is never called, and which errors ma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from streamtable.errors import PoisonRecord, StreamtableError
 from streamtable.partitioner import Partitioner
@@ -31,6 +31,15 @@ class Decoded(Generic[T]):
 
     values: Sequence[T | None]
     poison: Mapping[int, PoisonRecord]
+
+
+@runtime_checkable
+class Fields(Protocol):
+    """Decoded records that give one of their fields without making the others."""
+
+    def field(self, name: str) -> Sequence[Any]:
+        """Return the value of the field for each record. Raises `KeyError`, or `TypeError` for a value that is no record."""
+        ...
 
 
 class Codec(Protocol[T]):
