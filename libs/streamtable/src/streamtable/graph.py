@@ -11,8 +11,11 @@ from enum import Enum
 from typing import Any, Generic, Literal, TypeVar
 
 from streamtable.aggregate import Aggregate
+from streamtable.clock import Clock
 from streamtable.context import Batch, Context, RowChange
+from streamtable.custom_task import CustomTasks
 from streamtable.errors import GraphError
+from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
 from streamtable.topics import Stream, Table, legal_name
@@ -67,6 +70,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         start: The offset at which a new group begins.
         on_error: What to do when the handler raises, or when its output does not fit the schema or Kafka's limits.
         once: How to recognise repeated events, which are left out.
+        custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
+            that these call.
     """
 
     stream: Stream[K, E]
@@ -76,10 +81,12 @@ class Input(Edge[K, V], Generic[K, E, V]):
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP
     once: Once[E] | None = None
+    custom: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
-        kinds = [kind for kind in (self.handler, self.batch, self.aggregate) if kind is not None]
+        given = (self.handler, self.batch, self.aggregate, self.custom)
+        kinds = [kind for kind in given if kind is not None]
         if len(kinds) != 1:
             raise GraphError(
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
@@ -255,6 +262,10 @@ class Group(Generic[K, V]):
         self._check_topics()
         self._check_keys()
         self._check_table()
+
+    def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
+        """Return what makes tasks of another kind than over local tables, as in the `Tester`; None for a plain group."""
+        return None
 
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:
