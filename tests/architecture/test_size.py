@@ -9,16 +9,20 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PACKAGE_LINES_MAX = {
-    "libs/streamtable": 11_590,  # aim 7,000: exactly once, recovery, the handling of faults, and ids as arrays are most
-    "libs/streamtable_admin": 1_780,  # aim 1,500: one layout for two faces, and what open transactions hold back
-    "libs/streamtable_cli": 3_770,  # aim 3,500: reset, compare and skip are operations that only the command line has
+    "libs/streamtable": 13_650,  # aim 7,000: exactly once, recovery, faults, ids as arrays, the seam for other tasks, state tables and what falls due in them, event time, what flows stand on, whose hosts a server is
+    "libs/streamtable_admin": 1_800,  # aim 1,500: one layout for two faces, and what open transactions hold back
+    "libs/streamtable_cli": 3_780,  # aim 3,500: reset, compare and skip are operations that only the command line has
     "libs/microbatch": 3_500,  # aim 3,000
-    "libs/servicekit": 5_150,  # aim 3,800: the declared service of a table has moved here from the services
+    "libs/servicekit": 5_500,  # aim 3,800: the declared service of a table has moved here; +350: hosts, origins, who may call
     "services/click_count": 300,
     "services/user_status": 430,  # aim 380: its join and its loop are written out
 }
 """Lines of code of a package at most, beside what it should come to. Lower a number whenever the package shrinks."""
 MODULE_LINES_MAX = 500  # all lines
+FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
+"""A layer on the core with a ceiling of its own, and not counted with the core."""
+FLOW_LINES_MAX = 3_000
+FLOW_MODULE_LINES_MAX = 350  # all lines
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {
     tokenize.COMMENT,
@@ -66,8 +70,18 @@ def test_lines_of_code_are_neither_blank_nor_comment_nor_docstring(tmp_path: Pat
 
 @pytest.mark.parametrize(("package", "most"), PACKAGE_LINES_MAX.items())
 def test_a_package_stays_small_enough_to_be_read(package: str, most: int) -> None:
-    sizes = [lines_of_code(path) for path in SOURCES if (ROOT / package / "src") in path.parents]
+    paths = [
+        path for path in SOURCES if (ROOT / package / "src") in path.parents and FLOW not in path.parents
+    ]
+    sizes = list(map(lines_of_code, paths))
     assert 0 < sum(sizes) <= most, sum(sizes)
+
+
+def test_flows_stay_small_enough_to_be_read() -> None:
+    paths = [path for path in SOURCES if FLOW in path.parents]
+    assert 0 < sum(map(lines_of_code, paths)) <= FLOW_LINES_MAX
+    longest = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in paths}
+    assert max(longest.values()) <= FLOW_MODULE_LINES_MAX, longest
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())

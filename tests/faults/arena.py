@@ -285,7 +285,10 @@ class Arena:
         self._stack.close()
 
     def create_table(self) -> None:
-        self.topics.create("group-table", partitions=self.partitions, config={"cleanup.policy": "compact"})
+        for name in ("table", *self.group.named_tables):
+            self.topics.create(
+                f"group-{name}", partitions=self.partitions, config={"cleanup.policy": "compact"}
+            )
 
     @cached_property
     def admin(self) -> AdminClient:
@@ -473,6 +476,9 @@ class Arena:
     def _verify_copies(self, changes: Mapping[int, Sequence[Change]], positions: Mapping[int, int]) -> int:
         """Every local table is what the changelog says at its position, and one of each partition is current."""
         current, copies = set(), 0
+        logs = {self.table: changes} | {
+            topic: self.records(topic) for topic in map(self.group.named_topic, self.group.named_tables)
+        }
         for process in self.processes.values():
             stores = RocksStores(process.state / self.group.name, memory_bytes=8 << 20)
             for table, partition in sorted(stores.present()):
@@ -482,12 +488,13 @@ class Arena:
                     local = LocalPosition.decode(checkpoint)
                     with store.scan() as scan:
                         rows = list(scan)
-                    until = [(c.key, c.value) for c in changes[partition] if c.offset < local.changelog]
+                    log = logs[table][partition]
+                    until = [(c.key, c.value) for c in log if c.offset < local.changelog]
                     assert digest(rows) == digest(replayed(until).items()), (
-                        f"{process.name} holds a partition {partition} that never was at {local.changelog}"
+                        f"{process.name} holds {table}[{partition}] as it never was at {local.changelog}"
                     )
                     copies += 1
-                    if local.changelog >= positions[partition]:
+                    if table == self.table and local.changelog >= positions[partition]:
                         current.add(partition)
             stores.close()
         assert current == set(positions), f"no local table is current: {set(positions) - current}"

@@ -5,10 +5,14 @@ import random
 import shutil
 import signal
 import time
+from collections import Counter
 
 import pytest
 from tests.faults.arena import Arena
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.worker import THIRDS, TOTALS
+
+from streamtable import Long
 
 ROUNDS = int(os.environ.get("FAULTS_ROUNDS", "50"))
 DISK_LOST = 0.3
@@ -60,6 +64,31 @@ def crash_rounds(arena: Arena, rounds: int) -> str:
 @aside
 def test_five_kills_lose_and_double_nothing(make: ArenaMaker) -> str:
     return crash_rounds(make(kind="count", partitions=8, events=15_000), 5)
+
+
+@pytest.mark.faults
+@aside
+def test_state_tables_hold_what_the_table_does_after_kills(make: ArenaMaker) -> str:
+    arena = make(kind="states", partitions=4, events=4_000)
+    said = crash_rounds(arena, 3)
+    table, totals, thirds = (
+        rows_of(arena, arena.group.named_topic(name)) for name in ("table", TOTALS.name, THIRDS.name)
+    )
+    assert totals == table
+    summed: Counter[tuple[int, bytes]] = Counter()
+    for (partition, key), count in thirds.items():
+        summed[partition, key.rpartition(b" ")[0]] += count
+    assert summed == table
+    return f"{said}, {len(thirds)} rows of states"
+
+
+def rows_of(arena: Arena, topic: str) -> dict[tuple[int, bytes], int]:
+    """The rows of a table of counts, by partition and key."""
+    return {
+        (partition, change.key): Long().decode(change.value or b"")
+        for partition, changes in arena.records(topic).items()
+        for change in changes
+    }
 
 
 @pytest.mark.faults_long

@@ -24,6 +24,7 @@ from streamtable import (
     Kafka,
     Long,
     Persist,
+    State,
     Stream,
     String,
 )
@@ -31,7 +32,11 @@ from streamtable.errors import StreamtableError
 from streamtable.observe import configure_logging
 
 EXIT_GAVE_UP = 3
-KINDS = ("count", "handler", "order", "fatal")
+KINDS = ("count", "handler", "order", "states", "fatal")
+TOTALS = State("totals", key=String(), value=Long())
+"""As the table of a group of the kind `states`."""
+THIRDS = State("thirds", key=String(), value=Long())
+"""The same for each third of the numbers."""
 FATAL = -1
 """The event that ends a process whose kind is `fatal`, as a decoder does that crashes."""
 
@@ -43,6 +48,13 @@ def add_one(ctx: Context[str, int], number: int) -> None:
 def check_order(ctx: Context[str, Any], number: int) -> None:
     row: OrderRow | None = ctx.value
     ctx.set(follow(row, number))
+
+
+def add_one_to_each(ctx: Context[str, int], number: int) -> None:
+    add_one(ctx, number)
+    for state, key in ((TOTALS, ctx.key), (THIRDS, f"{ctx.key} {number % 3}")):
+        table = ctx.table(state)
+        table.put(key, (table.get(key) or 0) + 1)
 
 
 def add_one_or_die(ctx: Context[str, int], number: int) -> None:
@@ -62,6 +74,8 @@ def group(kind: str, name: str, topic: str) -> Group[str, Any]:
         return Group(name, Input(stream(topic), aggregate=Count()), Persist(Avro("long")))
     if kind == "handler":
         return Group(name, Input(stream(topic), add_one), Persist(Long()))
+    if kind == "states":
+        return Group(name, Input(stream(topic), add_one_to_each), Persist(Long()), TOTALS, THIRDS)
     if kind == "fatal":
         return Group(name, Input(stream(topic), add_one_or_die), Persist(Long()))
     return Group(name, Input(stream(topic), check_order), Persist(Json()))

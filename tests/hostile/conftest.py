@@ -7,6 +7,7 @@ from tests.hostile.rest_world import (
     Service,
     console_service,
     emitter_service,
+    messages_service,
     query_service,
     reaches_service,
     statuses_service,
@@ -49,6 +50,13 @@ def statuses(broker: Broker) -> Iterator[Service]:
 def tweets(broker: Broker) -> Iterator[Service]:
     """An emitter service of tweets and followers."""
     with tweets_service(broker) as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def messages(broker: Broker) -> Iterator[Service]:
+    """The web service of messaging."""
+    with messages_service(broker) as service:
         yield service
 
 

@@ -15,7 +15,15 @@ from localkafka.broker import Broker
 from localkafka.waiting import Deadline
 from servicekit_testing.prefork import Forked, prefork_of
 
-OURS: Final = ("STREAMTABLE_", "CLICK_COUNT_", "USER_STATUS_", "TWEET_REACH_", "CONSOLE_", "SERVICEKIT_")
+OURS: Final = (
+    "STREAMTABLE_",
+    "CLICK_COUNT_",
+    "USER_STATUS_",
+    "TWEET_REACH_",
+    "MESSAGING_",
+    "CONSOLE_",
+    "SERVICEKIT_",
+)
 _LISTENING: Final = re.compile(r"listening on (\w+)://(\S+)")
 
 

@@ -9,7 +9,7 @@ from tests.hostile.rest_world import Service
 
 EVIL: Final = b"evil"
 """What bad requests hold, and no answer repeats."""
-HOST: Final = b"Host: x\r\n"
+HOST: Final = b"Host: localhost\r\n"
 CLOSE: Final = b"Connection: close\r\n"
 JSON: Final = b"Content-Type: application/json\r\n"
 STATUS_LINE: Final = re.compile(rb"HTTP/1\.1 (\d{3}) ")

@@ -18,6 +18,7 @@ from click_count import topics as click_topics
 from contracts.records import UserStatus
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
+from messaging import groups as message_topics
 from streamtable import Table
 from tweet_reach import topics as reach_topics
 from user_status import topics as status_topics
@@ -194,6 +195,21 @@ def tweets_service(broker: Broker) -> Iterator[Service]:
         for topic in (reach_topics.TWEETS, reach_topics.FOLLOWS):
             opened.enter_context(_topic(broker, topic.name))
         yield opened.enter_context(running(broker, "emitter", "tweet_reach.main"))
+
+
+@contextmanager
+def messages_service(broker: Broker) -> Iterator[Service]:
+    """The web service of messaging, with the topics that it writes to and the table of feeds."""
+    topics = Topics(broker.bootstrap_servers)
+    try:
+        with ExitStack() as opened:
+            for stream in (message_topics.MESSAGES, message_topics.BLOCKS, message_topics.TRANSLATIONS):
+                opened.enter_context(_topic(broker, stream.name))
+            group = topics.name("feeds")
+            topics.create("feeds-table", partitions=PARTITIONS, config={"cleanup.policy": "compact"})
+            yield opened.enter_context(running(broker, "web", "messaging.main", MESSAGING_GROUP=group))
+    finally:
+        topics.delete_all()
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import sys
 from itertools import cycle
 from random import Random
 
-HEAD = b"Host: x\r\n"
+HEAD = b"Host: localhost\r\n"
 SMALL_BUFFER = 4096
 START_SECONDS = 5.0
 AGAIN_SECONDS = 2.0

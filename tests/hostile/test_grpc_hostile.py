@@ -422,7 +422,7 @@ def test_a_window_of_nothing_holds_back_one_stream_only(world: World) -> None:
 
 
 OTHER_PROTOCOLS = {
-    "HTTP/1.1": b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    "HTTP/1.1": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     "TLS": hello_of_tls(),
     "garbage": RANDOM.randbytes(2000),
     "NULs": bytes(5000),

@@ -15,7 +15,7 @@ from tests.hostile.rest_world import Service
 
 pytestmark = pytest.mark.broker  # of its fixtures, which are asked for by their names
 EXAMPLES = 4  # of each operation; the long form makes as many as its time allows
-SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "console"]
+SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "messages", "console"]
 SEED = os.environ.get("FAULTS_SEED", "1")
 LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")
 # Streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for; and what takes an Elasticsearch.

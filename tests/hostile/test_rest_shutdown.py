@@ -23,7 +23,7 @@ pytestmark = pytest.mark.broker
 WHOLE = 20
 HALF = 5
 BODY = json.dumps({"user_id": "alice", "url": "https://example.org/"}).encode()
-HEAD = b"POST /clicks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+HEAD = b"POST /clicks HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 REQUEST = HEAD % len(BODY) + BODY
 JSON_TYPE = {"Content-Type": "application/json"}
 

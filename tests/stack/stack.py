@@ -39,6 +39,7 @@ PORTS = (
     "STACK_KAFKA_UI_PORT",
     "STACK_CONSOLE_PORT",
 )
+CONSOLE_TOKEN = "a-token-of-the-tests-of-the-stack"
 UP_SECONDS = 400  # less than a minute on a machine with nothing else to do
 CALM_SECONDS = 240.0
 
@@ -89,7 +90,13 @@ class Stack:
             for name, value in os.environ.items()
             if not name.startswith("STACK_") or name.endswith("_IMAGE")
         }
-        return {**clean, "STACK_NAME": self.name, **self.ports, **self.settings}
+        return {
+            **clean,
+            "STACK_NAME": self.name,
+            "CONSOLE_TOKEN": CONSOLE_TOKEN,
+            **self.ports,
+            **self.settings,
+        }
 
     def compose(self, *arguments: str, seconds: float = 500) -> str:
         """Run `docker compose`: its answer. An assertion tells what it said if it fails."""
@@ -130,6 +137,12 @@ class Stack:
         running = self._listed("ps")
         printed = docker("stats", "--no-stream", "--format", "{{.Name}} {{.MemPerc}}", *running)
         return {name: float(share.rstrip("%")) / 100 for name, share in map(str.split, printed.splitlines())}
+
+    def console(self, path: str) -> Any:
+        """Return what the console answers."""
+        headers = {"Authorization": f"Bearer {CONSOLE_TOKEN}"}
+        answer = httpx.get(f"{self.url('STACK_CONSOLE_PORT')}{path}", headers=headers, timeout=20)
+        return answer.raise_for_status().json()
 
     def url(self, port: str) -> str:
         return f"http://127.0.0.1:{self.ports[port]}"

@@ -121,6 +121,20 @@ def test_every_published_port_is_a_variable_and_bound_to_this_machine() -> None:
     assert len(set(defaults)) == len(defaults)
 
 
+def test_only_the_development_stack_serves_callers_that_it_does_not_know() -> None:
+    over = yaml.safe_load((ROOT / "infra/secure/compose.yml").read_text())["services"]
+    open_to_all = {
+        name
+        for name, service in OURS.items()
+        if service.get("environment", {}).get("SERVICEKIT_ALLOW_UNAUTHENTICATED") == "true"
+    }
+    served = {name for name in OURS if name.endswith(("-emitter", "-view", "-query"))}
+    assert served <= open_to_all
+    for name in served:
+        assert over[name]["environment"]["SERVICEKIT_ALLOW_UNAUTHENTICATED"] == "false"
+        assert over[name]["env_file"]  # SERVICEKIT_API_KEYS
+
+
 def test_every_image_of_others_is_pinned_to_a_release() -> None:
     for name, service in SERVICES.items():
         if name not in OURS:

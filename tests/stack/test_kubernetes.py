@@ -2,7 +2,9 @@
 
 import re
 import shutil
+import stat
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,14 +14,24 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.tracing import trace_settings
 from streamtable import Settings
+from streamtable.hosts import OwnHosts
+from streamtable_admin import declared
+from streamtable_admin.acls import required_acls
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "infra/kubernetes"
 VERSIONS = ("1.31", "1.34")
 OVERLAYS = ("small", "production")
-OF_OTHERS = {"ScaledObject", "PodMonitor", "Kustomization", "Component"}  # definitions not Kubernetes's own
+OF_OTHERS = {
+    "ScaledObject",
+    "TriggerAuthentication",
+    "PodMonitor",
+    "Kustomization",
+    "Component",
+}  # definitions not Kubernetes's own
 MANIFESTS = sorted(path for path in FOLDER.rglob("*.yaml") if path.name != "topics.yaml")
 ROLES = ("emitter", "processor", "view", "query")
 # What an overlay runs, by image: the names of its workloads, and the arguments of their containers.
@@ -108,7 +120,7 @@ def test_a_service_has_probes_a_name_of_its_own_and_time_to_stop(role: str) -> N
     wait = int(container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [0, 0])[1])
     assert pod["terminationGracePeriodSeconds"] > Settings().shutdown_timeout + wait
     mounted = {each["mountPath"] for each in container["volumeMounts"]}
-    assert mounted == {"/tmp", "/var/lib/streamtable"}
+    assert mounted == {"/tmp", "/var/lib/streamtable", "/run/secrets/streamtable"}
 
 
 @pytest.mark.parametrize("role", ROLES)
@@ -119,14 +131,15 @@ def test_nodes_are_drained_one_replica_at_a_time(role: str) -> None:
     assert budget["spec"]["selector"] == thing["spec"]["selector"]
 
 
-def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_variables_of_the_pods_are_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("a secret")
     (settings,) = of_kind("ConfigMap")
     settings_given = dict(settings["data"])
     for thing in WORKLOADS:
         (container,) = thing["spec"]["template"]["spec"]["containers"]
         settings_given |= {each["name"]: each.get("value", "pod-0") for each in container.get("env", [])}
     for name, value in settings_given.items():
-        monkeypatch.setenv(name, value)
+        monkeypatch.setenv(name, value.replace("/run/secrets/streamtable", str(tmp_path)))
     assert Settings.from_environment().instance_id == "pod-0"
 
 
@@ -174,6 +187,30 @@ def rendered(overlay: str) -> list[dict[str, Any]]:
     )
     assert done.returncode == 0, done.stderr
     return objects(done.stdout)
+
+
+def secrets_of(thing: dict[str, Any]) -> dict[str, set[str]]:
+    """The keys that an object needs of each Secret, by the Secret's name."""
+    needed: dict[str, set[str]] = {}
+    if thing["kind"] == "TriggerAuthentication":
+        for each in thing["spec"]["secretTargetRef"]:
+            needed.setdefault(each["name"], set()).add(each["key"])
+    pod = thing.get("spec", {}).get("template", {}).get("spec", {})
+    for container in pod.get("containers", []):
+        for each in container.get("envFrom", []):
+            if "secretRef" in each:
+                needed.setdefault(each["secretRef"]["name"], set())
+        for each in container.get("env", []):
+            if reference := each.get("valueFrom", {}).get("secretKeyRef"):
+                needed.setdefault(reference["name"], set()).add(reference["key"])
+    for volume in pod.get("volumes", []):
+        if "secret" in volume:
+            keys = {each["key"] for each in volume["secret"].get("items", [])}
+            needed.setdefault(volume["secret"]["secretName"], set()).update(keys)
+        for source in volume.get("projected", {}).get("sources", []):
+            keys = {each["key"] for each in source["secret"]["items"]}
+            needed.setdefault(source["secret"]["name"], set()).update(keys)
+    return needed
 
 
 def labels_of(thing: dict[str, Any]) -> dict[str, str]:
@@ -226,6 +263,25 @@ def test_every_selector_of_an_overlay_finds_the_pods_of_one_workload(overlay: st
         assert found == [name_of(thing).removesuffix("-pods")]
 
 
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_rest_answers_to_the_names_by_which_callers_in_the_cluster_ask(overlay: str) -> None:
+    things = rendered(overlay)
+    (settings,) = [each["data"] for each in things if name_of(each) == "streamtable-settings"] or [{}]
+    hosts = OwnHosts(
+        EdgeSettings.from_environment({k: v for k, v in settings.items() if k == "SERVICEKIT_HOSTS"}).hosts
+    )
+    for each in things:
+        if each["kind"] == "Service" and not name_of(each).endswith(("-pods", "-view")):
+            for name in (name_of(each), f"{name_of(each)}.streamtable.svc.cluster.local"):
+                assert hosts.include(f"{name}:8080", None)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_no_overlay_lets_callers_in_without_a_key(overlay: str) -> None:
+    settings = [each["data"] for each in rendered(overlay) if name_of(each) == "streamtable-settings"]
+    assert all("SERVICEKIT_ALLOW_UNAUTHENTICATED" not in each for each in settings)
+
+
 def test_in_production_processors_belong_to_the_autoscaler_within_their_partitions() -> None:
     things = rendered("production")
     partitions = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["defaults"]["partitions"]
@@ -241,19 +297,91 @@ def test_in_production_processors_belong_to_the_autoscaler_within_their_partitio
             assert trigger["metadata"]["bootstrapServers"] == settings["STREAMTABLE_BOOTSTRAP_SERVERS"]
 
 
-def test_in_production_the_network_lets_through_what_is_needed_and_no_more() -> None:
-    things = rendered("production")
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_the_network_lets_through_what_is_needed_and_no_more(overlay: str) -> None:
+    things = rendered(overlay)
     policies = {name_of(each): each["spec"] for each in things if each["kind"] == "NetworkPolicy"}
     workloads = [each for each in things if each["kind"] in {"StatefulSet", "Deployment", "Job"}]
     for workload in workloads:
         labels = labels_of(workload)
         bound = {name for name, spec in policies.items() if chosen(spec["podSelector"], labels)}
         assert {"streamtable", "streamtable-metrics"} <= bound
-        called = labels.get("app.kubernetes.io/component") in {"emitter", "view", "query"}
-        assert ("streamtable-callers" in bound) == called
+        component = labels.get("app.kubernetes.io/component")
+        assert ("streamtable-callers" in bound) == (component in {"emitter", "view", "query"})
+        assert ("streamtable-console" in bound) == (component == "console")
         assert ("streamtable-store" in bound) == (labels["app.kubernetes.io/name"] == "tweet-reach")
     for spec in policies.values():
         for rule in spec.get("ingress", []):
             assert rule["from"], "a rule without from allows every pod"
     (monitor,) = [each["spec"] for each in things if each["kind"] == "PodMonitor"] or [None]
     assert monitor is None or all(chosen(monitor["selector"], labels_of(each)) for each in workloads)
+
+
+def test_no_secret_may_be_absent() -> None:
+    assert not [path for path in MANIFESTS if "optional:" in path.read_text()]
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_each_service_has_a_secret_user_and_keys_of_its_own(overlay: str) -> None:
+    users = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["users"]
+    services = [each for each in rendered(overlay) if each["kind"] in {"StatefulSet", "Deployment"}]
+    for service in services:
+        name, pod = name_of(service), service["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        environment = {each["name"]: each for each in container["env"]}
+        label = environment["SERVICE_NAME"]["valueFrom"]["fieldRef"]["fieldPath"]
+        called = labels_of(service)[label.removeprefix("metadata.labels['").removesuffix("']")]
+        user = environment["STREAMTABLE_KAFKA_SASL_USERNAME"]["value"].replace("$(SERVICE_NAME)", called)
+        assert user == name
+        assert user in users
+        keys = environment["SERVICEKIT_API_KEYS"]["valueFrom"]["secretKeyRef"]
+        mounted = [each["secret"] for each in pod["volumes"] if "secret" in each]
+        assert keys == {"name": name, "key": "api-keys"}
+        assert [(each["secretName"], each["defaultMode"]) for each in mounted] == [(name, 0o440)]
+        if name.endswith("-view"):
+            assert environment["SERVICEKIT_GRPC_KEY_FILE"]["value"] == "/run/secrets/streamtable/tls.key"
+    assert len({name_of(each) for each in services}) == len(services)
+
+
+def test_in_production_kafka_is_reached_over_tls_with_a_password() -> None:
+    things = {(each["kind"], name_of(each)): each for each in rendered("production")}
+    if not things:
+        return
+    settings = things["ConfigMap", "streamtable-settings"]["data"]
+    assert settings["STREAMTABLE_KAFKA_SECURITY_PROTOCOL"] == "SASL_SSL"
+    assert settings["STREAMTABLE_KAFKA_SASL_MECHANISM"] == "SCRAM-SHA-512"
+    folder = "/run/secrets/streamtable/"
+    files = {settings[f"STREAMTABLE_KAFKA_{each}"] for each in ("SASL_PASSWORD_FILE", "SSL_CA_LOCATION")}
+    assert files == {f"{folder}password", f"{folder}ca.crt"}
+    for (kind, _), scaled in things.items():
+        for trigger in scaled["spec"]["triggers"] if kind == "ScaledObject" else []:
+            assert (trigger["metadata"]["tls"], trigger["metadata"]["sasl"]) == ("enable", "scram_sha512")
+            assert ("TriggerAuthentication", trigger["authenticationRef"]["name"]) in things
+
+
+def test_a_job_gives_every_user_its_password_and_acls() -> None:
+    (job,) = [each for each in WORKLOADS if name_of(each) == "streamtable-users"]
+    pod = job["spec"]["template"]["spec"]
+    (passwords,) = [each["projected"]["sources"] for each in pod["volumes"] if "projected" in each]
+    users = yaml.safe_load((FOLDER / "base/topics.yaml").read_text())["users"]
+    paths = {each["secret"]["name"]: each["secret"]["items"] for each in passwords}
+    assert paths == {user: [{"key": "password", "path": f"{user}.password"}] for user in users}
+    (container,) = pod["containers"]
+    assert container["args"][2:4] == ["users", "apply"]
+    # Every user may do what it needs; the declaration itself is checked as the job checks it.
+    users_declared = declared.load(FOLDER / "base/topics.yaml")
+    assert {each.user for each in required_acls(users_declared)} == users.keys()
+
+
+def test_the_secrets_of_all_pods_are_made_by_one_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "infra.secure.kubernetes", "--folder", str(tmp_path / "keys")]
+    first, again = (
+        subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout for _ in range(2)
+    )
+    assert first == again
+    made = {name_of(each): each["stringData"].keys() for each in objects(first)}
+    for overlay in OVERLAYS:
+        for thing in rendered(overlay):
+            needed = secrets_of(thing)
+            assert all(keys <= made[name] for name, keys in needed.items())
+    assert stat.S_IMODE((tmp_path / "keys").stat().st_mode) == 0o700

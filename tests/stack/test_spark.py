@@ -179,8 +179,7 @@ def test_an_audit_that_finds_rows_of_others_ends_with_1_and_the_console_shows_al
     assert "nobody-" in done.stdout
 
     def shown() -> set[tuple[str, str]]:
-        answer = httpx.get(f"{stack.url('STACK_CONSOLE_PORT')}/api/runs", timeout=20).raise_for_status()
-        return {(run["job"], run["state"]) for run in answer.json()["runs"]}
+        return {(run["job"], run["state"]) for run in stack.console("/api/runs")["runs"]}
 
     expected = {("etl", "done"), ("reconcile", "done"), ("reconcile", "different"), ("rebuild", "done")}
     wait_until("the console shows all runs", lambda: expected <= shown())

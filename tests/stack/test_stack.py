@@ -147,9 +147,7 @@ def test_the_console_shows_every_process_of_the_stack(stack: Stack) -> None:
     expected = {*SERVICES, "console console"}
 
     def all_shown() -> bool:
-        answer = (
-            httpx.get(f"{stack.url('STACK_CONSOLE_PORT')}/api/fleet", timeout=10).raise_for_status().json()
-        )
+        answer = stack.console("/api/fleet")
         ready = [each for each in answer["instances"] if each["state"] == "ready"]
         names = {f"{each['service']} {each['role']}" for each in ready}
         return {name.replace("-", " ") for name in expected} <= {name.replace("-", " ") for name in names}

@@ -1,6 +1,9 @@
+import asyncio
+import threading
+
 import pytest
 
-from servicekit.streams import Streams
+from servicekit.streams import Stopping, Streams, unless
 from streamtable.errors import RetryLater
 
 
@@ -32,3 +35,48 @@ def test_stopping_ends_all_streams_and_admits_no_more() -> None:
         assert not alive()
         with pytest.raises(RetryLater), streams.admit():
             pass
+
+
+def test_a_stream_of_an_event_loop_is_woken_when_all_are_to_stop() -> None:
+    streams = Streams()
+
+    async def test() -> None:
+        with streams.admit_in_loop() as over:
+            threading.Timer(0.05, streams.stop).start()
+            async with asyncio.timeout(20):
+                assert await unless(over, asyncio.sleep(60, "slept")) is None
+            assert streams.open_count == 1
+        assert streams.open_count == 0
+        with pytest.raises(Stopping), streams.admit_in_loop():
+            pass
+
+    asyncio.run(test())
+
+
+def test_a_stream_of_an_event_loop_ends_at_its_greatest_age() -> None:
+    async def test() -> None:
+        with Streams(seconds_max=0.05).admit_in_loop() as over:
+            async with asyncio.timeout(20):
+                await over
+
+    asyncio.run(test())
+
+
+def test_work_is_cancelled_when_its_stream_is_over_and_returns_its_result_before() -> None:
+    cancelled = []
+
+    async def work() -> str:
+        try:
+            return await asyncio.sleep(60, "slept")
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    async def test() -> None:
+        over = asyncio.get_running_loop().create_future()
+        assert await unless(over, asyncio.sleep(0, "result")) == "result"
+        asyncio.get_running_loop().call_later(0.01, over.set_result, None)
+        assert await unless(over, work()) is None
+
+    asyncio.run(test())
+    assert cancelled == [True]

@@ -4,8 +4,9 @@ from typing import Any
 import pytest
 
 from streamtable.codec.plain import Json, String
-from streamtable.context import Batch, Context, HandlerServices, Rejected
+from streamtable.context import Batch, Context, Rejected
 from streamtable.errors import GraphError, WrongPartition
+from streamtable.handler_services import HandlerServices
 from streamtable.own_keys import OwnKeys
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.working_table import WorkingTable

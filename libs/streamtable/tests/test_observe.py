@@ -5,6 +5,7 @@ import os
 import pty
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -200,6 +201,23 @@ def test_the_page_is_served_on_a_free_port_until_the_block_ends() -> None:
         assert b'streamtable_aborts_total{group="g"} 1.0' in response.read()
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(f"http://{address}/metrics", timeout=5)
+
+
+def test_the_page_is_served_under_the_names_of_the_server_only() -> None:
+    registry = CollectorRegistry()
+    with serve_metrics(registry, Address("127.0.0.1", 0), ["metrics.example.org"]) as address:
+
+        def status(host: str) -> int:
+            request = urllib.request.Request(f"http://{address}/metrics", headers={"Host": host})
+            try:
+                with urllib.request.urlopen(request, timeout=30) as response:
+                    return int(response.status)
+            except urllib.error.HTTPError as error:
+                return error.code
+
+        own = [f"127.0.0.1:{address.port}", "localhost", "metrics.example.org"]
+        assert [status(host) for host in own] == [200, 200, 200]
+        assert [status(host) for host in ("attacker.example", "0.0.0.0", "a@127.0.0.1")] == [421, 421, 421]
 
 
 def test_progress_is_shown_in_a_terminal_and_gone_when_its_tasks_ended(

@@ -95,8 +95,124 @@ def use_change(ctx: Context[str, int], change: RowChange[int]) -> None:
     reveal_type(change.old)  # is int | None
 """
 
+FLOWS = """
+from streamtable.flow import Flow
 
-@pytest.mark.parametrize("code", [GRAPHS, HANDLERS], ids=["graphs", "handlers"])
+FLOW = Flow("f")
+S = FLOW.stream(TEXTS)
+N = FLOW.stream(NUMBERS, time=lambda number: number)
+T = FLOW.table(USERS)
+C = S.group_by_key().count("counts")
+reveal_type(S)  # is streamtable.flow.stream.KeyedStream[str, str]
+reveal_type(S.map_values(len))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.map_values(lambda key, text: len(text), with_key=True))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.flat_map_values(lambda text: [len(text)]))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.map(lambda key, text: (len(text), key)))  # is streamtable.flow.stream.KeyedStream[int, str]
+reveal_type(S.flat_map(lambda key, text: [(len(text), key)]))  # is streamtable.flow.stream.KeyedStream[int, str]
+reveal_type(S.filter(bool).peek(print))  # is streamtable.flow.stream.KeyedStream[str, str]
+reveal_type(S.split(str.isupper)[0])  # is streamtable.flow.stream.KeyedStream[str, str]
+reveal_type(S.key_by("k1", len, key=Long()))  # is streamtable.flow.stream.KeyedStream[int, str]
+reveal_type(S.group_by("k2", len, key=Long()))  # is streamtable.flow.grouped.GroupedStream[int, str]
+reveal_type(C)  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(C.table)  # is streamtable.topics.Table[str, int]
+reveal_type(C.to_stream())  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(C.to_stream().to_table("t1"))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(S.to_table("t2"))  # is streamtable.flow.table.KeyedTable[str, str]
+reveal_type(T.filter(lambda number: number > 0).map_values(str))  # is streamtable.flow.table.KeyedTable[str, str]
+reveal_type(T.group_by("g1", str, key=String()))  # is streamtable.flow.grouped.GroupedTable[str, int]
+reveal_type(T.group_by("g2", str, key=String()).count("t3"))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(S.group_by_key().sum("t4", len))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(S.group_by_key().max("t5", str.upper, value=String()))  # is streamtable.flow.table.KeyedTable[str, str]
+reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
+S.to(TEXTS)
+S.to(lambda key, text: TEXTS if key else None, streams=[TEXTS])
+C.to_stream().to(NUMBERS)
+S.merge(S.filter(bool)).to(TEXTS)
+"""
+
+REFUSED = """
+from streamtable.flow import Flow
+
+FLOW = Flow("f")
+S = FLOW.stream(TEXTS)
+N = FLOW.stream(NUMBERS)
+T = FLOW.table(USERS)
+
+
+def plus(number: int) -> int:
+    return number + 1
+
+
+def key_and_number(key: str, number: int) -> int:
+    return number
+
+
+def pair(key: int, text: str) -> tuple[str, str]:
+    return text, text
+
+
+def process(ctx: Context[str, int], number: int) -> list[int]:
+    return [number]
+
+
+def to_numbers(key: str, text: str) -> Stream[str, int]:
+    return NUMBERS
+
+
+def longest(row: int, text: str) -> str:
+    return text
+
+
+FLOW.stream(USERS)  # refused: arg-type
+FLOW.table(TEXTS)  # refused: arg-type
+FLOW.stream(TEXTS, time=plus)  # refused: arg-type
+S.filter(plus)  # refused: arg-type
+S.filter(key_and_number, with_key=True)  # refused: call-overload
+S.map_values(plus)  # refused: arg-type
+S.map_values(key_and_number, with_key=True)  # refused: call-overload
+S.map_values(len, value=String())  # refused: arg-type
+S.flat_map_values(len)  # refused: arg-type
+S.map(pair)  # refused: arg-type
+S.flat_map(pair)  # refused: arg-type
+S.peek(key_and_number)  # refused: arg-type
+S.split(plus)  # refused: arg-type
+S.merge(N)  # refused: arg-type
+S.process(process)  # refused: arg-type
+S.repartition("r1", key=Long())  # refused: arg-type
+S.repartition("r2", value=Long())  # refused: arg-type
+S.key_by("k1", len, key=String())  # refused: arg-type
+S.key_by("k2", plus, key=Long())  # refused: arg-type
+S.group_by("k3", len, key=String())  # refused: arg-type
+S.group_by("k4", len)  # refused: call-arg
+S.to(NUMBERS)  # refused: arg-type
+S.to(BY_NUMBER)  # refused: arg-type
+S.to(USERS)  # refused: call-overload
+S.to(to_numbers, streams=[TEXTS])  # refused: arg-type
+S.to_table("t1", value=Long())  # refused: arg-type
+S.group_by_key().count()  # refused: call-arg
+S.group_by_key().count("t2", value=String())  # refused: arg-type
+S.group_by_key().sum("t3", plus)  # refused: arg-type
+S.group_by_key().sum("t4", str.upper)  # refused: arg-type
+S.group_by_key().min("t5", str.upper)  # refused: arg-type
+S.group_by_key().max("t6", str.upper, value=Long())  # refused: arg-type
+S.group_by_key().reduce("t7", plus)  # refused: arg-type
+S.group_by_key().aggregate("t8", int, longest, value=Long())  # refused: arg-type
+S.group_by_key().aggregate("t9", int, lambda row, text: row, value=String())  # refused: arg-type
+T.filter(str.upper)  # refused: arg-type
+T.map_values(str.upper)  # refused: arg-type
+T.group_by("g1", plus, key=String())  # refused: arg-type
+T.group_by("g2", str.upper, key=String())  # refused: arg-type
+T.group_by("g3", str, key=String()).sum("t10", str.upper)  # refused: arg-type
+T.group_by("g4", str, key=String()).min("t11", plus)  # refused: attr-defined
+T.group_by("g5", str, key=String()).aggregate("t12", int, max, value=Long())  # refused: call-arg
+T.to_stream().to(TEXTS)  # refused: arg-type
+"""
+
+
+@pytest.mark.parametrize(
+    "code", [GRAPHS, HANDLERS, FLOWS, REFUSED], ids=["graphs", "handlers", "flows", "what flows refuse"]
+)
 def test_mypy_accepts_what_fits_together_and_refuses_what_does_not(code: str, tmp_path: Path) -> None:
     lines = (HEAD + code).splitlines()
     (tmp_path / "user.py").write_text("\n".join(lines))

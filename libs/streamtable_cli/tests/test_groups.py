@@ -1,9 +1,14 @@
 """`streamtable group list|describe|lag` of a real group."""
 
+import json
+
+import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
-from streamtable.types import TopicPartition
+from streamtable.errors import RetryLater
+from streamtable.types import Committed, NextOffset, TopicPartition
 from streamtable_admin.offsets import partition_ranges
+from streamtable_cli.output import show_json, show_table
 
 
 def test_a_group_is_seen_at_work_and_after(cli: Cli, world: World) -> None:
@@ -76,3 +81,51 @@ def test_partitions_are_shown_as_ranges() -> None:
     places = [TopicPartition("a", n) for n in (3, 0, 1, 7, 2)] + [TopicPartition("b", 5)]
     assert partition_ranges(places) == "a 0-3,7; b 5"
     assert partition_ranges([]) == ""
+
+
+OBEYED = "\x1b]0;owned\x07\x9b2J\x7f\u202egpj.exe"
+"""A terminal's title, a cleared screen by a C1 control character, and text from right to left."""
+
+
+def assert_harmless(shown: str) -> None:
+    assert all(each.isprintable() or each == "\n" for each in shown), ascii(shown)
+
+
+@pytest.mark.broker
+def test_a_groups_name_cannot_command_the_terminal(cli: Cli, world: World) -> None:
+    stream = world.topics.create("in", partitions=1)
+    group = f"{world.topics.name('group')}-{OBEYED}"
+    offsets = {TopicPartition(stream, 0): Committed(NextOffset(0))}
+
+    def committed() -> bool:
+        try:
+            world.kafka.admin().set_offsets(group, offsets)
+        except RetryLater:  # the group's coordinator has not been found yet
+            return False
+        return True
+
+    until(committed, "the group is there")
+    for arguments in (
+        ("group", "list"),
+        ("group", "describe", group),
+        ("group", "lag", group),
+        ("doctor", "--group", group, "--over", "0"),
+    ):
+        for form in ((), ("--json",)):
+            ran = cli(*arguments, *form)
+            assert "owned" in ran.out or arguments[1] == "lag"
+            assert_harmless(ran.out)
+            assert_harmless(ran.err)
+    assert group in {each["name"] for each in cli("group", "list", "--json").good().json}
+
+
+def test_cells_of_tables_and_json_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    show_table(("what", "found"), [(OBEYED, "two\nlines"), (7, OBEYED)])
+    shown = capsys.readouterr().out
+    assert_harmless(shown)
+    assert "\\u001b]0;owned\\u0007\\u009b2J" in shown
+    assert "lines" in shown.splitlines()[2]
+    show_json({OBEYED: [OBEYED]})
+    document = capsys.readouterr().out
+    assert_harmless(document)
+    assert json.loads(document) == {OBEYED: [OBEYED]}

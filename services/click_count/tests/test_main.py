@@ -81,3 +81,25 @@ def test_otherwise_it_names_the_address_and_goes_on_trying_until_it_is_stopped(n
         assert no_broker in waits[0]
         process.stderr.read()
         assert process.wait(30) == 0
+
+
+@pytest.mark.parametrize("command", ["emitter", "view", "query"])
+def test_a_service_that_other_machines_reach_refuses_to_start_without_keys(
+    command: str, no_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = "STREAMTABLE_GRPC_ADDRESS" if command == "view" else "STREAMTABLE_HTTP_ADDRESS"
+    monkeypatch.setenv(variable, "0.0.0.0:0")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2
+    assert f"{variable}=0.0.0.0:0: other machines reach it" in result.output
+    assert "SERVICEKIT_API_KEYS" in result.output
+    assert "SERVICEKIT_ALLOW_UNAUTHENTICATED=true" in result.output
+    for name, value in (
+        ("SERVICEKIT_ALLOW_UNAUTHENTICATED", "true"),
+        ("SERVICEKIT_API_KEYS", f"me:read:{'0' * 64}"),
+    ):
+        with monkeypatch.context() as settings:
+            settings.setenv(name, value)
+            allowed = CliRunner().invoke(app, [command, "--fail-fast"])
+        assert allowed.exit_code == 1, "it looks for the broker"
+        assert no_broker in allowed.output

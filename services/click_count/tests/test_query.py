@@ -35,7 +35,6 @@ def served() -> Iterator[tuple[MemoryTable[int], httpx.Client]]:
         yield counts, client
     server.stop()
     events.close()
-    writes.close()
     top.close()
 
 

@@ -16,6 +16,7 @@ import httpx
 from localkafka.waiting import Deadline
 
 _INTERRUPTED = "ERR_NETWORK_CHANGED"
+ATTACKER = "attacker.example"
 TAB, ENTER, SPACE = "\ue004", "\ue007", "\ue00d"
 
 
@@ -158,6 +159,7 @@ def _capabilities(folder: Path) -> dict[str, Any]:
         "--disable-dev-shm-usage",
         "--disable-background-networking",
         "--window-size=1360,900",
+        f"--host-resolver-rules=MAP {ATTACKER} 127.0.0.1",  # what DNS rebinding comes to
         f"--user-data-dir={folder / 'profile'}",
     ]
     return {

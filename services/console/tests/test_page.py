@@ -8,7 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 import pytest
-from services.console.tests.browser import ENTER, SPACE, TAB, Browser, chromium, missing
+from services.console.tests.browser import ATTACKER, ENTER, SPACE, TAB, Browser, chromium, missing
 from services.console.tests.world import KEY, World, run_with
 
 pytestmark = [
@@ -69,8 +69,9 @@ RUNS = [
 
 
 @pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+def browser(world: World, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("browser")) as found:
+        found.open(world.sign_in_url)
         yield found
 
 
@@ -246,6 +247,49 @@ def test_a_console_with_keys_asks_for_one_and_sends_letters_again(world: World, 
     browser.press(TAB, ENTER)
     browser.until_text("1 sent to", "sent again")
     browser.run("sessionStorage.clear()")
+
+
+def test_a_site_whose_name_is_rebound_to_the_console_reads_nothing(world: World, browser: Browser) -> None:
+    # A document of the attacker's origin. It was served by the attacker, so no policy of ours binds its scripts.
+    browser.command("Page.setBypassCSP", enabled=True)
+    browser.open(f"http://{ATTACKER}:{world.http.base_url.port}/livez")
+    browser.until_text("alive")
+    read = "return fetch(arguments[0]).then((answer) => answer.text().then((text) => [answer.status, text]))"
+    for path in ("/", "/api/fleet", f"/api/topics/{world.clicks.name}/records", "/metrics", "/openapi.json"):
+        status, text = browser.run(read, path)
+        assert status == 421, text
+        assert "SERVICEKIT_HOSTS" in text
+        assert world.clicks.name not in text
+    browser.command("Page.setBypassCSP", enabled=False)
+
+
+def test_a_page_of_another_site_reads_nothing_in_the_name_of_a_user(world: World, browser: Browser) -> None:
+    browser.command("Page.setBypassCSP", enabled=True)
+    browser.open(f"http://{ATTACKER}:{world.http.base_url.port}/livez")
+    browser.until_text("alive")
+    fleet = f"{world.http.base_url}/api/fleet"
+    assert browser.run("return fetch(arguments[0]).then(() => 'read', () => 'refused')", fleet) == "refused"
+    browser.run("location = arguments[0]", fleet)  # what a link does
+    browser.until_text("a page of another site asks for this")
+    browser.command("Page.setBypassCSP", enabled=False)
+
+
+def test_a_console_without_keys_asks_for_the_token_that_it_has_printed(world: World, tmp_path: Path) -> None:
+    with chromium(tmp_path) as stranger:
+        stranger.open(f"{world.http.base_url}/#/topics/{world.clicks.name}")
+        stranger.until_text("Sign in")
+        stranger.open("about:blank")
+        stranger.open(f"{world.http.base_url}/?token=wrong")
+        stranger.until_text("Sign in")
+        stranger.open("about:blank")
+        stranger.open(f"{world.sign_in_url}#/topics/{world.clicks.name}")
+        stranger.until_text("eve", "UserClick")
+        address, cookie = stranger.run("return [location.href, document.cookie]")
+        assert "token" not in address
+        assert cookie == "", "scripts can read the cookie"
+        stranger.open("about:blank")
+        stranger.open(f"{world.http.base_url}/#/instances")
+        stranger.until_text(world.group.name, "worker")
 
 
 def test_a_topic_is_followed_as_it_grows(world: World, browser: Browser) -> None:

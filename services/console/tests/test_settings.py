@@ -1,8 +1,11 @@
 from pathlib import Path
 
+import pytest
+
 from console.settings import ConsoleSettings
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit_testing import Process
+from streamtable.errors import ConfigurationError
 from streamtable_spark.jobs.run_report import RUNS_VARIABLE
 
 
@@ -18,6 +21,30 @@ def test_actions_without_keys_are_refused(tmp_path: Path) -> None:
     finally:
         process.close()
     assert "set SERVICEKIT_API_KEYS" in "".join(process.output)
+
+
+def test_a_token_beside_keys_is_refused(tmp_path: Path) -> None:
+    environment = {
+        "CONSOLE_TOKEN": "a" * 22,
+        "SERVICEKIT_API_KEYS": f"me:read:{'0' * 64}",
+        "STREAMTABLE_STATE_DIR": str(tmp_path),
+    }
+    process = Process("console.main", [], environment)
+    try:
+        assert process.ended() == 2
+    finally:
+        process.close()
+    assert "CONSOLE_TOKEN: callers are known by SERVICEKIT_API_KEYS" in "".join(process.output)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("TOKEN", "short"), ("TOKEN", "a" * 21 + "/"), ("URL", "console.example"), ("URL", "javascript:x")],
+)
+def test_a_token_that_can_be_guessed_and_an_address_that_is_no_url_are_refused(name: str, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"CONSOLE_{name}") as raised:
+        ConsoleSettings.from_environment({f"CONSOLE_{name}": text})
+    assert name != "TOKEN" or text not in str(raised.value)
 
 
 def test_where_jobs_tell_of_their_runs_has_one_name_for_them_and_for_the_console() -> None:

@@ -12,10 +12,11 @@ from pydantic import BaseModel
 from services.console.tests.world import World, console_of, run_with, status_with
 
 from console import models
-from console.web import PAGE
+from console.web import PAGE, Parts, build_web
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
+from servicekit.http.server import HttpServer
 from streamtable import Bytes, Emitter, Stream
 from streamtable.types import Committed, NextOffset, TopicPartition
 
@@ -214,7 +215,17 @@ def test_a_dead_letter_is_shown_with_its_reason(world: World) -> None:
 
 
 def test_actions_are_refused_where_they_are_off(world: World) -> None:
-    answer = world.http.post(f"/api/letters/{world.group.name}/replay", json={"letters": ["0:0"]})
+    path, body = f"/api/letters/{world.group.name}/replay", {"letters": ["0:0"]}
+    answer = world.http.post(path, json=body)
+    assert answer.status_code == 403
+    assert "scope 'write'" in answer.json()["detail"]  # the token that a console prints is for reading
+    nothing: Any = None
+    parts = Parts(nothing, nothing, nothing, nothing, nothing, nothing, nothing, actions=False)
+    server = HttpServer(build_web(parts, ready=lambda: True, metrics=lambda: b""), "127.0.0.1", 0)
+    try:
+        answer = httpx.post(f"{server.start()}{path}", json=body, timeout=30)
+    finally:
+        server.stop()
     assert answer.status_code == 403
     assert "CONSOLE_ACTIONS" in answer.json()["detail"]
 
@@ -308,6 +319,32 @@ def test_where_keys_are_asked_for_only_the_page_is_public(world: World) -> None:
         assert (
             bare.post(f"/api/letters/{world.group.name}/replay", json={"letters": ["0:0"]}).status_code == 401
         )
+
+
+def test_without_keys_only_the_holder_of_the_printed_token_reads(world: World) -> None:
+    with httpx.Client(base_url=world.http.base_url, timeout=30) as bare:
+        for path in PAGE:
+            assert bare.get(path).status_code == 200
+        for path in (
+            "/api/fleet",
+            f"/api/topics/{world.clicks.name}/records",
+            "/api/events",
+            "/openapi.json",
+        ):
+            assert bare.get(path).status_code == 401
+            assert bare.get(path, headers={"Authorization": "Bearer guessed"}).status_code == 401
+        wrong = bare.get("/?token=guessed")
+        assert (wrong.status_code, wrong.headers["location"]) == (303, "/")
+        assert "set-cookie" not in wrong.headers
+        signed_in = bare.get(world.sign_in_url)
+        cookie = signed_in.headers["set-cookie"]
+        assert signed_in.headers["location"] == "/"
+        assert f"-{bare.base_url.port}=" in cookie
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        assert bare.get("/api/fleet").status_code == 200
+        assert bare.get("/?token=guessed&token=guessed").status_code == 422
+        assert bare.get("/app.js?token=guessed").status_code == 422
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ class World:
         group: counts clicks; its processor runs as instance `worker`.
         clicks: the group's input.
         runs: where runs of jobs tell of themselves.
-        http: to a console without keys and actions.
+        http: to a console without keys and actions, with the token that it has printed.
         signed: to a console with both, with the key.
     """
 
@@ -127,6 +127,12 @@ class World:
     runs: Stream[str, JobRun]
     http: httpx.Client
     signed: httpx.Client
+
+    @property
+    def sign_in_url(self) -> str:
+        """What the console without keys has printed for browsers."""
+        token = self.http.headers["Authorization"].removeprefix("Bearer ")
+        return f"{self.http.base_url}/?token={token}"
 
     def emit(self, *users: str) -> None:
         with Emitter(self.clicks, self.kafka) as emitter:
@@ -230,6 +236,11 @@ def console_of(broker: Broker, status: str, folder: Path, more: Mapping[str, str
     try:
         with httpx.Client(base_url=f"http://{process.address()}", timeout=30) as http:
             wait_until(lambda: http.get("/readyz").status_code == 200)
+            if "SERVICEKIT_API_KEYS" not in environment:
+                url = wait_until(
+                    lambda: [line[5:-1] for line in process.output if line.startswith("open http")]
+                )[0]
+                http.headers["Authorization"] = f"Bearer {url.partition('/?token=')[2]}"
             yield http
         assert process.stop() == 0, process.output
     finally:

@@ -71,3 +71,16 @@ def test_fail_fast_stops_with_the_address_that_does_not_answer(arguments: list[s
     assert no_broker in result.output
     assert "Traceback" not in result.output
     assert time.monotonic() - began < 10
+
+
+@pytest.mark.parametrize("command", ["web"])
+def test_a_service_that_other_machines_reach_refuses_to_start_without_keys(
+    command: str, no_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = "STREAMTABLE_GRPC_ADDRESS" if command == "view" else "STREAMTABLE_HTTP_ADDRESS"
+    monkeypatch.setenv(variable, "0.0.0.0:0")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2
+    assert f"{variable}=0.0.0.0:0: other machines reach it" in result.output
+    assert "SERVICEKIT_API_KEYS" in result.output
+    assert "SERVICEKIT_ALLOW_UNAUTHENTICATED=true" in result.output

@@ -74,3 +74,16 @@ def test_a_wrong_setting_is_reported_in_words_with_exit_code_2(command: str, no_
     assert result.exit_code == 2
     assert "STREAMTABLE_BOOTSTRAP_SERVERS" in result.output
     assert "Traceback" not in result.output
+
+
+@pytest.mark.parametrize("command", ["emitter", "view", "query"])
+def test_a_service_that_other_machines_reach_refuses_to_start_without_keys(
+    command: str, no_broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variable = "STREAMTABLE_GRPC_ADDRESS" if command == "view" else "STREAMTABLE_HTTP_ADDRESS"
+    monkeypatch.setenv(variable, "0.0.0.0:0")
+    result = CliRunner().invoke(app, [command])
+    assert result.exit_code == 2
+    assert f"{variable}=0.0.0.0:0: other machines reach it" in result.output
+    assert "SERVICEKIT_API_KEYS" in result.output
+    assert "SERVICEKIT_ALLOW_UNAUTHENTICATED=true" in result.output

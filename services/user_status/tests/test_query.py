@@ -39,7 +39,6 @@ def served() -> Iterator[Served]:
         yield statuses, clicks, client
     server.stop()
     events.close()
-    writes.close()
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -112,6 +113,30 @@ def test_the_schedule_serves_the_metrics_of_its_jobs_and_ends_when_it_is_stopped
             run.communicate(timeout=60)
     assert re.search(r"^streamtable_job_failed 1\.0$", text, re.MULTILINE)
     assert run.returncode == 0
+
+
+def test_the_metrics_of_jobs_are_served_under_the_names_of_the_server_only(tmp_path: Path) -> None:
+    with reserve_port() as held:
+        port = held.getsockname()[1]
+        environ = {
+            "STREAMTABLE_METRICS_ADDRESS": f"127.0.0.1:{port}",
+            "SPARK_JOB_METRICS_DIR": str(tmp_path),
+            "SERVICEKIT_HOSTS": "spark, *.example.org",
+        }
+        with main.served(environ):
+
+            def status(host: str) -> int:
+                request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers={"Host": host})
+                try:
+                    with urllib.request.urlopen(request, timeout=30) as answer:
+                        return int(answer.status)
+                except urllib.error.HTTPError as error:
+                    return error.code
+
+            own = (f"127.0.0.1:{port}", "localhost", "spark:8080", "10.1.2.3", "jobs.example.org")
+            assert [status(host) for host in own] == [200] * len(own)
+            foreign = ("attacker.example", "localhost.attacker.example", "[", "example.org.evil")
+            assert [status(host) for host in foreign] == [421] * len(foreign)
 
 
 @pytest.mark.parametrize(

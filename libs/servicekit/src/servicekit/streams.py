@@ -1,11 +1,15 @@
 """Long-lived answers (watches, server-sent events): how many at a time, how long, and that they end at shutdown."""
 
+import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from threading import Event, Lock
+from typing import Any, TypeVar
 
 from streamtable.errors import RetryLater
+
+T = TypeVar("T")
 
 
 class TooManyStreams(RetryLater):
@@ -34,6 +38,7 @@ class Streams:
         self._stopping = Event()
         self._lock = Lock()
         self._open = 0
+        self._on_stop: set[Callable[[], None]] = set()
 
     @property
     def open_count(self) -> int:
@@ -64,6 +69,36 @@ class Streams:
             with self._lock:
                 self._open -= 1
 
+    @contextmanager
+    def admit_in_loop(self) -> Iterator["asyncio.Future[None]"]:
+        """Count a stream of the running event loop in; yields a future that is done when the stream must end.
+
+        It may be set by the caller too, such as when the peer has gone. Raises as `admit`.
+        """
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not over.done():
+                over.set_result(None)
+
+        def stop() -> None:
+            with suppress(RuntimeError):  # the loop is closed, and the stream with it
+                loop.call_soon_threadsafe(end)
+
+        with self.admit():
+            timer = loop.call_later(self._seconds_max, end)
+            with self._lock:
+                self._on_stop.add(stop)
+            if self.stopping:
+                end()  # since it was admitted
+            try:
+                yield over
+            finally:
+                timer.cancel()
+                with self._lock:
+                    self._on_stop.discard(stop)
+
     def ended(self) -> RetryLater:
         """Why a stream that may not go on has ended, to be raised."""
         if self.stopping:
@@ -73,3 +108,21 @@ class Streams:
     def stop(self) -> None:
         """End all streams soon and admit no more."""
         self._stopping.set()
+        with self._lock:
+            waiting = list(self._on_stop)
+        for stop in waiting:
+            stop()
+
+
+async def unless(over: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T | None:
+    """Return what `work` returns; None if `over` is done before, and the work is cancelled."""
+    task = asyncio.ensure_future(work)
+    try:
+        either: set[asyncio.Future[Any]] = {task, over}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        if not task.done():
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task

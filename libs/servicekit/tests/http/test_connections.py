@@ -25,8 +25,8 @@ from servicekit.http.guard import RequestLimits
 from servicekit.http.server import HttpServer
 
 SHORT = ConnectionLimits(head_seconds=0.5, idle_seconds=1, answer_seconds=0.7)
-GET = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
-POST = b"POST /livez HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+GET = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
+POST = b"POST /livez HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 LARGE = 20_000_000
 
 
@@ -237,9 +237,9 @@ def test_an_address_with_too_many_connections_takes_none_from_others(world: Worl
         (b"hello\r\n\r\n", 400),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(30), 400),
         (b"GET /livez HTTP/1.1\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: x\r\nbad header\r\n\r\n", 400),
-        (b"GET /livez HTTP/1.1\r\nHost: x\r\nX: " + b"y" * 20_000, 431),
-        (b"POST /livez HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nbad header\r\n\r\n", 400),
+        (b"GET /livez HTTP/1.1\r\nHost: localhost\r\nX: " + b"y" * 20_000, 431),
+        (b"POST /livez HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: gzip\r\n\r\n", 501),
         (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
     ],
 )

@@ -12,7 +12,7 @@ from servicekit.http.app import build_app
 from servicekit.http.guard import RequestLimits
 from servicekit.http.server import HttpServer
 
-HEAD = b"POST /length HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+HEAD = b"POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
 LIMITS = RequestLimits(body_bytes=1000, bodies_bytes=2500, deadline_seconds=60)
 
 

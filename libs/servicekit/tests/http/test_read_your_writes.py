@@ -1,6 +1,6 @@
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -19,16 +19,11 @@ def table() -> MemoryTable[int]:
 
 
 @pytest.fixture
-def make(table: MemoryTable[int]) -> Iterator[Callable[..., ReadYourWrites]]:
-    made: list[ReadYourWrites] = []
-
+def make(table: MemoryTable[int]) -> Callable[..., ReadYourWrites]:
     def writes(seconds: float, limit: int = 4) -> ReadYourWrites:
-        made.append(ReadYourWrites({"clicks": table}, seconds, limit))
-        return made[-1]
+        return ReadYourWrites({"clicks": table}, seconds, limit)
 
-    yield writes
-    for each in made:
-        each.close()
+    return writes
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:
@@ -80,7 +75,7 @@ def test_more_than_the_limit_are_refused_at_once_and_later_welcome(
     run(work())
 
 
-def test_a_caller_who_has_gone_keeps_the_place_until_the_thread_is_free(
+def test_a_caller_who_has_gone_takes_no_place(
     make: Callable[..., ReadYourWrites], table: MemoryTable[int]
 ) -> None:
     writes = make(10, limit=1)
@@ -91,13 +86,21 @@ def test_a_caller_who_has_gone_keeps_the_place_until_the_thread_is_free(
         gone.cancel()
         with pytest.raises(asyncio.CancelledError):
             await gone
-        with pytest.raises(Problem, match="too many"):
-            await writes.shown(WRITE.token)
         table.put("alice", 1, WRITE)
-        while True:  # the thread hands its place back a moment later
-            try:
-                return await writes.shown(WRITE.token)
-            except Problem:
-                await asyncio.sleep(0.01)
+        await writes.shown(WRITE.token)
+
+    run(work())
+
+
+def test_a_thousand_requests_wait_without_a_thread_each(table: MemoryTable[int]) -> None:
+    writes = ReadYourWrites({"clicks": table}, 30)
+    threads = threading.active_count()
+
+    async def work() -> None:
+        waiting = [asyncio.create_task(writes.shown(WRITE.token)) for _ in range(1000)]
+        await asyncio.sleep(0.05)
+        assert threading.active_count() <= threads + 1
+        table.put("alice", 1, WRITE)
+        await asyncio.gather(*waiting)
 
     run(work())

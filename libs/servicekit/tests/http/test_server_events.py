@@ -1,3 +1,4 @@
+import asyncio
 import queue
 import threading
 import time
@@ -19,7 +20,7 @@ from streamtable.errors import NotReady
 
 
 class Feed:
-    """A blocking source that a test fills."""
+    """A source that a test fills."""
 
     def __init__(self) -> None:
         self.queue: queue.Queue[ServerEvent | None] = queue.Queue()
@@ -42,13 +43,15 @@ class Feed:
         finally:
             self.left.set()
 
-    def next(self, timeout: float) -> ServerEvent | None:
-        try:
-            event = self.queue.get(timeout=timeout)
-        except queue.Empty:
-            return None
+    async def next(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - as a source
+        end = time.monotonic() + timeout
+        while self.queue.empty():
+            if time.monotonic() >= end:
+                return None
+            await asyncio.sleep(0.005)
+        event = self.queue.get_nowait()
         if event is None:
-            raise StopIteration
+            raise StopAsyncIteration
         return event
 
 
@@ -141,13 +144,17 @@ def test_stopping_the_server_ends_streams_soon(service: Service) -> None:
 
 def test_one_address_cannot_take_all_streams() -> None:
     events = EventStreams(Streams(limit=4), per_peer=2)
-    with events.admit("a"), events.admit("a"):
-        with pytest.raises(Problem) as refused, events.admit("a"):
-            pass
-        assert refused.value.status == 429
-        assert refused.value.headers["Retry-After"] == "5"
-        with events.admit("b"):
-            assert events.streams.open_count == 3
-    with events.admit("a"):
-        assert events.streams.open_count == 1
+
+    async def test() -> None:
+        with events.admit("a"), events.admit("a"):
+            with pytest.raises(Problem) as refused, events.admit("a"):
+                pass
+            assert refused.value.status == 429
+            assert refused.value.headers["Retry-After"] == "5"
+            with events.admit("b"):
+                assert events.streams.open_count == 3
+        with events.admit("a"):
+            assert events.streams.open_count == 1
+
+    asyncio.run(test())
     events.close()

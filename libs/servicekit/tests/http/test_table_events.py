@@ -1,3 +1,4 @@
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -27,8 +28,12 @@ def name(value: str | None) -> Mapping[str, Any]:
     return {"name": value}
 
 
+def given(source: Source, timeout: float = 5) -> ServerEvent | None:
+    return asyncio.run(source(timeout))
+
+
 def following(source: Source) -> ServerEvent:
-    event = source(5)
+    event = given(source)
     assert event is not None
     return event
 
@@ -43,7 +48,7 @@ def test_a_users_events_begin_with_the_row_and_go_on_with_changes(counts: Memory
             "count", {"user_id": "alice", "count": 3, "partition": 0, "offset": 1}, "0-1"
         )
         assert (second.data["count"], second.id) == (4, "0-2")
-        assert source(0) is None
+        assert given(source, 0) is None
 
 
 def test_events_call_the_key_what_it_is(counts: MemoryTable[int]) -> None:
@@ -83,8 +88,8 @@ def test_a_reader_who_was_too_slow_is_notified_before_the_end(counts: MemoryTabl
         counts.put("alice", 1)
         counts.overrun()
         assert following(source).name == "missed"
-        with pytest.raises(StopIteration):
-            source(0)
+        with pytest.raises(StopAsyncIteration):
+            given(source, 0)
 
 
 def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTable[int]) -> None:
@@ -92,8 +97,8 @@ def test_what_waited_when_a_watch_was_ended_is_still_reported(counts: MemoryTabl
         counts.put("alice", 1)
         counts.watches[-1].ended = True
         assert following(source).data["count"] == 1
-        with pytest.raises(StopIteration):
-            source(0)
+        with pytest.raises(StopAsyncIteration):
+            given(source, 0)
 
 
 def test_nothing_is_watched_any_more_where_one_of_the_tables_was_not_ready(
@@ -120,3 +125,35 @@ def test_a_row_that_cannot_be_decoded_is_reported_as_an_event_of_its_own(counts:
         assert [following(source).name, following(source).name] == ["unreadable", "count"]
         counts.spoil("alice")
         assert following(source).name == "unreadable"
+
+
+def test_a_row_that_is_left_out_while_changes_are_awaited_is_reported_at_once(
+    counts: MemoryTable[int],
+) -> None:
+    async def test() -> None:
+        with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
+            waiting = asyncio.create_task(source(60))
+            await asyncio.sleep(0)
+            counts.spoil("alice")
+            async with asyncio.timeout(20):
+                event = await waiting
+            assert event is not None
+            assert event.name == "unreadable"
+
+    asyncio.run(test())
+
+
+def test_a_source_that_is_cancelled_loses_no_change(counts: MemoryTable[int]) -> None:
+    async def test() -> None:
+        with ChangeSource(TableEvents(counts, "count", count), prefix="") as source:
+            waiting = asyncio.create_task(source(60))
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            counts.put("alice", 1)
+            event = await source(5)
+            assert event is not None
+            assert event.data["count"] == 1
+
+    asyncio.run(test())

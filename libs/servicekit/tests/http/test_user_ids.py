@@ -21,6 +21,19 @@ def test_what_addresses_and_logs_cannot_carry_is_no_user_id(text: str) -> None:
     assert not text.strip() or text not in str(caught.value) or text in "/."
 
 
+@pytest.mark.parametrize(
+    "code_point", [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
+)
+def test_what_shows_an_id_as_another_one_is_refused(code_point: int) -> None:
+    for text in (f"{chr(code_point)}alice", f"ali{chr(code_point)}ce"):
+        with pytest.raises(ValueError, match=r"^must not contain bidirectional control characters$"):
+            user_id(text)
+        with pytest.raises(ValueError, match="bidirectional"):
+            user_id_prefix(text)
+    assert user_id("אבג") == "אבג"  # letters that are written from right to left
+    assert user_id("a\u200db") == "a\u200db"  # joins, as emoji need it
+
+
 def test_composed_and_decomposed_forms_are_different_users() -> None:
     assert user_id("é") != user_id("e\u0301")
 

@@ -44,6 +44,19 @@ def test_callers_are_known_by_signed_tokens(tmp_path: Path) -> None:
         read(jwt_key_file=str(secret), **given).admission()
 
 
+def test_hosts_are_names_addresses_and_domains() -> None:
+    found = read(hosts="Query, *.example.org,10.0.0.7, [fd00::7]").hosts
+    assert found == {"query", "*.example.org", "10.0.0.7", "fd00::7"}
+
+
+@pytest.mark.parametrize(
+    "text", ["*", "query:8080", "http://query", "a,,b", "*.*.org", "a b", "query/", ".org"]
+)
+def test_a_host_that_could_never_be_asked_for_is_refused(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"SERVICEKIT_HOSTS=.*host names without a port"):
+        read(hosts=text)
+
+
 def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
     for given, burst in (({}, 3), ({"rate_burst": "1"}, 1)):
         admission = read(rate_limit="2.5", **given).admission()

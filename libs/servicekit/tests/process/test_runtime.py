@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
+from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
-from streamtable.errors import RetryLater, RightNeeded, TopicMismatch
+from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, TopicMismatch
 from streamtable.ports import TopicInfo
-from streamtable.settings import Settings
+from streamtable.settings import Address, Settings
 
 
 class SilentCluster:
@@ -113,3 +115,31 @@ def test_services_and_instances_that_share_a_state_folder_keep_their_views_apart
     folders = {folder(service, instance) for service in ("click-count", "user-status") for instance in "ab"}
     assert len(folders) == 4
     assert all(path.is_relative_to(tmp_path) for path in folders)
+
+
+def runtime_with(**settings: str) -> Runtime[ServiceSettings]:
+    edge = EdgeSettings.from_environment({f"SERVICEKIT_{name}": text for name, text in settings.items()})
+    nothing: Any = None
+    parts: Any = (nothing, nothing, edge, *[nothing] * 6)
+    return Runtime("test", *parts)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "machine", "fd00::7"])
+def test_an_address_that_other_machines_reach_needs_callers_or_a_setting_that_says_so(host: str) -> None:
+    address = Address(host, 8080)
+    with pytest.raises(
+        ConfigurationError, match=r"STREAMTABLE_HTTP_ADDRESS=.*SERVICEKIT_ALLOW_UNAUTHENTICATED=true"
+    ):
+        runtime_with().require_callers("STREAMTABLE_HTTP_ADDRESS", address)
+    runtime_with().require_callers("STREAMTABLE_GRPC_ADDRESS", address, certificates=True)
+    runtime_with(API_KEYS=f"me:read:{'0' * 64}").require_callers("STREAMTABLE_HTTP_ADDRESS", address)
+    with capture_logs() as logged:
+        runtime_with(ALLOW_UNAUTHENTICATED="true").require_callers("STREAMTABLE_HTTP_ADDRESS", address)
+    assert [(each["event"], each["log_level"]) for each in logged] == [
+        ("callers are not authenticated", "warning")
+    ]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "127.0.0.9"])
+def test_an_address_of_loopback_needs_no_callers(host: str) -> None:
+    runtime_with().require_callers("STREAMTABLE_HTTP_ADDRESS", Address(host, 0))

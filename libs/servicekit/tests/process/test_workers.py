@@ -21,6 +21,13 @@ with StopSignals() as signals:
     say(os.getpid())
     say(signals.wait())
 """
+# As a worker is while it imports its modules: signals have their default actions.
+STARTING = """
+import os, time
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+ENDING = ""
 CRASHING = "raise SystemExit(7)"
 STUBBORN = """
 import signal, os, time
@@ -60,6 +67,25 @@ def test_a_signal_stops_all_workers() -> None:
 def test_when_one_worker_ends_the_others_are_stopped_and_its_code_is_returned() -> None:
     with supervise(GOOD, CRASHING) as supervisor:
         assert supervisor.wait(20) == 7
+
+
+def test_a_worker_that_is_stopped_before_it_can_handle_signals_has_stopped_in_order() -> None:
+    with supervise(STARTING) as supervisor:
+        pid = int(line(supervisor))
+        supervisor.send_signal(signal.SIGTERM)
+        assert supervisor.wait(60) == 0
+    assert not alive(pid)
+
+
+def test_an_unexpected_end_is_a_failure_of_its_own_also_while_another_worker_starts() -> None:
+    with supervise(ENDING, STARTING) as supervisor:
+        assert supervisor.wait(60) == 1
+
+
+def test_a_worker_that_somebody_else_ends_has_failed() -> None:
+    with supervise(STARTING) as supervisor:
+        os.kill(int(line(supervisor)), signal.SIGTERM)
+        assert supervisor.wait(60) == 128 + signal.SIGTERM
 
 
 def test_a_worker_that_does_not_stop_is_killed() -> None:

@@ -1,5 +1,7 @@
 """A table in memory, in place of a view."""
 
+import asyncio
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from streamtable.errors import NotReady, StreamtableError, UnreadableRow
 from streamtable.types import Ack
 
 V = TypeVar("V")
+_LOOK_SECONDS = 0.005
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,13 @@ class MemoryWatch(Generic[V]):
                 if self.on_unreadable is not None:
                     self.on_unreadable(change)
             return None
+
+    async def next_async(self) -> MemoryChange[V] | None:
+        while True:
+            ended = self.ended
+            if (change := self.next(0)) is not None or ended:
+                return change
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 class MemoryTable(Generic[V]):
@@ -167,10 +177,12 @@ class MemoryTable(Generic[V]):
         finally:
             self.watches.remove(watch)
 
-    def wait_for(self, ack: Ack, timeout: float) -> None:
-        with self._changed:
-            if not self._changed.wait_for(lambda: ack in self.shown, timeout):
+    async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `streamtable.View`
+        end = time.monotonic() + timeout
+        while ack not in self.shown:
+            if time.monotonic() >= end:
                 raise NotReady("it does not show")
+            await asyncio.sleep(_LOOK_SECONDS)
 
     def position(self) -> Mapping[int, MemoryPosition]:
         return {0: MemoryPosition(self.age_seconds)}

@@ -4,12 +4,26 @@ from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
 from streamtable.context import Batch, Context, RowChange
+from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
-from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
+from streamtable.graph import (
+    Changes,
+    EventTime,
+    Group,
+    Input,
+    Join,
+    Lookup,
+    Loop,
+    OnError,
+    Output,
+    Persist,
+    Visit,
+)
 from streamtable.kafka import Kafka
 from streamtable.once import Once
 from streamtable.settings import Settings
+from streamtable.state import State, StateTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Ack, BadToken, Guarantee
 from streamtable.views.rows import OnUnreadable, RowIterator, Rows
@@ -32,7 +46,10 @@ __all__ = [
     "Context",
     "CopyReloaded",
     "Count",
+    "Due",
+    "DueRows",
     "Emitter",
+    "EventTime",
     "Group",
     "Guarantee",
     "Input",
@@ -60,6 +77,8 @@ __all__ = [
     "Settings",
     "SingleObject",
     "Snapshot",
+    "State",
+    "StateTable",
     "Stream",
     "String",
     "Sum",

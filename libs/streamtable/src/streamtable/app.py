@@ -16,11 +16,12 @@ from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
-from streamtable.graph import Group
+from streamtable.graph import Group, Topology, groups_in
 from streamtable.inhand import InHandFile
 from streamtable.kafka import Kafka
 from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
+from streamtable.process import run_together
 from streamtable.settings import Settings
 from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import required_topics
@@ -195,9 +196,16 @@ class App:
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 
-    def run(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> None:
-        """Process a group in this process until it is stopped by SIGTERM or SIGINT. Raises as `Processor.run`."""
-        self.processor(group, **options).run()
+    def run(self, program: Group[Any, Any] | Topology, **options: Unpack[ProcessorOptions]) -> None:
+        """Process a group, or all groups of a flow, in this process until it is stopped by SIGTERM or SIGINT.
+
+        Groups of a flow run side by side; when one of them ends, the others are stopped. Raises as `Processor.run`.
+        """
+        processors = [self.processor(group, **options) for group in groups_in([program])]
+        if len(processors) == 1:
+            processors[0].run()
+        else:
+            run_together(processors)
 
     def processor(self, group: Group[Any, Any], **options: Unpack[ProcessorOptions]) -> Processor:
         """Return a processor of a group, not running yet: one that another thread can stop and ask how it is."""
@@ -228,14 +236,14 @@ class App:
             lookups,
         )
 
-    def create_topics(self, *groups: Group[Any, Any], partitions: int = 4) -> None:
-        """Create the topics that these groups need and that are not there, unreplicated: for development.
+    def create_topics(self, *programs: Group[Any, Any] | Topology, partitions: int = 4) -> None:
+        """Create the topics that these groups and flows need and that are not there, unreplicated: for development.
 
         In production topics are declared in `topics.yaml` and created by `streamtable topics apply`, since partitions
         and replication are decisions.
 
         Args:
-            groups: The groups.
+            programs: The groups and flows.
             partitions: The number of partitions of each new topic, unless its group has one that is there already.
 
         Raises:
@@ -244,7 +252,7 @@ class App:
         """
         cluster = cast("KafkaCluster", self.kafka.cluster())
         try:
-            for group in groups:
+            for group in groups_in(programs):
                 names = required_topics(group)
                 found = cluster.topics(names)
                 count = next((found[name].partitions for name in names if name in found), partitions)

@@ -4,12 +4,14 @@ Both are made once per partition and moved along, so a record costs no object. K
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Generic, NoReturn, TypeVar, cast
 
 from streamtable.errors import GraphError, StreamtableError
-from streamtable.own_keys import OwnKeys
+from streamtable.handler_services import HandlerServices, Rows, TableRows
 from streamtable.ports import Codec
+from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
@@ -21,65 +23,6 @@ OK = TypeVar("OK")
 OV = TypeVar("OV")
 J = TypeVar("J")
 R = TypeVar("R")
-
-
-class Emit(Protocol):
-    """Queue an output record for the next commit. Refuses undeclared topics and records that are too large."""
-
-    def __call__(
-        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
-    ) -> None: ...
-
-
-class Rows(Protocol):
-    """The rows of a joined table by encoded key. `joined.JoinedTable` is one."""
-
-    def get(self, key: bytes) -> Any: ...
-
-
-class TableRows(Protocol[V]):
-    """The rows of the group's table by encoded key. `table.WorkingTable` is one."""
-
-    def get(self, key: bytes) -> V | None: ...
-    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
-    def put(self, key: bytes, value: V) -> None: ...
-    def delete(self, key: bytes) -> None: ...
-
-
-class Whole(Protocol):
-    """A whole table by decoded key. `view.View` is one."""
-
-    def get(self, key: Any) -> Any: ...
-
-
-class Defer(Protocol):
-    """Take note of work to be finished before the commit. True: no more before a commit."""
-
-    def __call__(
-        self,
-        work: Awaitable[Any],
-        then: Callable[[Any, Any], None],
-        records: RecordBatch,
-        index: int,
-        raw_key: bytes,
-        key: Any,
-    ) -> bool: ...
-
-
-@dataclass(frozen=True)
-class HandlerServices:
-    """What handlers can reach beside the row of their record's key.
-
-    Attributes:
-        own_keys: Refuses rows of other partitions; None: the group keeps no table.
-    """
-
-    emit: Emit
-    defer: Defer
-    loop: str | None = None  # name of the loop's stream
-    joins: Mapping[str, Rows] = field(default_factory=dict)
-    lookups: Mapping[str, Whole] = field(default_factory=dict)
-    own_keys: OwnKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +50,7 @@ class _NoTable:
         raise GraphError("this group keeps no table: add Persist(codec) to its graph")
 
 
-class _Scope(Generic[K, V]):
+class Scope(Generic[K, V]):
     """What a context and a batch have in common: where they stand, and what they reach."""
 
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
@@ -127,6 +70,13 @@ class _Scope(Generic[K, V]):
     @property
     def partition(self) -> int:
         return self._records.partition
+
+    def _watermark(self) -> int:
+        if self._reach.event_clock is None:
+            raise GraphError(
+                "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
+            )
+        return self._reach.event_clock.watermark_ms
 
     def emit(
         self,
@@ -151,6 +101,37 @@ class _Scope(Generic[K, V]):
             GraphError: The graph does not declare the stream as `Output`.
         """
         self._emit(stream, key, value, headers, timestamp_ms)
+
+    def emit_many(
+        self,
+        stream: Stream[OK, OV],
+        keys: Sequence[OK],
+        values: Sequence[OV | None],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+    ) -> None:
+        """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
+
+        Args:
+            stream: The stream to write to, which the graph declares as `Output`.
+            keys: The key of each record.
+            values: The value of each record; None writes a tombstone.
+            raw_keys: The keys as they are encoded already, in place of `keys`.
+            timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+
+        Raises:
+            Unencodable: A record does not fit the schema, or is larger than Kafka accepts.
+            GraphError: The graph does not declare the stream as `Output`.
+        """
+        if self._reach.emit_many is not None:
+            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms)
+            return
+        if raw_keys is not None:
+            keys = list(map(stream.key.decode, raw_keys))
+        times: Iterable[int] = repeat(0) if timestamps_ms is None else timestamps_ms
+        for key, value, time in zip(keys, values, times, strict=False):
+            self._emit(stream, key, value, (), time)
 
     def loopback(self, stream: Stream[OK, OV], key: OK, event: OV, *, headers: Headers = ()) -> None:
         """Send an event to another key of this group, in the same commit: its `Loop` handles it there.
@@ -187,6 +168,22 @@ class _Scope(Generic[K, V]):
         row: OV | None = rows.get(key)
         return row
 
+    def table(self, state: State[OK, OV]) -> StateTable[OK, OV]:
+        """Return the rows of a state table in this partition. It can be kept for the call of the handler only.
+
+        Args:
+            state: The table, which the graph has among its edges.
+
+        Raises:
+            GraphError: The graph does not have it.
+        """
+        found = self._reach.states.get(state.name)
+        if found is None or (found.state is not state and found.state != state):
+            raise GraphError(
+                f"the graph of this group does not have the state {state.name!r}: add it to its edges"
+            )
+        return found
+
     def _joined(self, table: Table[Any, J]) -> Rows:
         try:
             return self._reach.joins[table.name]
@@ -200,7 +197,7 @@ class _Scope(Generic[K, V]):
         raise Rejected(reason)
 
 
-class Context(_Scope[K, V]):
+class Context(Scope[K, V]):
     """One record, and the row of its key. Valid during the call of the handler only."""
 
     key: K
@@ -216,9 +213,40 @@ class Context(_Scope[K, V]):
         return self._records.offsets[self._index]
 
     @property
+    def raw_key(self) -> bytes:
+        """The encoded key."""
+        return self._raw_key
+
+    @property
     def timestamp_ms(self) -> int:
         """Milliseconds since 1970; -1 if the record has none. A dead letter that is sent again has its origin's."""
         return self._records.timestamp(self._index)
+
+    @property
+    def event_time_ms(self) -> int:
+        """When the event happened, in milliseconds since 1970: as `Input(time=)` says, else the record's timestamp."""
+        times = self._records.times
+        return self.timestamp_ms if times is None else times.event_ms[self._index]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark of the partition before this record; -1 if not all inputs have had one.
+
+        Raises:
+            GraphError: The group does not follow event time.
+        """
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[self._index]
+
+    @property
+    def late_before_ms(self) -> int:
+        """A window is closed for this record if it ended, grace included, at or before this time.
+
+        The greatest event time seen in the record's input, including the record itself, or the watermark if that is
+        greater, as after its input was idle. Raises as `watermark_ms`.
+        """
+        times = self._records.times
+        return self._watermark() if times is None else times.late_before_ms[self._index]
 
     @property
     def headers(self) -> Headers:
@@ -310,7 +338,7 @@ class Context(_Scope[K, V]):
         return self._index
 
 
-class Batch(_Scope[K, V], Generic[K, E, V]):
+class Batch(Scope[K, V], Generic[K, E, V]):
     """Consecutive records of one partition, and the rows of the partition. Valid during the call only.
 
     Attributes:
@@ -334,8 +362,31 @@ class Batch(_Scope[K, V], Generic[K, E, V]):
         return self._records.offsets
 
     @property
+    def raw_keys(self) -> Sequence[bytes]:
+        """The encoded keys, one a record."""
+        return cast("Sequence[bytes]", self._records.keys)  # records without a key never come here
+
+    @property
     def timestamps_ms(self) -> list[int]:
-        return [self._records.timestamp(index) for index in range(len(self))]
+        return self._records.timestamps()
+
+    @property
+    def event_times_ms(self) -> Sequence[int]:
+        """When each event happened. As `Context.event_time_ms`."""
+        times = self._records.times
+        return self.timestamps_ms if times is None else times.event_ms
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark before the first of these records. As `Context.watermark_ms`."""
+        times = self._records.times
+        return self._watermark() if times is None else times.watermarks_ms[0]
+
+    @property
+    def late_before_ms(self) -> Sequence[int]:
+        """For each record, the time up to which windows are closed for it. As `Context.late_before_ms`."""
+        times = self._records.times
+        return [self._watermark()] * len(self) if times is None else times.late_before_ms
 
     def headers(self, index: int) -> Headers:
         return self._records.headers(index)

@@ -8,6 +8,8 @@
     │       └── TopicMissing    create the topic
     ├── PoisonRecord            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
+    ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
+    ├── InvalidEventTime        correct the function that takes the time from an event
     ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
@@ -25,6 +27,7 @@
         ├── StoreInUse          another process owns this folder
         ├── StoreBroken         the disk refuses writes
         ├── StateLost           table and committed offsets do not fit together
+        ├── StateMeaningChanged a state table means something else than its rows: rename it, or reset the group
         └── InputLost           the committed input offset is no longer in the topic
 
 An error carries its facts as fields (`topic`, `partition`, `offset` where they are known) and formats itself.
@@ -140,6 +143,14 @@ class UnreadableRow(PoisonRecord):
         )
 
 
+class FutureEventTime(StreamtableError):
+    """The event time of a record is further ahead than the group allows: it goes to the dead letters."""
+
+
+class InvalidEventTime(StreamtableError):
+    """What was taken as the event time of a record is no time."""
+
+
 class Unencodable(StreamtableError):
     """A value does not fit its schema, or is larger than Kafka accepts."""
 
@@ -235,6 +246,27 @@ class StoreBroken(Fatal):
 
 class StateLost(Fatal):
     """There is a table but no offsets that belong to it: starting over would count twice."""
+
+
+class StateMeaningChanged(Fatal):
+    """The rows of a state table were written with another meaning than the program declares.
+
+    Args:
+        state: The name of the state.
+        group: The group that keeps it.
+        recorded: What its rows mean.
+        declared: What the program takes them for.
+        topic: The changelog of the state.
+    """
+
+    def __init__(self, *, state: str, group: str, recorded: str, declared: str, topic: str) -> None:
+        self.state, self.group, self.recorded, self.declared = state, group, recorded, declared
+        super().__init__(
+            f"the state {state!r} of group {group!r} means {declared!r}, but its rows were written as {recorded!r}. Give "
+            "the state a new name, which begins empty; or restore the old declaration; or reset the group with its "
+            f"tables ('streamtable group reset {group} --empty-table')",
+            topic=topic,
+        )
 
 
 class InputLost(Fatal):

@@ -5,57 +5,40 @@
 A graph is checked when it is built; nothing is started and no broker is asked.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Generic, Literal, TypeVar
+from datetime import datetime, timedelta
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.clock import Clock
 from streamtable.context import Batch, Context, RowChange
 from streamtable.custom_task import CustomTasks
+from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
+from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
+from streamtable.edge import checked_on_error as checked_on_error  # noqa: PLC0414 - a public name of this module
 from streamtable.errors import GraphError
 from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
+from streamtable.state import State
 from streamtable.topics import Stream, Table, legal_name
 
 K = TypeVar("K")
 E = TypeVar("E")
 V = TypeVar("V")
 J = TypeVar("J")
-K_contra = TypeVar("K_contra", contravariant=True)
-V_contra = TypeVar("V_contra", contravariant=True)
+SK = TypeVar("SK")
+SV = TypeVar("SV")
 
 _WAIT_SECONDS_MAX = 60.0
+_EVENT_TIME_MAX = timedelta(days=36_500)
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
-IDS, HANDLED = "ids", "handled"
-"""The named tables of groups: ids of events that count once, and last handled values of joined rows."""
-
-
-class Edge(Generic[K_contra, V_contra]):
-    """What a group is made of: the types of its keys and of its rows; `object` where an edge fits any of them."""
-
-
-class OnError(Enum):
-    """What becomes of a record whose handler raises. Its work is undone in each case, and no other record's."""
-
-    STOP = "stop"
-    """The process stops with the error, after a commit of what is good; it begins again at this record."""
-    DEAD_LETTER = "dead letter"
-    """The record goes to the group's dead letters with the reason."""
-    SKIP = "skip"
-    """The record is logged and left out."""
-
-
-def checked_on_error(on_error: object, what: str) -> OnError:
-    """What was given as `on_error`. Raises `GraphError` for anything but an `OnError`."""
-    if isinstance(on_error, OnError):
-        return on_error
-    choices = ", ".join(f"OnError.{each.name}" for each in OnError)
-    raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")
+IDS, HANDLED, STATES = "ids", "handled", "states"
+"""The engine's own named tables: ids of events that count once, last handled values of joined rows, and what the state
+tables of a group mean."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +53,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         start: The offset at which a new group begins.
         on_error: What to do when the handler raises, or when its output does not fit the schema or Kafka's limits.
         once: How to recognise repeated events, which are left out.
+        time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
+            the record's timestamp is its event time. See `EventTime`.
         custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
             that these call.
     """
@@ -81,6 +66,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP
     once: Once[E] | None = None
+    time: Callable[[E], int | datetime] | None = None
     custom: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
@@ -92,6 +78,33 @@ class Input(Edge[K, V], Generic[K, E, V]):
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
                 "handler=, batch=, aggregate="
             )
+
+
+@dataclass(frozen=True)
+class EventTime(Edge[object, object]):
+    """How a group follows event time: when its events happened, as opposed to when they are processed.
+
+    Each partition of the group has a *watermark*: the least, over its inputs, of the greatest event time seen. It is
+    committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.
+
+    Args:
+        idle_after: An input that has been silent for so long, with all its records handled, does not hold the
+            watermark back; when all inputs are, the watermark follows the wall clock at this distance. What comes
+            after that with an earlier event time is late. None: an input never counts as idle, as for replays of history.
+        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
+            watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
+            counts instead of the wall clock. None: no limit.
+    """
+
+    idle_after: timedelta | None = timedelta(seconds=30)
+    max_ahead: timedelta | None = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        for name, given in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
+            if given is not None and not timedelta(0) < given <= _EVENT_TIME_MAX:
+                raise GraphError(
+                    f"EventTime has {name}={given!r}: give more than 0 and at most {_EVENT_TIME_MAX}, or None"
+                )
 
 
 @dataclass(frozen=True)
@@ -217,14 +230,19 @@ class Group(Generic[K, V]):
 
     Args:
         name: The name of the consumer group. Its topics are `<name>-table`, `<name>-dead-letters`, `<name>-retry`,
-            `<name>-loop` and `<name>-visits`, as the edges need them, and `<name>-ids` and `<name>-handled`.
-        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one), joins or
-            looks up (`Join`, `Lookup`), writes (`Output`), and runs on request (`Visit`).
+            `<name>-loop` and `<name>-visits`, as the edges need them, `<name>-ids` and `<name>-handled`, and for state
+            tables `<name>-states` and one topic each.
+        edges: What it reads (`Input`, `Loop`, `Changes`: at least one), keeps (`Persist`: at most one; `State`), joins
+            or looks up (`Join`, `Lookup`), writes (`Output`), runs on request (`Visit`), and how it follows event time
+            (`EventTime`: at most one).
 
     Attributes:
         inputs: The inputs; the loop, if there is one, is the last.
         joins: One join for each joined table, including those with `Changes`.
-        named_tables: The engine's own tables beside the group's, by the suffixes of their topics' names.
+        event_time: How it follows event time; None if it does not.
+        states: The state tables.
+        named_tables: The tables beside the group's public one, by the suffixes of their topics' names: the engine's own,
+            and the state tables.
 
     Raises:
         GraphError: The edges contradict each other; the message names both sides.
@@ -254,10 +272,20 @@ class Group(Generic[K, V]):
         )
         persists = [e for e in edges if isinstance(e, Persist)]
         self.persist: Persist[V] | None = persists[0] if persists else None
+        self.states: tuple[State[Any, Any], ...] = tuple(e for e in edges if isinstance(e, State))
         self.named_tables = _checked_names(
             self.name,
-            [*([IDS] if any(e.once for e in self.inputs) else []), *([HANDLED] if self.changes else [])],
+            [
+                *([IDS] if any(e.once for e in self.inputs) else []),
+                *([HANDLED] if self.changes else []),
+                *([STATES] if self.states else []),
+                *(state.name for state in self.states),
+            ],
         )
+        event_times = [e for e in edges if isinstance(e, EventTime)]
+        timed = any(e.time is not None for e in self.inputs)
+        self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
+        self._refuse_twins("edges", ["EventTime"] * len(event_times))
         self._check_counts(len(persists), len(loops))
         self._check_topics()
         self._check_keys()
@@ -272,6 +300,10 @@ class Group(Generic[K, V]):
             raise GraphError(f"group {self.name!r} reads nothing: give it an Input, a Loop or Changes")
         if persists > 1:
             raise GraphError(f"group {self.name!r} has {persists} Persist edges: a group keeps one table")
+        if self.event_time is not None and not self.event_time_inputs:
+            raise GraphError(
+                f"group {self.name!r} has no Input that event time could follow: a Loop and Changes do not advance it"
+            )
         if loops > 1:
             raise GraphError(
                 f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that "
@@ -287,6 +319,7 @@ class Group(Generic[K, V]):
         self._refuse_twins("Joins of table", [e.table.name for e in self.joins])
         self._refuse_twins("Lookups of table", [e.table.name for e in self.lookups])
         self._refuse_twins("Visits named", [e.name for e in self.visits])
+        self._refuse_twins("States named", [e.name for e in self.states])
 
     def _refuse_twins(self, what: str, names: list[str]) -> None:
         for twice in {n for n in names if names.count(n) > 1}:
@@ -346,6 +379,12 @@ class Group(Generic[K, V]):
         return self.inputs[0].stream.key if self.inputs else self.changes[0].table.key
 
     @property
+    def event_time_inputs(self) -> tuple[str, ...]:
+        """The inputs whose records advance the event time: all but the loop."""
+        names = (e.stream.name for e in self.inputs)
+        return tuple(name for name in names if self.loop is None or name != self.loop.stream.name)
+
+    @property
     def table(self) -> Table[K, V]:
         """The group's table, to be read by views. Raises `GraphError` if it keeps none."""
         if self.persist is None:
@@ -353,6 +392,25 @@ class Group(Generic[K, V]):
         first = self.inputs[0].stream if self.inputs else self.changes[0].table
         return Table(
             f"{self.name}-table", self.key, self.persist.value, group=self.name, partitioner=first.partitioner
+        )
+
+    def state_table(self, state: State[SK, SV]) -> Table[SK, SV]:
+        """Return the table of a state, to be read by views. Raises `GraphError` if the group does not keep it.
+
+        Its rows are in the partition of the task that has written them, whatever their keys: `View.get` finds a row by
+        its key only where that is the partition of the key, as with the keys of the records.
+        """
+        if state not in self.states:
+            raise GraphError(
+                f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
+            )
+        first = self.inputs[0].stream if self.inputs else self.changes[0].table
+        return Table(
+            self.named_topic(state.name),
+            state.key,
+            state.value,
+            group=self.name,
+            partitioner=first.partitioner,
         )
 
     def named_topic(self, name: str) -> str:
@@ -406,3 +464,20 @@ def _checked_names(group: str, names: list[str]) -> tuple[str, ...]:
                 f"named table {name!r} of group {group!r}: at most {NAMED_TABLE_CHARACTERS_MAX} characters"
             )
     return tuple(names)
+
+
+class Topology(Protocol):
+    """A program that consists of several groups, such as a flow."""
+
+    @property
+    def groups(self) -> Sequence[Group[Any, Any]]:
+        """Its groups, in the order of the data."""
+        ...
+
+
+def groups_in(programs: Iterable[Group[Any, Any] | Topology]) -> list[Group[Any, Any]]:
+    """Return the groups among these, and those of topologies."""
+    found: list[Group[Any, Any]] = []
+    for program in programs:
+        found.extend([program] if isinstance(program, Group) else program.groups)
+    return found

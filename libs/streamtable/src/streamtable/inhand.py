@@ -8,6 +8,7 @@ from pathlib import Path
 import structlog
 
 from streamtable.engine.inhand import Suspects
+from streamtable.folders import make_private
 
 log = structlog.get_logger()
 
@@ -55,7 +56,7 @@ class InHandFile:
     def _note(self) -> mmap.mmap | bytearray:
         if self._map is None:
             try:
-                self._path.parent.mkdir(parents=True, exist_ok=True)
+                make_private(self._path.parent)
                 with self._path.open("a+b") as file:
                     file.truncate(_BYTES)
                     self._map = mmap.mmap(file.fileno(), _BYTES)

@@ -5,20 +5,30 @@ Loggers come from `structlog.get_logger()`. One made at import follows `configur
 """
 
 import logging
+import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from threading import Thread
 from types import TracebackType
-from typing import Literal, Protocol, Self, TextIO
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, TextIO
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 
+from streamtable.hosts import OwnHosts
 from streamtable.settings import Address, LogLevel
+
+if TYPE_CHECKING:
+    from wsgiref.types import StartResponse, WSGIEnvironment
+
+_LOCAL_ADDRESS: Final = "streamtable.local_address"
 
 # ---- logs ----------------------------------------------------------------------------------------------------------
 
@@ -206,10 +216,43 @@ def metrics_page(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
+class _SilentHandler(WSGIRequestHandler):
+    """Says at which address of this machine a request has arrived, and logs none."""
+
+    def get_environ(self) -> dict[str, Any]:
+        return {**super().get_environ(), _LOCAL_ADDRESS: self.connection.getsockname()[0]}
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class calls it so
+        pass
+
+
 @contextmanager
-def serve_metrics(registry: CollectorRegistry, address: Address) -> Iterator[Address]:
-    """Serve the metrics page over HTTP within the block, from a thread. Yields where, with the port that was free."""
-    server, thread = start_http_server(address.port, address.host, registry)
+def serve_metrics(
+    registry: CollectorRegistry, address: Address, hosts: Collection[str] = ()
+) -> Iterator[Address]:
+    """Serve the metrics page over HTTP within the block, from a thread. Yields where, with the port that was free.
+
+    Args:
+        registry: What is served.
+        address: Where it is served.
+        hosts: Names under which the server is called, besides its address and those of loopback; requests for other
+            hosts are refused, as a page of another site makes them by DNS rebinding.
+    """
+    own = OwnHosts(frozenset({address.host, *hosts} - {""}))
+    page = make_wsgi_app(registry)
+
+    def answer(environ: "WSGIEnvironment", start_response: "StartResponse") -> Iterable[bytes]:
+        if own.include(environ.get("HTTP_HOST"), environ[_LOCAL_ADDRESS]):
+            answered: Iterable[bytes] = page(environ, start_response)
+            return answered
+        start_response("421 Misdirected Request", [("Content-Type", "text/plain")])
+        return [b"The server does not answer to this host name.\n"]
+
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    kind = type("_Server", (ThreadingWSGIServer,), {"address_family": family})
+    server: WSGIServer = make_server(address.host, address.port, answer, kind, _SilentHandler)
+    thread = Thread(target=server.serve_forever, name="metrics", daemon=True)
+    thread.start()
     try:
         yield Address(address.host, server.server_port)
     finally:

@@ -4,9 +4,10 @@ import ctypes
 import gc
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 
 _COLLECT_AFTER = 100_000  # objects
 
@@ -38,6 +39,45 @@ def stop_on_signals(stop: Callable[[], object]) -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+class Runnable(Protocol):
+    """Something that runs until it is stopped, such as a processor."""
+
+    def run(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def run_together(runnables: Sequence[Runnable]) -> None:
+    """Run each in a thread until all have ended. When one ends or fails, or on a signal, all are stopped.
+
+    Raises:
+        BaseException: The first error that one of them has raised, when all have ended.
+    """
+    failures: list[BaseException] = []
+
+    def stop() -> None:
+        for runnable in runnables:
+            runnable.stop()
+
+    def work(runnable: Runnable) -> None:
+        try:
+            runnable.run()
+        except BaseException as error:  # noqa: BLE001 - raised in the caller's thread
+            failures.append(error)
+        finally:
+            stop()
+
+    threads = [
+        threading.Thread(target=work, args=(each,), name=f"run-{n}") for n, each in enumerate(runnables)
+    ]
+    with stop_on_signals(stop):
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    if failures:
+        raise failures[0]
 
 
 class _Relaxed:

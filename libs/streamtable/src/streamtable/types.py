@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import compress
@@ -10,6 +11,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, NewType, Protocol
 
 from streamtable.errors import StreamtableError
+from streamtable.event_time import EventTimes
 
 NextOffset = NewType("NextOffset", int)
 """The offset of the record to be read next: one past the last one applied."""
@@ -105,11 +107,15 @@ class RecordBatch:
 
     There is no object per record: at a million records a second, one attribute call a record is what counts.
     Offsets rise but may have gaps (transaction markers, compaction).
+
+    Attributes:
+        times: The event times of the records; None if they were not asked for.
     """
 
     topic: str
     partition: int
     messages: Sequence[Message]
+    times: EventTimes | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -179,8 +185,16 @@ class RecordBatch:
         """The records from index `start` up to, not including, `stop`."""
         if start == 0 and stop >= len(self.messages):
             return self
-        return RecordBatch(self.topic, self.partition, self.messages[start:stop])
+        times = None if self.times is None else self.times.part(start, stop)
+        return RecordBatch(self.topic, self.partition, self.messages[start:stop], times)
 
     def only(self, keep: Sequence[bool]) -> "RecordBatch":
         """The records whose index is true in `keep`."""
-        return RecordBatch(self.topic, self.partition, list(compress(self.messages, keep)))
+        times = None if self.times is None else self.times.only(keep)
+        return RecordBatch(self.topic, self.partition, list(compress(self.messages, keep)), times)
+
+    def timed(self, times: EventTimes) -> "RecordBatch":
+        """The same records with these event times."""
+        made = copy(self)  # with the columns that have been made
+        object.__setattr__(made, "times", times)
+        return made

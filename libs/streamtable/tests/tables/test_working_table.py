@@ -192,8 +192,9 @@ def test_a_row_larger_than_its_topic_accepts_is_unencodable_at_the_commit(make: 
 def test_walking_over_the_keys_comes_by_each_row_once_in_order(
     stored: set[bytes], put: set[bytes], deleted: set[bytes], limit: int
 ) -> None:
-    table: WorkingTable[int] = WorkingTable(MemoryStores().open("t", 0), Long(), 1 << 20)
-    table.store.write([(key, bytes(8)) for key in stored], b"")
+    store = MemoryStores().open("t", 0)
+    table: WorkingTable[int] = WorkingTable(store, Long(), 1 << 20)
+    store.write([(key, bytes(8)) for key in stored], b"")
     for key in put:
         table.put(key, 1)
     for key in deleted:

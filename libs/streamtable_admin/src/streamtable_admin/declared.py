@@ -7,12 +7,13 @@
       click-count: {inputs: [user-clicks]}
       user-status: {inputs: [logins], joins: [click-count-table], loop: true, visits: true}
       invoices: {inputs: [orders], joins: [prices-table], once: true, changes: true}
+      visitors: {inputs: [user-clicks], table: false, states: [sessions]}
     users:
       click-count-emitter: {writes: [user-clicks]}
       click-count-processor: {runs: [click-count]}
 
 A group implies its changelog, dead-letter and retry topic, with as many partitions as its inputs, and the topics of its
-loop, visits, ids and handled rows where it declares them. Outputs and lookup tables are topics like others. Users matter
+loop, visits, ids, handled rows and state tables where it declares them. Outputs and lookup tables are topics like others. Users matter
 where Kafka has authentication and ACLs.
 """
 
@@ -24,8 +25,9 @@ import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from streamtable.errors import ConfigurationError
-from streamtable.graph import HANDLED, IDS
+from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
+from streamtable.state import RESERVED
 from streamtable.topics import DEAD_LETTER_CONFIG, TABLE_CONFIG, legal_name
 
 USER_NAME = r"^[A-Za-z0-9._-]{1,100}$"  # what can stand in a file name, and in a broker's settings, as it is
@@ -60,7 +62,8 @@ class DeclaredGroup(_Strict):
 
     Attributes:
         inputs: its topics, all with the same number of partitions.
-        joins: tables that it joins, of other groups (`<group>-table`) or topics declared as compacted, with as many.
+        joins: tables that it joins, of other groups (`<group>-table`, `<group>-<state>`) or topics declared as compacted,
+            with as many.
         lookups: tables of which each process holds a copy; named for the rights of its users only, as the next.
         outputs: topics that it writes to.
         table: whether it persists one.
@@ -69,6 +72,7 @@ class DeclaredGroup(_Strict):
         visits: whether it has a `Visit`: `<group>-visits`.
         once: whether events of an input count once: `<group>-ids`.
         changes: whether it handles `Changes` of a table that it joins: `<group>-handled`.
+        states: names of its state tables: `<group>-<state>` for each, and `<group>-states`.
     """
 
     inputs: list[str] = []
@@ -81,6 +85,7 @@ class DeclaredGroup(_Strict):
     visits: bool = False
     once: bool = False
     changes: bool = False
+    states: list[str] = []
 
     @model_validator(mode="after")
     def _consistent(self) -> "DeclaredGroup":
@@ -92,6 +97,10 @@ class DeclaredGroup(_Strict):
             raise ValueError("changes: true and no joins: there would be no table whose changes it handles")
         if self.once and not self.inputs:
             raise ValueError("once: true and no inputs: there would be no events to count once")
+        if reserved := sorted(RESERVED.intersection(self.states)):
+            raise ValueError(f"states: {', '.join(reserved)} is the name of another of a group's topics")
+        if twice := sorted({each for each in self.states if self.states.count(each) > 1}):
+            raise ValueError(f"{', '.join(twice)} stands twice in states")
         if twice := sorted({each for each in self.reads if self.reads.count(each) > 1}):
             raise ValueError(f"{', '.join(twice)} stands twice in inputs and joins")
         return self
@@ -100,14 +109,19 @@ class DeclaredGroup(_Strict):
     def reads(self) -> list[str]:
         return [*self.inputs, *self.joins]
 
+    @property
+    def named_tables(self) -> list[str]:
+        """The ends of the names of its tables' topics, but for its own table."""
+        engine = ((self.once, IDS), (self.changes, HANDLED), (bool(self.states), STATES))
+        return [*(end for kept, end in engine if kept), *self.states]
+
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
         """The topics of its own."""
         if self.table:
             config = {**TABLE_CONFIG, **self.table_config}
             yield TopicDescription(f"{name}-table", partitions, replication, config)
-        for kept, end in ((self.once, IDS), (self.changes, HANDLED)):
-            if kept:
-                yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
+        for end in self.named_tables:
+            yield TopicDescription(f"{name}-{end}", partitions, replication, TABLE_CONFIG)
         yield TopicDescription(f"{name}-dead-letters", partitions, replication, DEAD_LETTER_CONFIG)
         yield TopicDescription(f"{name}-retry", partitions, replication)
         if self.loop:
@@ -170,6 +184,7 @@ class Declared(_Strict):
             )
         yield from plain.values()
         tables = {f"{name}-table": name for name, group in self.groups.items() if group.table}
+        tables |= {f"{name}-{state}": name for name, group in self.groups.items() for state in group.states}
         for name, group in self.groups.items():
             _check_reads(name, group, plain, tables)
         for name, group in self.groups.items():

@@ -171,6 +171,7 @@ def decoder_for(schemas: Schemas, groups: Iterable[Group[Any, Any]]) -> Decoder:
         topics += [edge.table for edge in group.lookups]
         if group.persist is not None:
             topics.append(group.table)
+        topics += map(group.state_table, group.states)
         for topic in topics:
             keys[topic.name], values[topic.name] = topic.key, topic.value
             partitioners[topic.name] = topic.partitioner

@@ -6,13 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 from streamtable import Avro, Group, Input, OnError
-from streamtable.graph import HANDLED, IDS, Changes, Join
+from streamtable.graph import HANDLED, IDS, STATES, Changes, Join
 from streamtable.ports import Codec
 from streamtable.topics import Stream, Table
 from streamtable_admin.errors import Refused
 
-NAMED = {IDS: "ids of events", HANDLED: "rows handled last"}
-"""What the named tables of groups hold."""
+NAMED = {IDS: "ids of events", HANDLED: "rows handled last", STATES: "meanings of states"}
+"""What the engine's own named tables of groups hold."""
 
 
 class NodeKind(StrEnum):
@@ -121,8 +121,10 @@ def model_of(groups: Iterable[Group[Any, Any]], *, aside: bool = False) -> Graph
             model.edge(model.topic(group.visits_topic, NodeKind.VISITS, "visits"), own, names)
         if group.persist is not None:
             model.edge(own, table(group.table), "table")
-        for name in group.named_tables:
+        for name in filter(NAMED.__contains__, group.named_tables):
             model.edge(own, model.topic(group.named_topic(name), NodeKind.TABLE, NAMED[name]), name)
+        for state in group.states:
+            model.edge(own, table(group.state_table(state)), "state")
         if loop is not None:
             model.edge(own, stream(loop, NodeKind.LOOP), "loop")
         for output in group.outputs:

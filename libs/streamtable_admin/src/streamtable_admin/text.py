@@ -38,8 +38,13 @@ def one_line(document: object) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace control characters, which a terminal would obey, by their JSON escapes."""
+    """Replace control characters, which a terminal would obey, by their JSON escapes: also C1 and bidirectional ones."""
     return "".join(each if each.isprintable() else json.dumps(each)[1:-1] for each in text)
+
+
+def printable_lines(text: str) -> str:
+    """The same of a text whose lines stay lines."""
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def as_json(value: Any) -> Any:

@@ -28,6 +28,7 @@ from streamtable_cli.output import (
     printable,
     show_json,
     show_json_line,
+    show_line,
     show_table,
 )
 from streamtable_cli.session import session_of
@@ -215,7 +216,7 @@ def _report(group: str, done: Replayed, *, as_json: bool) -> None:
     if as_json:
         show_json({"group": group, "sent": _names(done.sent), "replayed_before": _names(done.before)})
         return
-    print(f"{count(len(done.sent), 'dead letter')} sent to {group}-retry")
+    show_line(f"{count(len(done.sent), 'dead letter')} sent to {group}-retry")
     if done.before:
         note(
             f"{count(len(done.before), 'was', 'were')} replayed before and left out; --again replays those too"

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Group
-from streamtable.graph import HANDLED, IDS
+from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.topics import legal_name
 from streamtable.types import Committed, TopicPartition
 from streamtable_admin.cluster import Cluster
@@ -24,12 +24,12 @@ from streamtable_admin.offsets import unread
 from streamtable_cli.doctor import DECLARED
 from streamtable_cli.groups import GroupName
 from streamtable_cli.modules import load_group
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
-from streamtable_cli.reset import CHANGE_S, agreed, refuse_members
+from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
+from streamtable_cli.reset import CHANGE_S, agreed, named_tables, refuse_members
 from streamtable_cli.session import session_of
 
-OWN = ("table", IDS, HANDLED, "loop", "visits", "retry", "dead-letters")
-"""Topics of a group, by the ends of their names, in the order in which they go."""
+OWN = ("table", IDS, HANDLED, STATES, "loop", "visits", "retry", "dead-letters")
+"""Topics of a group, by the ends of their names, in the order in which they go; its state tables go before them."""
 NAMED_MAX = 20
 
 
@@ -118,11 +118,11 @@ def drop(
 def _remains(cluster: Cluster, group: str) -> Remains:
     known = cluster.admin.topic_partitions()
     topics = {}
-    for end in OWN:
+    committed = cluster.committed(group)
+    for end in dict.fromkeys([*(name for name in named_tables(committed) if name not in OWN), *OWN]):
         if (name := f"{group}-{end}") in known:
             marks = cluster.admin.watermarks(cluster.partitions(name))
             topics[name] = sum(mark.high - mark.low for mark in marks.values())
-    committed = cluster.committed(group)
     if not topics and not committed and not cluster.describe_groups([group]):
         raise NotFound(f"there is nothing of a group {group!r}: no members, no offsets and no topics")
     letters: list[DeadLetter] = []
@@ -202,7 +202,7 @@ def _show(found: Remains) -> None:
         ],
     )
     if found.letters:
-        print(f"dead letters never replayed: {count(len(found.letters), 'letter')}")
+        show_line(f"dead letters never replayed: {count(len(found.letters), 'letter')}")
 
 
 def _document(found: Remains) -> dict[str, Any]:

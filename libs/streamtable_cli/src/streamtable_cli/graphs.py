@@ -124,7 +124,8 @@ def text_of(groups: Sequence[Group[Any, Any]]) -> str:
     for group in groups:
         lines += [f"group {group.name}", *_edges(group)]
         lines.append(f"  aside   {group.dead_letters}, sent again by {group.retry}")
-        for name in (*(output.stream.name for output in group.outputs), f"{group.name}-table"):
+        states = (group.named_topic(state.name) for state in group.states)
+        for name in (*(output.stream.name for output in group.outputs), f"{group.name}-table", *states):
             fed = [(each.name, how) for each in groups if (how := _reads(each, name)) is not None]
             if fed:
                 lines.append(f"  feeds   {', '.join(f'{each}{how}' for each, how in fed)} by {name}")
@@ -145,7 +146,9 @@ def _edges(group: Group[Any, Any]) -> Iterator[str]:
         yield f"  looks   {lookup.table.name} ({_codecs(lookup.table)}) up"
     if group.persist is not None:
         yield f"  keeps   {group.table.name} ({_codecs(group.table)})"
-    for name in group.named_tables:
+    for state in group.states:
+        yield f"  keeps   {group.named_topic(state.name)} ({_codecs(group.state_table(state))})"
+    for name in filter(NAMED.__contains__, group.named_tables):
         yield f"  keeps   {group.named_topic(name)} ({NAMED[name]})"
     for output in group.outputs:
         yield f"  writes  {output.stream.name} ({_codecs(output.stream)})"

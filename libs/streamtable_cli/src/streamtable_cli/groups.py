@@ -12,7 +12,7 @@ from streamtable_admin.offsets import (
     partition_ranges,
     total_lag,
 )
-from streamtable_cli.output import AsJson, show_json, show_table
+from streamtable_cli.output import AsJson, show_json, show_line, show_table
 from streamtable_cli.session import session_of
 
 app = typer.Typer(no_args_is_help=True, help="Groups: members, committed offsets, lag, and resets.")
@@ -58,11 +58,11 @@ def describe(ctx: typer.Context, group: GroupName, *, as_json: AsJson = False) -
     if as_json:
         show_json({**_document(found), "table": table, "lag": total_lag(offsets)})
         return
-    print(
+    show_line(
         f"group {found.name}: {found.state}, protocol {found.protocol}, assignor {found.assignor or '-'}, "
         f"coordinator {found.coordinator}"
     )
-    print(f"table {table or '-'}; lag {total_lag(offsets)}")
+    show_line(f"table {table or '-'}; lag {total_lag(offsets)}")
     show_table(
         ("member", "instance", "client", "host", "partitions"),
         (
@@ -129,7 +129,7 @@ def lag(
         ),
     )
     for topic in dict.fromkeys(each.place.topic for each in shown):
-        print(f"{topic}: lag {by_topic[topic]}")
+        show_line(f"{topic}: lag {by_topic[topic]}")
 
 
 def _offsets(each: PartitionOffsets) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from streamtable_admin.text import as_json, at, count, duration, one_line, printable
+from streamtable_admin.text import as_json, at, count, duration, one_line, printable, printable_lines
 
 __all__ = [
     "AsJson",
@@ -24,6 +24,7 @@ __all__ = [
     "printable",
     "show_json",
     "show_json_line",
+    "show_line",
     "show_table",
 ]
 
@@ -42,23 +43,28 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table, with columns of numbers aligned to the right."""
+    """Print a table, with columns of numbers aligned to the right. What a terminal would obey in a cell is escaped."""
     rows = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
     for number, name in enumerate(columns):
         numbers = bool(rows) and all(isinstance(row[number], int | float) for row in rows)
         table.add_column(name, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(printable_lines(str(cell))) for cell in row))
     console().print(table)
 
 
 def show_json(document: object) -> None:
-    print(json.dumps(document, indent=2, ensure_ascii=False, default=as_json))
+    print(printable_lines(json.dumps(document, indent=2, ensure_ascii=False, default=as_json)))
 
 
 def show_json_line(document: object) -> None:
     print(one_line(document), flush=True)
+
+
+def show_line(text: str) -> None:
+    """Print a line of the answer; what a terminal would obey is escaped."""
+    print(printable(text))
 
 
 def note(text: str) -> None:

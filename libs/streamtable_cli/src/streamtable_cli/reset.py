@@ -22,7 +22,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable.errors import RetryLater
-from streamtable.graph import HANDLED, IDS
+from streamtable.graph import HANDLED, IDS, STATES
 from streamtable.ports import TopicDescription
 from streamtable.topics import TABLE_CONFIG, legal_name
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -32,7 +32,7 @@ from streamtable_admin.offsets import TablePosition
 from streamtable_admin.recreated_inputs import accepted_places, refuse_left_out
 from streamtable_cli.groups import GroupName
 from streamtable_cli.offset_targets import Move, parse_targets, places_to_reset, target_moves
-from streamtable_cli.output import AsJson, count, note, show_json, show_table
+from streamtable_cli.output import AsJson, count, note, show_json, show_line, show_table
 from streamtable_cli.session import Session, session_of
 
 CHANGE_S = 30.0
@@ -145,11 +145,17 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
     found = []
     if f"{group}-table" in known or any(each and each.changelog > 0 for each in positions):
         found.append(f"{group}-table")
-    for name in (IDS, HANDLED):
+    for name in dict.fromkeys([IDS, HANDLED, STATES, *named_tables(committed)]):
         topic = f"{group}-{name}"
         if topic in known or any(each and each.tables.get(name, 0) > 0 for each in positions):
             found.append(topic)
     return found
+
+
+def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
+    """The ends of the names of the tables that a group had at its last commits, beside its own: state tables among them."""
+    positions = [TablePosition.decode(each.metadata) for each in committed.values()]
+    return sorted({name for each in positions if each is not None for name in each.tables})
 
 
 def _refuse_half(
@@ -260,9 +266,9 @@ def _show(
         ),
     )
     for topic in sorted({move.place.topic for move in moves if move.place.topic in ended}):
-        print(f"What is under way in {topic} is dropped: it belongs to input from before.")
+        show_line(f"What is under way in {topic} is dropped: it belongs to input from before.")
     for table in emptied:
-        print(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
+        show_line(f"All rows of {table} are deleted; local copies of it are thrown away when they are met.")
 
 
 def _document(move: Move) -> dict[str, Any]:

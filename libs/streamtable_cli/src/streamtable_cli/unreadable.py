@@ -36,6 +36,7 @@ def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[
     """Look at the tables that a group keeps, joins and looks up. Raises `RetryLater`."""
     known = cluster.admin.topic_partitions()
     tables: list[Table[Any, Any]] = [group.table] if group.persist is not None else []
+    tables += map(group.state_table, group.states)
     tables += [edge.table for edge in group.joins]
     tables += [edge.table for edge in group.lookups]
     for table in {each.name: each for each in tables if each.name in known}.values():

@@ -12,17 +12,19 @@ Tester, it lets all groups and views work until nothing more happens, so a test 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar, overload
 
 from prometheus_client import CollectorRegistry
 
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
+from streamtable.engine.event_time import observe_seconds
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
-from streamtable.graph import Group
+from streamtable.graph import Group, Topology, groups_in
 from streamtable.observe import Metrics, log_to_stderr_by_default
+from streamtable.state import State
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream, Table
 from streamtable.tracing import tracer_of
@@ -35,6 +37,8 @@ from streamtable_testing.log import VirtualKafka
 
 K = TypeVar("K")
 V = TypeVar("V")
+SK = TypeVar("SK")
+SV = TypeVar("SV")
 
 _TURNS_MAX = 20_000
 _QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its steps
@@ -171,7 +175,7 @@ class Tester:
 
     def run(
         self,
-        *groups: Group[Any, Any],
+        *programs: Group[Any, Any] | Topology,
         members: int = 1,
         partitions: int | None = None,
         guarantee: Guarantee = Guarantee.EXACTLY_ONCE,
@@ -181,7 +185,7 @@ class Tester:
         """Create the topics that are not there yet, start the groups, and let them work.
 
         Args:
-            groups: joined by topics, if one reads what another emits.
+            programs: groups and flows, joined by topics if one reads what another emits.
             members: processes of each group.
             partitions: The number of partitions of new topics; by default that of the group's input, if it exists.
             guarantee: The processor's guarantee.
@@ -192,7 +196,7 @@ class Tester:
         Raises:
             ConfigurationError: a group runs already; topics do not fit together.
         """
-        for group in groups:
+        for group in groups_in(programs):
             if group.name in self._instances:
                 raise ConfigurationError(
                     f"group {group.name!r} runs already: `join` adds a member, `start` restarts what was stopped"
@@ -227,11 +231,16 @@ class Tester:
         """Start the members again that were stopped, have crashed, or were ended by an error.
 
         Args:
-            group: The group.
+            group: The group; another graph of the same name is the next version of the program, whose new topics are
+                created.
             disk: Whether they find their local state on disk.
         """
         for instance in self._of(group):
             if instance.processor is None:
+                if group is not instance.group:
+                    there = self.kafka.topic(instance.group.input_topics[0])
+                    self.kafka.create_topics_of(group, there.info.partitions if there else self._partitions)
+                    instance.group = group
                 instance.start(disk=disk)
         self._work_by_itself()
 
@@ -324,9 +333,13 @@ class Tester:
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
     def advance(self, seconds: float) -> None:
-        """Advance the clock, with all processes working meanwhile."""
+        """Advance the clock, with all processes working meanwhile.
+
+        An idle input of a group with `EventTime` is found within a quarter of its `idle_after` more than that.
+        """
+        longest = min([_SLICE_SECONDS, *(observe_seconds(each.group.event_time) for each in self._all())])
         while seconds > 0:
-            part = min(seconds, _SLICE_SECONDS)
+            part = min(seconds, longest)
             self.clock.advance(part)
             self._work_by_itself()
             seconds -= part
@@ -368,10 +381,36 @@ class Tester:
         found = self.kafka.records(stream.name)
         return [Emitted.of(stream, place.partition, record) for place, record in found]
 
-    def table(self, group: Group[K, V]) -> Mapping[K, V]:
-        """The committed rows of a group's table, as its changelog says. Read-only, as of now."""
-        self._exists(group.table.name)
-        return rows_of(group.table, (record for _, record in self.kafka.records(group.table.name)))
+    @overload
+    def table(self, kept: Group[K, V] | Table[K, V]) -> Mapping[K, V]: ...
+    @overload
+    def table(self, kept: Group[Any, Any], state: State[SK, SV]) -> Mapping[SK, SV]: ...
+    def table(
+        self, kept: Group[Any, Any] | Table[Any, Any], state: State[Any, Any] | None = None
+    ) -> Mapping[Any, Any]:
+        """Return the committed rows of a table, or of a group's, as its changelog says. Read-only, as of now.
+
+        Args:
+            kept: The table, or the group that keeps it.
+            state: One of the group's state tables; None: its own table. Where partitions have rows of the same key, that
+                of the highest partition is returned.
+        """
+        if isinstance(kept, Group):
+            kept = kept.table if state is None else kept.state_table(state)
+        table: Table[Any, Any] = kept
+        self._exists(table.name)
+        return rows_of(table, (record for _, record in self.kafka.records(table.name)))
+
+    def watermark_ms(self, group: Group[Any, Any], partition: int = 0) -> int:
+        """The watermark of a partition; -1 if it has none yet. Raises `ConfigurationError` if no process works on it."""
+        for instance in self._of(group):
+            member = instance.processor.member if instance.processor is not None else None
+            task = member.assignment.tasks.get(partition) if member is not None else None
+            if task is not None and task.watermark_ms is not None:
+                return task.watermark_ms
+        raise ConfigurationError(
+            f"no process of group {group.name!r} that follows event time works on partition {partition}"
+        )
 
     def dead_letters(self, group: Group[Any, Any]) -> list[DeadLetter]:
         """Return the dead letters of the group, partition by partition."""

@@ -1,8 +1,9 @@
 """Looks at all processes once a second, and at the topics every other second, and keeps what it has seen."""
 
+import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from threading import Condition, Event, Thread
+from threading import Event, Thread
 from typing import Any, Final, Self
 
 import structlog
@@ -18,6 +19,7 @@ from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
 log = structlog.get_logger()
+_LOOK_SECONDS: Final = 0.1
 EVERY_SECONDS: Final = 1.0
 TOPICS_EVERY: Final = 2
 STATUS: Final = Avro(PROCESS_STATUS)
@@ -49,7 +51,6 @@ class Collector:
         self._lags = lags
         self._past = past
         self.history = History()
-        self._changed = Condition()
         self._number = 0
         self._document: dict[str, Any] = {
             "now": 0, "ready": False, "instances": [], "graph": {"nodes": [], "edges": [], "layouts": None}, "topics": [], "events": 0,
@@ -67,8 +68,6 @@ class Collector:
 
     def stop(self) -> None:
         self._stopping.set()
-        with self._changed:
-            self._changed.notify_all()
         self._thread.join()
 
     def document(self) -> dict[str, Any]:
@@ -79,11 +78,10 @@ class Collector:
         """Those that the broker had at the last look."""
         return sorted(self._topics)
 
-    def wait(self, seen: int, timeout: float) -> int:
-        """Wait for a picture with a number beyond `seen`; returns the number of the latest."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._number > seen or self._stopping.is_set(), timeout)
-            return self._number
+    @property
+    def number(self) -> int:
+        """The number of the latest picture; it grows by one with each."""
+        return self._number
 
     def look(self) -> None:
         """Look once."""
@@ -116,10 +114,8 @@ class Collector:
             "events": self.history.count,
             **self._settings,
         }
-        with self._changed:
-            self._document = document
-            self._number += 1
-            self._changed.notify_all()
+        self._document = document
+        self._number += 1  # after it: who sees the number finds the picture
 
     def _run(self) -> None:
         self.history.recall(self._past(), _now_ms())
@@ -179,12 +175,14 @@ class Pictures:
     def __exit__(self, *_: object) -> None:
         return
 
-    def __call__(self, timeout: float) -> ServerEvent | None:
-        number = self._collector.wait(self._seen, timeout)
-        if number == self._seen:
-            return None
+    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
+        end = asyncio.get_running_loop().time() + timeout
+        while (number := self._collector.number) == self._seen:
+            if asyncio.get_running_loop().time() >= end:
+                return None
+            await asyncio.sleep(_LOOK_SECONDS)  # pictures come every second, to the few who look at a console
         self._seen = number
-        return ServerEvent("fleet", self._collector.document())
+        return ServerEvent("fleet", await asyncio.to_thread(self._collector.document))
 
 
 def _now_ms() -> int:

@@ -1,8 +1,10 @@
 """The console as a process: what it opens, and in which order it closes it."""
 
+import secrets
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from hashlib import sha256
 from typing import Final, TypeAlias
 
 from console.backlog import backlog
@@ -16,7 +18,11 @@ from console.settings import ConsoleSettings
 from console.tables import Tables
 from console.web import PAGE, Parts, build_web
 from contracts import records
+from servicekit.auth.authentication import ApiKey, ApiKeys
+from servicekit.http.app import HttpEdge
 from servicekit.http.server_events import EventStreams
+from servicekit.http.sign_in import PARAMETER, TOKEN_BYTES, SignIn
+from servicekit.output import say
 from servicekit.process.runtime import Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.signals import StopSignals
 from servicekit.streams import Streams
@@ -38,10 +44,11 @@ def serve(runtime: ConsoleRuntime) -> int:
     Raises:
         ConfigurationError: Actions are on without authentication; or there is no status topic.
     """
-    if runtime.service.actions and not (runtime.edge.api_keys or runtime.edge.jwt_algorithm):
+    if runtime.service.actions and not runtime.edge.authenticates:
         raise ConfigurationError(
             "CONSOLE_ACTIONS=true: callers have to authenticate: set SERVICEKIT_API_KEYS, or SERVICEKIT_JWT_..."
         )
+    sign_in = _sign_in(runtime)
     topic = runtime.edge.status_topic or STATUS_TOPIC
     runs_topic = runtime.edge.runs_topic or RUNS_TOPIC
     kafka = replace(runtime.kafka, admin_timeout=_ANSWER_SECONDS)
@@ -74,10 +81,38 @@ def serve(runtime: ConsoleRuntime) -> int:
             events,
             runtime.service.actions,
         )
-        edge = replace(runtime.rest_edge(), public=frozenset(PAGE))
+        edge = _edge(runtime, sign_in)
         app = build_web(parts, ready=lambda: view.ready, metrics=runtime.metrics, edge=edge)
         server = runtime.http_server(app, runtime.settings.http_address, events.streams, _THREADS)
-        server.start()
+        url = server.start()
         opened.callback(server.stop)
+        if sign_in is not None and runtime.service.token is None:
+            say(f"open {runtime.service.url or _local(url)}/?{PARAMETER}={sign_in.token}")
         wait_to_stop(signals, lambda: view.ready)
     return 0
+
+
+def _sign_in(runtime: ConsoleRuntime) -> SignIn | None:
+    """Return the token by which browsers sign in; None where settings name the callers."""
+    if not runtime.edge.authenticates:
+        return SignIn("streamtable-console", runtime.service.token or secrets.token_urlsafe(TOKEN_BYTES))
+    if runtime.service.token is not None:
+        raise ConfigurationError(
+            "CONSOLE_TOKEN: callers are known by SERVICEKIT_API_KEYS or SERVICEKIT_JWT_... already: unset one of them"
+        )
+    return None
+
+
+def _edge(runtime: ConsoleRuntime, sign_in: SignIn | None) -> HttpEdge:
+    """Return who may read what: the page's own files hold no data, and are public."""
+    edge = runtime.rest_edge()
+    edge = replace(edge, public=frozenset(PAGE), browsers=replace(edge.browsers, reads=True))
+    if sign_in is None:
+        return edge
+    holder = ApiKey("console token", frozenset({"read"}), sha256(sign_in.token.encode()).digest())
+    return replace(edge, sign_in=sign_in, admission=runtime.edge.admission(ApiKeys([holder])))
+
+
+def _local(url: str) -> str:
+    """Return a URL that a browser of this machine can open, where the server listens on all addresses."""
+    return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")

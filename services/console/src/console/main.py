@@ -12,7 +12,7 @@ from servicekit.process.runtime import Program
 
 ENVIRONMENT: Final = (
     "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS and the other variables of "
-    "the library; CONSOLE_ACTIONS; SERVICEKIT_STATUS_TOPIC (default streamtable-status), SERVICEKIT_RUNS_TOPIC (default "
+    "the library; CONSOLE_ACTIONS, CONSOLE_TOKEN, CONSOLE_URL; SERVICEKIT_STATUS_TOPIC (default streamtable-status), SERVICEKIT_RUNS_TOPIC (default "
     "streamtable-runs), SERVICEKIT_API_KEYS and the other variables of the edge. Exit codes: 0 stopped in order, 1 failed, 2 wrong settings."
 )
 PROGRAM: Final = Program("console", ConsoleSettings, commands.STATUS_TOPIC)

@@ -1,9 +1,32 @@
 """Settings of the console, besides those of the library: variables that begin with CONSOLE_."""
 
+import re
+from typing import Annotated, Final
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field
 from pydantic_settings import SettingsConfigDict
 
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.settings import Flag
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{22,128}")
+
+
+def _token(value: object) -> object:
+    if not isinstance(value, str) or not _TOKEN.fullmatch(value):
+        raise ValueError("22 to 128 of the characters A-Z a-z 0-9 _ -, drawn at random")
+    return value
+
+
+def _url(value: object) -> object:
+    if (
+        not isinstance(value, str)
+        or urlsplit(value).scheme not in {"http", "https"}
+        or not urlsplit(value).netloc
+    ):
+        raise ValueError("a URL that begins with http:// or https://")
+    return value.rstrip("/")
 
 
 class ConsoleSettings(ServiceSettings):
@@ -11,9 +34,14 @@ class ConsoleSettings(ServiceSettings):
 
     Attributes:
         actions: dead letters can be sent again, by callers with a credential that has the scope `write`.
+        token: What callers authenticate with where there are neither keys nor signed tokens. None: a random one, which
+            is printed at the start.
+        url: The URL under which browsers reach the console, for what is printed; None: that of its address.
     """
 
     model_config = SettingsConfigDict(env_prefix="CONSOLE_")
 
     group: str = ""
     actions: Flag = False
+    token: Annotated[str, BeforeValidator(_token)] | None = Field(default=None, repr=False)
+    url: Annotated[str, BeforeValidator(_url)] | None = None

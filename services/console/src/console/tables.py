@@ -1,12 +1,14 @@
 """Tables to browse: a view of each, opened when it is first requested."""
 
-import time
+import asyncio
+import shutil
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import Any, Final, Self
+
+import structlog
 
 from console.clusters import Clusters
 from console.decode import PageDecoder
@@ -15,9 +17,11 @@ from streamtable import App, Bytes, ChangesMissed, Kafka, Table, View, Watch
 from streamtable.observe import Metrics
 from streamtable_admin.errors import NoSuchTopic
 
+log = structlog.get_logger()
 COPIES_MAX: Final = 16
 BATCH_SECONDS: Final = 0.5
 BATCH_ROWS: Final = 200
+_VIEWS: Final = "console-tables"
 _MEMORY_BYTES: Final = 8 << 20
 _WHOLE_SECONDS: Final = 4.0
 
@@ -27,7 +31,7 @@ class NoTable(Exception):
 
 
 class Tables:
-    """Copies of tables, sixteen at most: the one that was asked longest ago makes room. Any thread.
+    """Copies of tables, sixteen at most, in use and on disk: the one that was asked longest ago makes room. Any thread.
 
     Args:
         kafka: the cluster.
@@ -40,7 +44,8 @@ class Tables:
     def __init__(
         self, kafka: Kafka, state_dir: Path, clusters: Clusters, decoder: PageDecoder, metrics: Metrics
     ) -> None:
-        self._app = App(kafka, state_dir, name="console-tables", memory_bytes=_MEMORY_BYTES, metrics=metrics)
+        self._app = App(kafka, state_dir, name=_VIEWS, memory_bytes=_MEMORY_BYTES, metrics=metrics)
+        self._copies = state_dir / "views" / _VIEWS
         self._clusters = clusters
         self._decoder = decoder
         self._lock = Lock()
@@ -97,7 +102,22 @@ class Tables:
                 self._views[name] = self._app.view(table)
                 while len(self._views) > COPIES_MAX:
                     self._views.popitem(last=False)[1].close()
+                self._remove_beyond(COPIES_MAX)
             return self._views[name]
+
+    def _remove_beyond(self, most: int) -> None:
+        """Remove copies from disk, also those of earlier runs, until so many are left: the oldest that are not open."""
+        try:
+            closed = sorted(
+                (each for each in self._copies.iterdir() if each.name not in self._views),
+                key=lambda folder: folder.stat().st_mtime,
+            )
+            for folder in closed[: max(0, len(closed) + len(self._views) - most)]:
+                shutil.rmtree(folder)
+        except FileNotFoundError:
+            return  # the first copy has not been made yet
+        except OSError as error:
+            log.warning("a copy cannot be removed", reason=str(error))
 
 
 class RowChanges:
@@ -123,25 +143,35 @@ class RowChanges:
     def __exit__(self, *_: object) -> None:
         self._watch.close()
 
-    def __call__(self, timeout: float) -> ServerEvent | None:
+    async def __call__(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
         if self._ended:
-            raise StopIteration
+            raise StopAsyncIteration
         try:
-            rows = dict(islice(self._changes(timeout), 50 * BATCH_ROWS))
+            rows = await self._changes(timeout)
         except ChangesMissed:
             self._ended = True
             return ServerEvent("missed", {})
         if not rows:
             if self._watch.ended:
-                raise StopIteration
+                raise StopAsyncIteration
             return None
         newest = list(rows.items())[-BATCH_ROWS:]
         changed = [self._tables.row(key, value) for key, value in newest]
         return ServerEvent("rows", {"rows": changed, "changed": len(rows)})
 
-    def _changes(self, timeout: float) -> Iterator[tuple[bytes, bytes | None]]:
-        change = self._watch.next(timeout)
-        end = time.monotonic() + BATCH_SECONDS
-        while change is not None:
-            yield change.key, change.value
-            change = self._watch.next(max(0.001, end - time.monotonic())) if time.monotonic() < end else None
+    async def _changes(self, timeout: float) -> dict[bytes, bytes | None]:  # noqa: ASYNC109 - the same
+        """Wait for a change, and collect those that follow it within `BATCH_SECONDS`."""
+        rows: dict[bytes, bytes | None] = {}
+        end = asyncio.get_running_loop().time() + timeout
+        for count in range(50 * BATCH_ROWS):
+            try:
+                async with asyncio.timeout_at(end):
+                    change = await self._watch.next_async()
+            except TimeoutError:
+                break
+            if change is None:
+                break
+            rows[change.key] = change.value
+            if not count:
+                end = asyncio.get_running_loop().time() + BATCH_SECONDS
+        return rows

@@ -8,7 +8,7 @@ from http import HTTPStatus
 from importlib.resources import files
 from typing import Annotated, Any, Final
 
-from fastapi import FastAPI, Path, Query
+from fastapi import FastAPI, Path, Query, Request
 from pydantic import Field
 from starlette.responses import JSONResponse, Response
 
@@ -23,6 +23,7 @@ from servicekit.http.app import PLAIN_DIGITS, HttpEdge, Strict, build_app, only
 from servicekit.http.guard import RequestLimits
 from servicekit.http.problems import Problem
 from servicekit.http.server_events import EventStreams
+from servicekit.http.sign_in import PARAMETER, SignIn
 from streamtable_admin.errors import NoSuchDeadLetter, NoSuchTopic, Refused
 from streamtable_admin.records import first_records, last_records, starts_at
 
@@ -114,7 +115,7 @@ def build_web(
         limits=_LIMITS,
         edge=edge,
     )
-    _add_page(app)
+    _add_page(app, None if edge is None else edge.sign_in)
     _add_fleet(app, parts)
     _add_topics(app, parts)
     _add_tables(app, parts)
@@ -123,26 +124,30 @@ def build_web(
     return app
 
 
-def _add_page(app: FastAPI) -> None:
+def _add_page(app: FastAPI, sign_in: SignIn | None) -> None:
     for path, (name, media_type) in PAGE.items():
         content = files("console").joinpath("page", name).read_bytes()
+        signs_in = sign_in if path == "/" else None
         app.add_api_route(
             path,
-            _sent(content, f"{media_type}; charset=utf-8"),
+            _sent(content, f"{media_type}; charset=utf-8", signs_in),
             methods=["GET"],
-            dependencies=[only()],
+            dependencies=[only() if signs_in is None else only(PARAMETER)],
             include_in_schema=False,
         )
 
 
-def _sent(content: bytes, media_type: str) -> Callable[[], Response]:
+def _sent(content: bytes, media_type: str, sign_in: SignIn | None) -> Callable[[Request], Response]:
     headers = {
         "Content-Security-Policy": _POLICY,
         "Cache-Control": "no-cache",
         "Referrer-Policy": "no-referrer",
     }
 
-    def page() -> Response:
+    def page(request: Request) -> Response:
+        token = request.query_params.get(PARAMETER)
+        if sign_in is not None and token is not None:
+            return sign_in.answer(request, token)
         return Response(content, media_type=media_type, headers=headers)
 
     return page

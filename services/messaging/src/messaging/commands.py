@@ -31,6 +31,7 @@ def serve_role(runtime: MessagingRuntime, role: str, parent: int | None = None) 
 
 def serve_web(runtime: MessagingRuntime, parent: int | None = None) -> int:
     """Take messages and serve feeds until stopped; what was accepted is sent."""
+    serving.require_http_callers(runtime)
     with StopSignals() as signals, ExitStack() as opened:
         if parent is not None:
             stop_with_parent(lambda: signals.ask("the parent has gone"), parent)

@@ -1,5 +1,6 @@
 """Get, MultiGet, Scan and Watch over a table, before their results become the messages of a service."""
 
+from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -8,10 +9,16 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 import grpc
 
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, invalid
-from servicekit.grpc.feeds import Feed, Feeds
-from servicekit.streams import Streams
+from servicekit.streams import Streams, unless
 from servicekit.tables.listing import listing
-from servicekit.tables.protocol import STALE_SECONDS, TableAnswer, TableChange, UserTable, age_seconds
+from servicekit.tables.protocol import (
+    STALE_SECONDS,
+    TableAnswer,
+    TableChange,
+    TableWatch,
+    UserTable,
+    age_seconds,
+)
 from servicekit.tables.user_ids import user_id, user_id_prefix
 from streamtable.errors import StreamtableError, UnreadableRow
 
@@ -112,7 +119,6 @@ class GrpcTable(Generic[V]):
         self._streams = streams
         self._missing = missing
         self._watches_of_many = Streams(WATCHES_OF_MANY_MAX)
-        self._feeds = Feeds()
 
     def get(self, user: str) -> tuple[TableAnswer[V], V]:
         """The answer about one user, and its row."""
@@ -177,15 +183,14 @@ class GrpcTable(Generic[V]):
         key = self._key(getattr(request, self._keys.field)) if one else None
         prefix = None if one else self._prefix(request.prefix)
         with (
-            self._streams.admit() as alive,
+            self._streams.admit_in_loop() as over,
             nullcontext() if prefix is None else self._watches_of_many.admit(),
             self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
-            self._feeds.feed(watch, alive) as feed,
         ):
             age_seconds(self._table)  # not before the copy is complete
             # So that the caller knows from when on it misses nothing, before the first change.
             await context.send_initial_metadata(())
-            while (change := await _next(feed)) is not None:
+            while (change := await _next(watch, over)) is not None:
                 yield ReportedChange(change, left_out)
         raise self._streams.ended()
 
@@ -202,9 +207,11 @@ class GrpcTable(Generic[V]):
             raise invalid("prefix", str(error)) from None
 
 
-async def _next(feed: Feed[V]) -> TableChange[V] | None:
+async def _next(watch: TableWatch[V], over: Future[None]) -> TableChange[V] | None:
+    if over.done():
+        return None  # first of all: where changes never pause, nothing else would end the watch
     try:
-        return await feed.next()
+        return await unless(over, watch.next_async())
     except UnreadableRow:
         raise
     except StreamtableError:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -22,12 +22,17 @@ from servicekit.auth.authentication import Unauthenticated
 from servicekit.http import openapi, problems
 from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
+from servicekit.http.origins import BrowserRules
 from servicekit.http.problems import Problem
+from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
 from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+# Load balancers and kubelets ask under names of their own, and what is answered holds no data: a name that is missing in
+# the settings must not have a healthy process restarted.
+PROBES: Final = frozenset({"/livez", "/readyz"})
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,8 @@ class HttpEdge:
         tracer: makes a span for each request; None: there are no spans.
         public: further addresses that ask for no credential: a page's own files.
         docs: serve the interactive pages `/docs` too (they load scripts from elsewhere). They are public then.
+        browsers: Which hosts and pages requests may name. Health probes may name any host.
+        sign_in: Takes a credential from a cookie too; None: from the header only.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -49,6 +56,8 @@ class HttpEdge:
     metrics_public: bool = True
     docs: bool = False
     public: frozenset[str] = frozenset()
+    browsers: BrowserRules = field(default_factory=BrowserRules)
+    sign_in: SignIn | None = None
 
 
 class Strict(BaseModel):
@@ -225,18 +234,24 @@ def _no_number(name: str) -> Any:
 
 
 def _admit(edge: HttpEdge) -> Admit:
-    public = {"/livez", "/readyz"} | edge.public
+    public = PROBES | edge.public
     public |= {"/metrics"} if edge.metrics_public else set()
     public |= {"/docs", "/openapi.json"} if edge.docs else set()
 
     def admit(scope: Scope) -> Mapping[str, str]:
-        if scope["path"] in public:
+        path = scope["path"]
+        if path not in PROBES:
+            edge.browsers.check_host(scope)
+        if path in public:
             return {}
+        edge.browsers.check_origin(scope)
         headers = dict(scope["headers"])  # the guard has refused those that are given twice
         given, key = headers.get(b"authorization"), headers.get(b"x-api-key")
         if key is not None:
             # Which of two counts must not depend on who looks, a proxy for example: none does.
             given = b"Bearer " + key if given is None else b""
+        elif given is None and edge.sign_in is not None and (cookie := edge.sign_in.credential(headers)):
+            given = b"Bearer " + cookie.encode("latin-1")
         peer = scope["client"][0] if scope["client"] else None
         needed = "read" if scope["method"] in {"GET", "HEAD"} else "write"
         try:

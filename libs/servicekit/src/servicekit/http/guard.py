@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import unquote_to_bytes
@@ -22,7 +23,7 @@ _SAFE_HEADERS = (
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 _CLOSE = {"Connection": "close"}
-_ONCE = (b"content-type", b"content-encoding", b"authorization", b"x-api-key")
+_ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
 
 Admit = Callable[[Scope], Mapping[str, str]]
 """Lets a request in, and returns headers for its answer; raises `Problem`."""
@@ -162,11 +163,15 @@ class Guard:
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
         task: asyncio.Task[None] = asyncio.ensure_future(_call(self._app, scope, receive, answer, patience))
-        task.add_done_callback(lambda _: self._slots.release())
+        slot = ExitStack()
+        slot.callback(self._slots.release)
+        task.add_done_callback(lambda _: slot.close())
         try:
             left = end - asyncio.get_running_loop().time()
             await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done() or answer.started.done():
+                if answer.is_event_stream:
+                    slot.close()  # it lasts for minutes and does no work; `Streams` bounds how many there are
                 await task
                 return
         except asyncio.CancelledError:
@@ -189,6 +194,7 @@ class _Answer:
     def __init__(self, send: Send, started: asyncio.Future[None]) -> None:
         self.started = started
         self.headers: list[tuple[bytes, bytes]] = []
+        self.is_event_stream = False
         self._send = send
         self._open = True
 
@@ -205,7 +211,8 @@ class _Answer:
 
     async def _pass_on(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            has = {name for name, _ in message["headers"]}
+            has = dict(message["headers"])
+            self.is_event_stream = has.get(b"content-type", b"").startswith(b"text/event-stream")
             safe = [header for header in _SAFE_HEADERS if header[0] not in has]
             message["headers"] = [*message["headers"], *safe, *self.headers]
             if not self.started.done():

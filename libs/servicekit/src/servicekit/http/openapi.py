@@ -23,6 +23,7 @@ ALWAYS: Final = {
     HTTPStatus.UNAUTHORIZED: "Callers have to say who they are, and this one is not known",
     HTTPStatus.FORBIDDEN: "The caller may not do this",
     HTTPStatus.REQUEST_URI_TOO_LONG: "The address is too long",
+    HTTPStatus.MISDIRECTED_REQUEST: "The service does not answer to this host name",
     HTTPStatus.TOO_MANY_REQUESTS: "The caller asks too often; Retry-After says when to ask again",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "The headers are too large or too many",
     HTTPStatus.INTERNAL_SERVER_ERROR: "The service failed",

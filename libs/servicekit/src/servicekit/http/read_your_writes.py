@@ -1,8 +1,6 @@
 """Read your writes: an emitter names a write by a token, and a query with that token waits until its table shows the write."""
 
-import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final, Protocol
 
@@ -22,13 +20,13 @@ RESPONSES: Final[Mapping[int | str, dict[str, Any]]] = {
 }
 """For OpenAPI: what may come of waiting."""
 _GIVEN: Final = "as an emitter gave it: wait until it shows here"
-_LIMIT: Final = 64
+_LIMIT: Final = 1000
 
 
 class Waiting(Protocol):
     """A table that knows which events are in its rows; `streamtable.View` is one."""
 
-    def wait_for(self, ack: Ack, timeout: float) -> None:
+    async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `streamtable.View`
         """Return when the rows show that event.
 
         Raises:
@@ -44,7 +42,7 @@ class ReadYourWrites:
     Args:
         tables: The tables by the topics whose events they are made from.
         seconds: How long one query waits.
-        limit: How many queries may wait at a time, each in a thread of its own.
+        limit: How many queries may wait at a time; they take no threads.
     """
 
     def __init__(self, tables: Mapping[str, Waiting], seconds: float, limit: int = _LIMIT) -> None:
@@ -52,7 +50,6 @@ class ReadYourWrites:
         self._seconds = seconds
         self._limit = limit
         self._waiting = 0
-        self._pool = ThreadPoolExecutor(limit, thread_name_prefix="own-writes")
 
     async def shown(self, token: str) -> None:
         """Wait until the write is shown.
@@ -66,15 +63,15 @@ class ReadYourWrites:
             detail = "too many questions wait for their writes; ask again later"
             raise Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
         self._waiting += 1
-        asked = asyncio.get_running_loop().run_in_executor(self._pool, table.wait_for, ack, self._seconds)
-        asked.add_done_callback(self._done)  # not when the caller goes: the thread is in use until then
         try:
-            await asyncio.shield(asked)
+            await table.wait_for_async(ack, self._seconds)
         except NotReady:
             detail = "the write does not show here yet; ask again with the same token"
             raise Problem(HTTPStatus.GATEWAY_TIMEOUT, detail, retry_after=1) from None
         except BadToken:
             raise _refused() from None
+        finally:
+            self._waiting -= 1
 
     @property
     def dependency(self) -> Any:
@@ -87,15 +84,6 @@ class ReadYourWrites:
             return self._tables[ack.topic], ack
         except (BadToken, KeyError):
             raise _refused() from None
-
-    def _done(self, asked: "asyncio.Future[Any]") -> None:
-        self._waiting -= 1
-        if not asked.cancelled():
-            asked.exception()  # retrieved, also when no request waits for it any more
-
-    def close(self) -> None:
-        """Wait for those that wait: at most as long as one may."""
-        self._pool.shutdown(cancel_futures=True)
 
 
 class _Shown(Check):

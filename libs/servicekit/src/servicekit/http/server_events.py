@@ -1,4 +1,4 @@
-"""Server-sent events from a source that blocks, such as a watch on a view.
+"""Server-sent events from a source that is awaited, such as a watch on a view: a stream takes no thread.
 
 A response of our own: it shares its bounds and its end with the service's other streams, its server may run in any
 thread, and a caller that does not read is cut off.
@@ -7,7 +7,7 @@ thread, and a caller that does not read is cut off.
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,9 +20,10 @@ from starlette.types import Receive, Scope, Send
 
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.problems import Problem
-from servicekit.streams import Streams
+from servicekit.streams import Streams, unless
 
-WAIT_SECONDS: Final = 0.5
+_OPENING_MAX: Final = 8
+"""Sources that are opened or closed at a time, which may wait for a store: each takes a thread meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,12 +40,15 @@ class ServerEvent:
         return ("\n".join(lines) + "\n\n").encode()
 
 
-Source = Callable[[float], ServerEvent | None]
-"""Waits at most so many seconds for the next event. Raises StopIteration after the last."""
+Source = Callable[[float], Coroutine[Any, Any, ServerEvent | None]]
+"""Waits at most so many seconds for the next event; None: there was none. Raises `StopAsyncIteration` after the last.
+
+It may be cancelled while it waits, and no event is lost by that.
+"""
 
 
 class EventStreams:
-    """Makes the responses. Each open one occupies a thread, of a pool as large as the limit of streams.
+    """Makes the responses.
 
     Args:
         streams: admits them.
@@ -66,15 +70,15 @@ class EventStreams:
         self._of_peer: Counter[str] = Counter()
         self.heartbeat_seconds = heartbeat_seconds
         self.send_seconds = send_seconds
-        self.pool = ThreadPoolExecutor(streams.limit, thread_name_prefix="events")
+        self.pool = ThreadPoolExecutor(_OPENING_MAX, thread_name_prefix="events")
 
     def response(self, source: AbstractContextManager[Source]) -> Response:
         """Answer with the events of `source`, which is entered when the stream is admitted and always left."""
         return _EventResponse(self, source)
 
     @contextmanager
-    def admit(self, peer: str) -> Iterator[Callable[[], bool]]:
-        """Count a stream in, as `Streams.admit` does; in the event loop's thread.
+    def admit(self, peer: str) -> Iterator["asyncio.Future[None]"]:
+        """Count a stream in, as `Streams.admit_in_loop` does.
 
         Raises:
             Problem: this address has as many as it may have.
@@ -83,10 +87,10 @@ class EventStreams:
         if self._of_peer[peer] >= self._per_peer:
             detail = f"one address may have {self._per_peer} streams; close one"
             raise Problem(HTTPStatus.TOO_MANY_REQUESTS, detail, retry_after=5)
-        with self.streams.admit() as alive:
+        with self.streams.admit_in_loop() as over:
             self._of_peer[peer] += 1
             try:
-                yield alive
+                yield over
             finally:
                 self._of_peer -= Counter([peer])  # forgets the address with its last stream
 
@@ -106,51 +110,40 @@ class _EventResponse(Response):
         self._source = source
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as alive:
+        with self._owner.admit(peer_name(scope["client"][0] if scope["client"] else None)) as over:
             with CancelScope(shield=True):  # given up now, it would be entered and never left
                 next_event = await self._in_thread(self._source.__enter__)
-            gone = asyncio.ensure_future(_disconnected(receive))
+            gone = asyncio.ensure_future(_disconnected(receive, over))
             try:
                 start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
                 await send(start)
                 with suppress(TimeoutError):
-                    await self._pump(next_event, lambda: alive() and not gone.done(), send)
+                    await unless(over, self._pump(next_event, send))
+                    await self._send(send, b"", more=False)
             finally:
                 gone.cancel()
                 await asyncio.shield(self._in_thread(self._source.__exit__, None, None, None))
 
-    async def _pump(self, next_event: Source, alive: Callable[[], bool], send: Send) -> None:
-        loop = asyncio.get_running_loop()
-        quiet_since = loop.time()
+    async def _pump(self, next_event: Source, send: Send) -> None:
+        """Send events until the last, or until it is cancelled."""
         await self._send(send, b"retry: 3000\n\n")
-        while alive():
+        while True:
             try:
-                event = await self._in_thread(_next_or_end, next_event)
-            except EOFError:
-                break
-            if event is not None:
-                await self._send(send, event.encode())
-                quiet_since = loop.time()
-            elif loop.time() - quiet_since >= self._owner.heartbeat_seconds:
-                await self._send(send, b": still here\n\n")
-                quiet_since = loop.time()
-        await send({"type": "http.response.body", "body": b"", "more_body": False})
+                event = await next_event(self._owner.heartbeat_seconds)
+            except StopAsyncIteration:
+                return
+            await self._send(send, b": still here\n\n" if event is None else event.encode())
 
-    async def _send(self, send: Send, data: bytes) -> None:
+    async def _send(self, send: Send, data: bytes, *, more: bool = True) -> None:
         async with asyncio.timeout(self._owner.send_seconds):
-            await send({"type": "http.response.body", "body": data, "more_body": True})
+            await send({"type": "http.response.body", "body": data, "more_body": more})
 
     def _in_thread(self, function: Callable[..., Any], *arguments: Any) -> "asyncio.Future[Any]":
         return asyncio.get_running_loop().run_in_executor(self._owner.pool, function, *arguments)
 
 
-def _next_or_end(next_event: Source) -> ServerEvent | None:
-    try:
-        return next_event(WAIT_SECONDS)
-    except StopIteration:
-        raise EOFError from None  # a future cannot carry StopIteration
-
-
-async def _disconnected(receive: Receive) -> None:
+async def _disconnected(receive: Receive, over: "asyncio.Future[None]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
+    if not over.done():
+        over.set_result(None)

@@ -231,7 +231,7 @@ class WatchRow(Operation):
         name, check = served.key.name, served.key.check
         in_query = f"{{{name}}}" not in self.path
 
-        def watch_row(**given: Any) -> Response:
+        async def watch_row(**given: Any) -> Response:
             return served.events.response(ChangeSource(served.changes, key=check(given[name])))
 
         handler = with_parameters(watch_row, {name: served.key.kind})
@@ -245,7 +245,7 @@ class WatchRows(Operation):
     tag: str = "live"
 
     def add(self, app: FastAPI, served: Served[Any]) -> None:
-        def watch_rows(prefix: Annotated[Prefix, Query()] = "") -> Response:
+        async def watch_rows(prefix: Annotated[Prefix, Query()] = "") -> Response:
             return served.events.response(ChangeSource(served.changes, prefix=prefix))
 
         self.get(app, watch_rows, **events_options(served.events_text, "prefix"))

@@ -1,21 +1,19 @@
 """Changes of tables as server-sent events."""
 
-import time
+import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from servicekit.http.server_events import ServerEvent, Source
 from servicekit.tables.protocol import TableAnswer, TableChange, TableWatch, UserTable, age_seconds
 from streamtable.errors import StreamtableError, UnreadableRow
 
 V = TypeVar("V")
-_TURN_SECONDS: Final = 0.05
-"""How long one of several tables is waited for before the next one is asked."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,10 @@ class TableEvents(Generic[V]):
         return ServerEvent("unreadable", data)
 
 
+class _LeftOut(Exception):
+    """A row that cannot be decoded was noted while a change was awaited."""
+
+
 class ChangeSource:
     """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
 
@@ -62,6 +64,7 @@ class ChangeSource:
         self._first: deque[ServerEvent] = deque()
         self._watches: deque[tuple[TableEvents[Any], TableWatch[Any]]] = deque()
         self._ended = False
+        self._awaiting = False
 
     def __enter__(self) -> Source:
         with ExitStack() as stack:
@@ -86,34 +89,73 @@ class ChangeSource:
     ) -> None:
         self._stack.close()
 
-    def _next(self, timeout: float) -> ServerEvent | None:
-        if self._ended:
-            raise StopIteration
+    async def _next(self, timeout: float) -> ServerEvent | None:  # noqa: ASYNC109 - a source is given its patience
+        event = self._taken()
+        if event is not None:
+            return event
+        self._awaiting = True
+        try:
+            async with asyncio.timeout(timeout):
+                await (self._one() if len(self._watches) == 1 else self._any())
+        except (TimeoutError, _LeftOut):
+            pass
+        except StreamtableError:
+            self._miss()
+        finally:
+            self._awaiting = False
+        return self._taken()
+
+    async def _one(self) -> None:
+        """Await a change of the only table."""
+        table, watch = self._watches[0]
+        change = await watch.next_async()
+        if change is not None:
+            self._first.append(table.event(change.key, change))
+
+    async def _any(self) -> None:
+        """Await changes of any of several tables."""
+        changes = [asyncio.ensure_future(watch.next_async()) for _, watch in self._watches]
+        try:
+            await asyncio.wait(changes, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in changes:
+                each.cancel()  # which loses no change
+            found = await asyncio.gather(*changes, return_exceptions=True)
+            for (table, _), change in zip(self._watches, found, strict=True):
+                if change is not None and not isinstance(change, BaseException):
+                    self._first.append(table.event(change.key, change))
+        for change in found:
+            if isinstance(change, Exception):
+                raise change
+
+    def _taken(self) -> ServerEvent | None:
+        """Return an event that needs no waiting, if there is one. Raises as a source after the last."""
         if self._first:
             return self._first.popleft()
-        end = time.monotonic() + timeout
-        while True:
-            for _ in range(len(self._watches)):
-                table, watch = self._watches[0]
-                self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
-                ended = watch.ended  # what was waiting, or that changes were missed, is still reported
-                try:
-                    change = watch.next(self._patience(end))
-                except StreamtableError:
-                    self._ended = True
-                    return ServerEvent("missed", {})
-                if change is not None:
-                    self._first.append(table.event(change.key, change))
-                if self._first:  # with what was left out before it
-                    return self._first.popleft()
-                if ended:
-                    raise StopIteration
-            if time.monotonic() >= end:
-                return None
+        if self._ended:
+            raise StopAsyncIteration
+        for _ in range(len(self._watches)):
+            table, watch = self._watches[0]
+            self._watches.rotate(-1)  # so that a table that changes all the time does not silence another
+            ended = watch.ended  # what was waiting, or that changes were missed, is still reported
+            try:
+                change = watch.next(0)
+            except StreamtableError:
+                self._miss()
+                change = None
+            if change is not None:
+                self._first.append(table.event(change.key, change))
+            if self._first:  # with what was left out before it
+                return self._first.popleft()
+            if ended:
+                raise StopAsyncIteration
+        return None
+
+    def _miss(self) -> None:
+        self._ended = True
+        self._first.append(ServerEvent("missed", {}))
 
     def _left_out(self, table: TableEvents[Any], error: UnreadableRow) -> None:
         self._first.append(table.unreadable(error))
-
-    def _patience(self, end: float) -> float:
-        left = max(0.0, end - time.monotonic())
-        return left if len(self._watches) == 1 else min(left, _TURN_SECONDS)
+        if self._awaiting:
+            raise _LeftOut  # out of the watch, so that it is reported at once

@@ -17,7 +17,8 @@ def user_of_path(text: str) -> str:
         raise invalid("path.user", str(error)) from None
 
 
-# The rules above, for OpenAPI; the code is what checks.
+# The rules above, for OpenAPI; the code is what checks. Bidirectional control characters were taken when the documents were
+# released, whose patterns stay: the description names them.
 _NOT_IN_USER_IDS: Final = r"\u0000-\u001f\u007f-\u009f/\ufffd"
 _USER_ID: Final = {
     "minLength": 1,
@@ -25,7 +26,7 @@ _USER_ID: Final = {
     "pattern": rf"^(?!\.{{1,2}}$)[^{_NOT_IN_USER_IDS}]+$",
 }
 _DESCRIPTION: Final = (
-    "1 to 128 characters, without control characters, '/' and U+FFFD, and not a dot or two. Ids are compared code point "
+    "1 to 128 characters, without control characters, bidirectional ones too, '/' and U+FFFD, and not a dot or two. Ids are compared code point "
     "by code point: an 'é' of one code point and one of two make different users."
 )
 UserId = Annotated[

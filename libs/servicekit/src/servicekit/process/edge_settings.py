@@ -26,6 +26,7 @@ from streamtable.errors import ConfigurationError
 
 PREFIX: Final = "SERVICEKIT_"
 _KEY = re.compile(rf"([A-Za-z0-9._@-]{{1,{NAME_CHARACTERS_MAX}}}):([a-z+]+):([0-9a-f]{{64}})")
+_HOST_NAME = re.compile(r"(?:\*\.)?[a-z0-9_-]+(?:\.[a-z0-9_-]+)*|\[?[0-9a-f:]*:[0-9a-f:.]*\]?")
 _TOPIC = re.compile(r"(?!\.{1,2}$)[A-Za-z0-9._-]{1,249}")
 
 
@@ -43,6 +44,17 @@ def _api_keys(value: object) -> object:
             )
         keys.append(ApiKey(found[1], scopes, bytes.fromhex(found[3])))
     return tuple(keys)
+
+
+def _hosts(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    names = [name.strip(" ").lower() for name in value.split(",")]
+    if not all(_HOST_NAME.fullmatch(name) for name in names):
+        raise ValueError(
+            "host names without a port, several separated by commas; *.example.org stands for all names below it"
+        )
+    return frozenset(name.strip("[]") for name in names)
 
 
 def _count(value: object) -> object:
@@ -80,6 +92,9 @@ class EdgeSettings(EnvironmentSettings):
         jwt_key_file: A JWKS document, a public key in PEM, or for HS256 the secret.
         jwt_issuer: The issuer that tokens must name.
         jwt_audience: The audience that tokens must name.
+        allow_unauthenticated: Serve rows and take events at an address that other machines reach, and ask nobody who they
+            are.
+        hosts: Names under which the REST server is called, besides its address and those of loopback.
         rate_limit: Requests a second of each caller; None: no limit.
         rate_burst: Requests at once of each caller; None: those of one second.
         metrics_public: `/metrics` needs no credential, like `/livez` and `/readyz`.
@@ -105,6 +120,8 @@ class EdgeSettings(EnvironmentSettings):
     jwt_key_file: ExistingFile | None = None
     jwt_issuer: str | None = None
     jwt_audience: str | None = None
+    allow_unauthenticated: Flag = False
+    hosts: Annotated[frozenset[str], BeforeValidator(_hosts)] = frozenset()
     rate_limit: (
         Annotated[float, number(1e-9, 1e9, "requests a second, a plain decimal number over 0")] | None
     ) = None
@@ -143,13 +160,21 @@ class EdgeSettings(EnvironmentSettings):
         """How long a request waits for what it sends."""
         return SendTimeouts.of_delivery(self.delivery_timeout)
 
-    def admission(self) -> Admission:
+    @property
+    def authenticates(self) -> bool:
+        """Whether callers have to authenticate, by a key or a token."""
+        return bool(self.api_keys or self.jwt_algorithm)
+
+    def admission(self, *others: Authenticator) -> Admission:
         """What decides about requests, as these settings say.
+
+        Args:
+            others: Accept further callers.
 
         Raises:
             ConfigurationError: the file with the key cannot be used.
         """
-        authenticators: list[Authenticator] = []
+        authenticators = list(others)
         if self.api_keys:
             authenticators.append(ApiKeys(self.api_keys))
         if self.jwt_algorithm and self.jwt_key_file and self.jwt_issuer and self.jwt_audience:

@@ -20,6 +20,7 @@ from servicekit.auth.access import Admission
 from servicekit.http.app import HttpEdge, build_app
 from servicekit.http.connections import ConnectionLimits
 from servicekit.http.metrics import HttpMetrics
+from servicekit.http.origins import BrowserRules
 from servicekit.http.server import HttpServer
 from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.service_settings import ServiceSettings
@@ -30,6 +31,7 @@ from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
 from streamtable import Kafka, Settings
 from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
+from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
 from streamtable.settings import Address
@@ -74,7 +76,46 @@ class Runtime(Generic[S]):
 
     def rest_edge(self) -> HttpEdge:
         """What stands in front of a REST application of this process."""
-        return HttpEdge(self.admission, self.http, self.tracer, self.edge.metrics_public, self.service.docs)
+        browsers = BrowserRules(self.own_hosts)
+        return HttpEdge(
+            self.admission,
+            self.http,
+            self.tracer,
+            self.edge.metrics_public,
+            self.service.docs,
+            browsers=browsers,
+        )
+
+    def require_callers(self, variable: str, address: Address, *, certificates: bool = False) -> None:
+        """Refuse to serve other machines without authentication, unless the settings allow that by name.
+
+        Servers that answer nothing but `/livez`, `/readyz` and `/metrics` need none: these ask for no credential anyway.
+
+        Args:
+            variable: The setting of the address.
+            address: Where rows are served or events are taken.
+            certificates: Callers need a certificate.
+
+        Raises:
+            ConfigurationError: Other machines reach the address, and nobody asks who they are.
+        """
+        if is_loopback(address.host) or self.edge.authenticates or certificates:
+            return
+        if not self.edge.allow_unauthenticated:
+            raise ConfigurationError(
+                f"{variable}={address}: other machines reach it, and nothing says who may call: set SERVICEKIT_API_KEYS or "
+                "SERVICEKIT_JWT_..., or SERVICEKIT_ALLOW_UNAUTHENTICATED=true if everybody who reaches it may read and "
+                "write; nothing was started"
+            )
+        log.warning("callers are not authenticated", address=str(address))
+
+    @property
+    def own_hosts(self) -> OwnHosts:
+        """The hosts that the REST servers of this process answer to."""
+        bound = {
+            each.host.lower() for each in (self.settings.http_address, self.settings.metrics_address) if each
+        }
+        return OwnHosts(self.edge.hosts | {host for host in bound if not is_unspecified(host)})
 
     def http_server(
         self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40

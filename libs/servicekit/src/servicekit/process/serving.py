@@ -171,6 +171,19 @@ def viewing(
         yield [app.view(table) for table in tables]
 
 
+def require_http_callers(runtime: Runtime[S]) -> None:
+    """Refuse an address for REST that other machines reach without authentication; before anything is started."""
+    runtime.require_callers("STREAMTABLE_HTTP_ADDRESS", runtime.settings.http_address)
+
+
+def require_grpc_callers(runtime: Runtime[S]) -> None:
+    """The same for gRPC, where a certificate of the caller's will do."""
+    certificates = runtime.edge.grpc_client_authorities_file is not None
+    runtime.require_callers(
+        "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
+    )
+
+
 def serve_app(
     runtime: Runtime[S], app: FastAPI, signals: StopSignals, *checks: Callable[[], object], **server: Any
 ) -> None:
@@ -183,6 +196,7 @@ def serve_app(
         checks: Called every second.
         server: Arguments of `Runtime.http_server`.
     """
+    require_http_callers(runtime)
     http = runtime.http_server(app, runtime.settings.http_address, **server)
     http.start()
     try:
@@ -193,6 +207,7 @@ def serve_app(
 
 def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContract[V]) -> int:
     """Answer gRPC calls from a local copy of a table until stopped."""
+    require_grpc_callers(runtime)
     with StopSignals() as signals, ExitStack() as opened:
         (view,) = opened.enter_context(viewing(runtime, [table], "view"))
         opened.enter_context(operations(runtime, "view", lambda: view.ready))
@@ -221,6 +236,7 @@ def grpc_server(
         ready: whether it can answer.
         streams: ended by its stop.
     """
+    require_grpc_callers(runtime)
     host, port = runtime.settings.grpc_address
     return GrpcServer(
         host,

@@ -31,7 +31,7 @@ from streamtable import Group, Stream, Table, View
 
 S = TypeVar("S", bound=ServiceSettings)
 V = TypeVar("V")
-STREAMS_MAX: Final = 64
+STREAMS_MAX: Final = 1000
 _READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter with the server
 
 
@@ -129,6 +129,7 @@ class TableService(Generic[S, V]):
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
         """Take events until stopped; those that were accepted are sent."""
+        serving.require_http_callers(runtime)
         with StopSignals() as signals, ExitStack() as opened:
             sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
             app = self.emitter.build(
@@ -152,6 +153,7 @@ class TableService(Generic[S, V]):
 
     def serve_query(self, runtime: Runtime[S]) -> int:
         """Answer REST requests until stopped."""
+        serving.require_http_callers(runtime)
         tables = self.tables_of(runtime.service)
         with StopSignals() as signals, ExitStack() as opened:
             views = opened.enter_context(serving.viewing(runtime, list(tables.values()), "query"))
@@ -165,7 +167,6 @@ class TableService(Generic[S, V]):
             events = EventStreams(Streams(STREAMS_MAX), per_peer=runtime.edge.events_per_peer)
             opened.callback(events.close)
             writes = ReadYourWrites(dict(zip(tables, views, strict=True)), runtime.service.wait_seconds)
-            opened.callback(writes.close)
             secret = runtime.service.cursor_secret
             cursors = Cursors(secret.encode() if secret is not None else secrets.token_bytes(32))
             edge = runtime.rest_edge()

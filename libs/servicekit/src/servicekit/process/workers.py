@@ -1,6 +1,7 @@
 """Several processes of one service, as one: they stop together, and when one ends unasked the others are stopped."""
 
 import os
+import signal
 import subprocess
 import threading
 import time
@@ -46,11 +47,12 @@ def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
         while reason is None and all(process.poll() is None for process in running):
             reason = signals.wait(_LOOK_SECONDS)
         log.info("workers are stopped", reason=reason or "one has ended")
-        ended = [process for process in running if process.returncode is not None]
-        for process in running:
+        codes = [_exit_code(process.returncode) for process in running if process.returncode is not None]
+        asked = [process for process in running if process.returncode is None]
+        for process in asked:
             process.terminate()
         end = time.monotonic() + stop_seconds
-        codes = [_end(process, end) for process in [*ended, *running]]
+        codes += [_end(process, end) for process in asked]
     return next((code for code in codes if code), 0 if reason else 1)
 
 
@@ -75,10 +77,17 @@ def _start(worker: Worker) -> "subprocess.Popen[bytes]":
 
 
 def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
+    """Wait for a worker that was asked to stop, and return its exit code."""
     try:
         process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
         log.warning("worker does not stop and is killed", pid=process.pid)
         process.kill()
     code = process.wait()
+    # Our signal has ended it: it came before the worker, which was still starting, could handle it.
+    return 0 if code == -signal.SIGTERM else _exit_code(code)
+
+
+def _exit_code(code: int) -> int:
+    """The code as a shell shows it: 128 and the number of the signal that has ended the process."""
     return code if code >= 0 else 128 - code

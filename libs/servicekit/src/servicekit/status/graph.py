@@ -9,8 +9,8 @@ from streamtable import Group, Stream, Table
 def graph_of(group: Group[Any, Any]) -> str:
     """JSON: the group's name, its topics in `reads` and `writes`, each with `topic`, `how` and `codecs`.
 
-    `how` is stream, loop, join, lookup, visits or retry of what is read, and stream, loop, table or dead letters of
-    what is written.
+    `how` is stream, loop, join, lookup, visits or retry of what is read, and stream, loop, table, state or dead letters
+    of what is written.
     """
     loop = None if group.loop is None else group.loop.stream.name
     reads = [_edge(each.stream, "loop" if each.stream.name == loop else "stream") for each in group.inputs]
@@ -24,6 +24,7 @@ def graph_of(group: Group[Any, Any]) -> str:
         writes.append(_edge(group.loop.stream, "loop"))
     if group.persist is not None:
         writes.append(_edge(group.table, "table"))
+    writes += [_edge(group.state_table(each), "state") for each in group.states]
     writes.append({"topic": group.dead_letters, "how": "dead letters", "codecs": ""})
     return json.dumps({"group": group.name, "reads": reads, "writes": writes})
 

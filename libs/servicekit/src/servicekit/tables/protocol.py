@@ -55,6 +55,10 @@ class TableWatch(Protocol[V_co]):
         """
         ...
 
+    async def next_async(self) -> TableChange[V_co] | None:
+        """The next change; None when it has ended. Raises as `next`; may be cancelled without losing a change."""
+        ...
+
 
 class TablePosition(Protocol):
     """How far one partition has come."""

@@ -5,6 +5,8 @@ from typing import Final
 
 USER_ID_CHARACTERS_MAX: Final = 128
 _FORBIDDEN: Final = "/\ufffd"
+# They turn the text around them from right to left, or back: an id that holds them is shown as another one.
+_BIDIRECTIONAL: Final = "\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 _FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters; surrogates, which are half a character
 
 
@@ -34,5 +36,7 @@ def user_id_prefix(text: str) -> str:
 
 
 def _refuse_forbidden(text: str) -> None:
+    if any(c in _BIDIRECTIONAL for c in text):
+        raise ValueError("must not contain bidirectional control characters")
     if any(c in _FORBIDDEN or unicodedata.category(c) in _FORBIDDEN_CATEGORIES for c in text):
         raise ValueError("must not contain control characters, half characters, '/' and U+FFFD")

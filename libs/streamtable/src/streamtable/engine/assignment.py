@@ -11,7 +11,6 @@ from typing import Any, Protocol
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Whole
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.hanging import Reading
@@ -20,6 +19,7 @@ from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
 from streamtable.errors import Fatal
 from streamtable.graph import Group
+from streamtable.handler_services import Whole
 from streamtable.topics import Table
 from streamtable.types import Committed, TopicPartition, Watermarks
 
@@ -112,6 +112,7 @@ class TableTasks:
             around=self._settings.around,
             tracer=self._settings.tracer,
             mode=self._modes[recovered.partition],
+            times=recovered.plan.times,
         )
 
     def close(self) -> None:

@@ -11,7 +11,9 @@ from typing import Any, Protocol
 from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
+from streamtable.engine.event_time import ObservedEnds
 from streamtable.errors import StoreCorrupted, StreamtableError
+from streamtable.event_time import InputTime
 from streamtable.graph import Group
 from streamtable.ports import Store
 from streamtable.tables.position import TablePosition
@@ -38,6 +40,7 @@ class Work:
     traced: bool = (
         False  # the task knows which record has made which output: find out which ones Kafka refuses
     )
+    times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,14 @@ class BaseTask(ABC):
             now: Monotonic time.
         """
 
+    def observe_ends(self, observed: ObservedEnds) -> None:  # noqa: B027 - only of use where event time is followed
+        """Take note of where the inputs end, once all that was read before has been handled."""
+
+    @property
+    def watermark_ms(self) -> int | None:
+        """The watermark; `NO_TIME` if there is none yet, None if event time is not followed. Read by other threads."""
+        return None
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait
         """The index of the first record that has to wait for a joined table; None if there is none."""
         return None
@@ -146,6 +157,20 @@ class BaseTask(ABC):
     def joined_until_ms(self) -> int:
         """Records up to this time need not wait for joined tables. Only asked of a task that has held a record."""
         return 0
+
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    def run_due(self) -> bool:
+        """Do a slice of what has fallen due without a record. Returns whether there was something. Raises as `process`."""
+        return False
+
+    @property
+    def wakes_at(self) -> float | None:
+        """The wall time, in seconds since 1970, from which on `run_due` has something to do without more records.
+
+        None: nothing ever. As the last `run_due` has left it.
+        """
+        return None
 
     # ---- before the commit -----------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import structlog
 
@@ -27,7 +27,10 @@ from streamtable.types import RecordBatch
 
 log = structlog.get_logger()
 
-_NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
+NOT_THE_RECORDS_FAULT = (Fatal, StoreCorrupted, GraphError, RetryLater)
+"""What handlers may raise that says nothing about the record."""
+
+T = TypeVar("T")
 
 
 class HandlerCalls:
@@ -81,7 +84,7 @@ class HandlerCalls:
         self._deferrals.on_error = on_error
         try:
             return call()
-        except _NOT_THE_RECORDS_FAULT:
+        except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - user code may raise anything
             index = self._context.index if singly else 0 if len(records) == 1 else None
@@ -104,7 +107,7 @@ class HandlerCalls:
             try:
                 handler(context, event)
                 undo.keep(records, index, on_error)
-            except _NOT_THE_RECORDS_FAULT:
+            except NOT_THE_RECORDS_FAULT:
                 raise
             except Exception as error:  # noqa: BLE001 - the same
                 undo.undo(_known(records.keys[index : index + 1]))
@@ -158,7 +161,7 @@ class HandlerCalls:
         try:
             call()
             self._undo.keep(records, index, on_error)
-        except _NOT_THE_RECORDS_FAULT:
+        except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
             self._undo.undo(rows or _known(records.keys[index : index + 1]))
@@ -172,7 +175,7 @@ class HandlerCalls:
         try:
             call()
             self._undo.keep(record, 0, on_error)
-        except _NOT_THE_RECORDS_FAULT:
+        except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:  # noqa: BLE001 - the same
             self._undo.undo([key])
@@ -235,7 +238,7 @@ class HandlerCalls:
             self._finish(deferral, result)
             if self.careful:
                 self._undo.keep(deferral.records, deferral.index, deferral.on_error)
-        except _NOT_THE_RECORDS_FAULT:
+        except NOT_THE_RECORDS_FAULT:
             raise
         except Exception as error:
             if self.careful:
@@ -271,6 +274,21 @@ class HandlerCalls:
             goes_on = True
         return goes_on
 
+    def encoded(self, encode: Callable[[], T]) -> T:
+        """Return what `encode` does, which encodes rows that were changed since the last commit.
+
+        Raises:
+            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
+                one by one, to find the one that made it.
+        """
+        try:
+            return encode()
+        except (Fatal, StoreCorrupted):
+            raise
+        except StreamtableError as error:
+            self._mode.begin(self.records)
+            raise RewindNeeded(error.message, topic=error.topic, partition=error.partition) from error
+
     # ---- commit and rewind ---------------------------------------------------------------------------------------------
 
     def committed(self) -> None:
@@ -300,7 +318,7 @@ class HandlerCalls:
         try:
             call(chunk)
             self._undo.keep(chunk, UNKNOWN, on_error)
-        except _NOT_THE_RECORDS_FAULT:
+        except NOT_THE_RECORDS_FAULT:
             raise
         except Exception:  # noqa: BLE001 - one of them raises it again
             self._undo.undo(_known(chunk.keys))

@@ -55,7 +55,7 @@ class Deferrals:
         raw_key: bytes,
         key: Any,
     ) -> bool:
-        """As `context.Defer`."""
+        """As `handler_services.Defer`."""
         deferral = Deferral(work, then, records, index, raw_key, key, self.on_error)
         if self.finishing:
             _close(deferral)

@@ -8,15 +8,19 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, HandlerServices, RowChange, Whole
+from streamtable.context import Batch, Context, RowChange
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral, Deferrals
+from streamtable.engine.event_time import EventClock, TimedInput
+from streamtable.engine.firing import DueRunner
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.input_calls import InputCalls, unfit
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.output import OutputBuffer
+from streamtable.engine.state import KeptState
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
     HandlerFailed,
@@ -25,6 +29,7 @@ from streamtable.errors import (
     StreamtableError,
 )
 from streamtable.graph import Changes, Group, Input, OnError, Visit
+from streamtable.handler_services import HandlerServices, Whole
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
 from streamtable.tables.joined import Joined
@@ -37,6 +42,8 @@ log = structlog.get_logger()
 Handler = Callable[[Any, Any], None]
 Around = Callable[[Handler], Handler]
 """Makes a handler of a handler, for tracing and the like; asked in each partition for each handler of the graph."""
+
+Encoded = list[tuple[bytes, bytes | None]]
 
 Route = Callable[[RecordBatch], int]
 """Handles records of one topic, and returns how many: fewer if a commit must come first, or the process is to stop."""
@@ -52,17 +59,22 @@ class Dispatcher:
         table: The partition's rows; None if the group keeps none.
         ids: The ids of the events that count once; None if no input has `once`.
         handled: The rows that the handlers of `Changes` were given last; None if there are none.
+        states: The state tables.
+        state_records: Where is noted how far rows that fall due have come; None if there are no state tables.
         joins: The partition's part of each joined table.
         lookups: Whole tables, by name.
         clock: The clock, for the time in dead letters.
         around: Goes around each handler.
         next_offsets: The next offset of each topic.
         mode: How carefully records are handled, and what has failed.
+        event_clock: The event time of the partition; None if the group does not follow it.
+        watermark_ms: Returns the watermark; None: there is none yet.
 
     Attributes:
         next_offsets: After what was handled.
         outgoing: Outputs and dead letters.
         deferrals: The calls that handlers have deferred.
+        due: Fires rows that are due; None if no state table has any.
     """
 
     def __init__(
@@ -74,12 +86,16 @@ class Dispatcher:
         table: WorkingTable[Any] | None,
         ids: IdTable | None,
         handled: HandledRows | None,
+        states: Sequence[KeptState],
+        state_records: StateRecords | None,
         joins: Joined,
         lookups: Mapping[str, Whole],
         clock: Clock,
         around: Around | None,
         next_offsets: Mapping[str, NextOffset],
         mode: CarefulMode,
+        watermark_ms: Callable[[], int | None],
+        event_clock: EventClock | None = None,
     ) -> None:
         self.next_offsets = dict(next_offsets)
         self._committed = dict(next_offsets)
@@ -91,16 +107,31 @@ class Dispatcher:
         self._table = table
         self._ids = ids
         self._handled = handled
+        self._states = states
         self._joins = joins
         self._around = around or (lambda handler: handler)
+        self._clock = clock
+        self._event_clock = event_clock
         loop = group.loop.stream.name if group.loop else None
         self._own_keys = _own_keys_of(group, topics, partition)
-        reach = HandlerServices(self.outgoing.emit, self.deferrals.add, loop, joins, lookups, self._own_keys)
+        tables = {kept.state.name: kept.handle for kept in states}
+        reach = HandlerServices(
+            self.outgoing.emit,
+            self.deferrals.add,
+            loop,
+            joins,
+            lookups,
+            tables,
+            self._own_keys,
+            emit_many=self.outgoing.emit_many,
+            event_clock=event_clock,
+        )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
         self._mode = mode
         self._undo = RecordUndo(
             RowJournal(table, self._table_bytes_max) if table is not None else None,
+            [kept.journal for kept in states],
             self.outgoing,
             self.deferrals,
             joins,
@@ -108,6 +139,12 @@ class Dispatcher:
         self._calls = HandlerCalls(
             group.name, mode, self._undo, self._context, self.outgoing, self.deferrals, clock
         )
+        self.due: DueRunner | None = None
+        if state_records is not None and any(kept.state.due is not None for kept in states):
+            self.due = DueRunner(
+                group, partition, states, state_records, reach, self._calls, mode, self._undo, self.outgoing,
+                clock, watermark_ms,
+            )  # fmt: skip
         self._choose_rows()
         self._routes = self._make_routes()
         self._calls_of_rows = 0  # of visits, and deferred results; see `position`
@@ -149,7 +186,13 @@ class Dispatcher:
             self._context,
             self._ids,
             lambda: self.deferrals.full,
+            self._timed(edge),
         ).handle
+
+    def _timed(self, edge: Input[Any, Any, Any]) -> TimedInput | None:
+        if self._event_clock is None or edge.stream.name not in self._group.event_time_inputs:
+            return None
+        return TimedInput(self._group, edge, self._event_clock, self._clock)
 
     # ---- records in ------------------------------------------------------------------------------------------------
 
@@ -196,7 +239,8 @@ class Dispatcher:
     @property
     def position(self) -> tuple[int, int, int]:
         """Differs from an earlier one if a handler has returned since; see `BaseTask.position`."""
-        return self.records, self._calls_of_rows, self._context.index
+        fired = 0 if self.due is None else self.due.total
+        return self.records, self._calls_of_rows + fired, self._context.index
 
     def _one_by_one(self, route: Route, records: RecordBatch) -> int:
         for index in range(len(records)):
@@ -378,20 +422,24 @@ class Dispatcher:
         """The changed rows of the group's table, encoded.
 
         Raises:
-            RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
-                one by one, to find the one that made it.
+            RewindNeeded: A row does not fit: see `HandlerCalls.encoded`.
         """
-        if self._table is None:
+        table = self._table
+        if table is None:
             return []
-        try:
-            return self._table.changes(self._table_bytes_max, self._undo.encoded)
-        except StreamtableError as error:
-            self._mode.begin(self.records)
-            raise RewindNeeded(error.message, topic=error.topic, partition=self._partition) from error
+        return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
+
+    def state_changes(self) -> dict[str, Encoded]:
+        """The same of each state table, after what must be fired before them. Raises as `changes`, and as `DueRunner.run`."""
+        if self.due is not None:
+            self.due.before_commit()
+        return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}
 
     def committed(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is done with, up to here."""
         self._forget()
+        if self.due is not None:
+            self.due.committed()
         self._committed = dict(offsets)
         for topic, offset in offsets.items():
             self._mode.committed(topic, offset)
@@ -401,6 +449,8 @@ class Dispatcher:
     def rewind(self, offsets: Mapping[str, NextOffset]) -> None:
         """All that was handled is undone: it goes on here."""
         self._forget()
+        if self.due is not None:
+            self.due.forget()
         self.next_offsets = dict(offsets)
         self._calls.rewind()
         self._choose_rows()
@@ -415,6 +465,8 @@ class Dispatcher:
         if rows is not None:
             self._context.work_on(rows)
             self._batch.work_on(rows)
+        for kept in self._states:
+            kept.choose_rows(careful=self._calls.careful)
 
     @property
     def _table_bytes_max(self) -> int:

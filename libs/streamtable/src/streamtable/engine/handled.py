@@ -9,7 +9,7 @@ from typing import Any
 
 import structlog
 
-from streamtable.engine.named import NamedTable
+from streamtable.engine.named_table import NamedTable
 from streamtable.errors import PoisonRecord
 from streamtable.graph import Changes
 from streamtable.ports import Store

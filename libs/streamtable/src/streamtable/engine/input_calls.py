@@ -9,9 +9,10 @@ from typing import Any
 from streamtable.context import Context
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
+from streamtable.engine.event_time import TimedInput
 from streamtable.engine.ids import IdTable
-from streamtable.errors import PoisonRecord, StreamtableError
-from streamtable.graph import Input
+from streamtable.errors import HandlerFailed, PoisonRecord, StreamtableError
+from streamtable.graph import Input, OnError
 from streamtable.once import ids_of
 from streamtable.ports import Decoded
 from streamtable.types import RecordBatch
@@ -55,6 +56,7 @@ class InputCalls:
         context: Handed to the handler.
         ids: The ids that were accepted; None if no input of the group has `once`.
         must_commit: Whether a commit must come before the next record.
+        timed: Takes the event times of the records; None if the input does not advance event time.
     """
 
     def __init__(
@@ -67,6 +69,7 @@ class InputCalls:
         context: Context[Any, Any],
         ids: IdTable | None,
         must_commit: Callable[[], bool],
+        timed: TimedInput | None = None,
     ) -> None:
         self._edge = edge
         self._handler = handler
@@ -76,16 +79,34 @@ class InputCalls:
         self._context = context
         self._ids = ids
         self._must_commit = must_commit
+        self._timed = timed
 
     def handle(self, records: RecordBatch) -> int:
         """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
         bad = unfit(records, keys, events, self._mode)
-        decoded = Events(records, keys.values, events.values)
+        if self._timed is None:
+            return self._call_fit(Events(records, keys.values, events.values), bad)
+        unfit_before = len(bad)
+        records = self._timed.read(records, events.values, bad)
+        if len(bad) > unfit_before and not self._calls.careful and self._edge.on_error is OnError.STOP:
+            self._stop_at_invalid_time(records, bad)
+        taken = self._call_fit(Events(records, keys.values, events.values), bad)
+        self._timed.handled(records, taken)
+        return taken
+
+    def _call_fit(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
+        """Handle all but the bad ones. Returns as `handle`."""
         if not bad:
             return self._call(decoded)
         return self._between(decoded, bad) if self._calls.careful else self._around(decoded, bad)
+
+    def _stop_at_invalid_time(self, records: RecordBatch, bad: Mapping[int, StreamtableError]) -> None:
+        """Go back if a record has no valid event time: what comes before it is handled again, and committed."""
+        for index, error in bad.items():
+            if isinstance(error, HandlerFailed) and isinstance(error.__cause__, Exception):
+                self._calls.look_closer(records, index, error.__cause__)
 
     def _around(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:
         """Handle all but the bad ones in one call."""

@@ -11,6 +11,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask
+from streamtable.engine.event_time import ObservedEnds
 from streamtable.errors import InputLost, RetryLater
 from streamtable.ports import Cluster, GroupConsumer
 from streamtable.types import TopicPartition
@@ -49,9 +50,17 @@ class Inputs:
         self._clock = clock
         self._tasks = tasks
         self._asked_at = clock.monotonic()
+        self._observed: ObservedEnds | None = None  # written by the background thread
+        self._noted: ObservedEnds | None = None
+
+    def observed(self, ends: ObservedEnds) -> None:
+        """The broker has said where the inputs end. Background thread; tasks hear of it with the next `note_passed`."""
+        self._observed = ends
 
     def note_passed(self, skipped: Collection[TopicPartition] = (), *, again: bool = False) -> None:
         """Tell tasks of inputs that were read to their ends: the position is beyond the last record's then.
+
+        After that, tell them what the broker has said of the ends, if it was asked since the last call.
 
         All that was handed out of them is handled by now: what was not, was sought again, which takes the report back.
 
@@ -62,6 +71,11 @@ class Inputs:
         for place, offset in self._consumer.passed().items():
             if not again and place not in skipped and (task := self._tasks.get(place.partition)):
                 task.passed(place.topic, offset, self._clock.monotonic())
+        observed = self._observed
+        if observed is not None and observed is not self._noted and not again:
+            self._noted = observed
+            for task in self._tasks.values():
+                task.observe_ends(observed)
 
     def pass_markers(self, max_records: int, timeout: float) -> None:
         """Wait a moment for the markers behind the last records: they come a little later than these.

@@ -4,9 +4,9 @@ One thread runs everything that touches user code, the consumer and the producer
 can drive it, and the restorer beside it, in any order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
@@ -24,8 +24,10 @@ from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.named import expansions
 from streamtable.engine.pending_work import PendingWork
 from streamtable.engine.restore import Restorer
+from streamtable.engine.retention import remove_old_state
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.standby import Standby, standby_tables
+from streamtable.engine.wakeup import poll_timeout
 from streamtable.engine.watchdog import Heartbeat
 from streamtable.errors import (
     HandlerFailed,
@@ -34,7 +36,6 @@ from streamtable.errors import (
     RetryLater,
     RewindNeeded,
     StoreCorrupted,
-    StoreInUse,
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
@@ -43,6 +44,7 @@ from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
 log = structlog.get_logger()
+T = TypeVar("T")
 
 _SAVE_SECONDS = 60.0  # how often an idle task notes in its store that it is current, and old state is removed
 _OPEN_SECONDS_MAX = 5.0
@@ -143,7 +145,7 @@ class Member:
             tasks,
         )
         ids = {name: topics[name].topic_id for name in group.input_topics}
-        self._inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
+        self.inputs = Inputs(group.name, ids, self._consumer, cluster, clock, self.assignment.tasks)
         self._consumer.subscribe(group.input_topics, self.assignment)
 
     @property
@@ -167,7 +169,8 @@ class Member:
     def step(self) -> None:
         """Poll, handle what came, commit if it is time."""
         since = self.heartbeat.polled_at  # what comes now may be here since the last look
-        batches = self._consumer.poll(self.settings.poll_records, self._poll_timeout())
+        timeout = poll_timeout(self.assignment.tasks.values(), self.settings, self._committed_at, self._clock)
+        batches = self._consumer.poll(self.settings.poll_records, timeout)
         self.heartbeat.polled(self._clock.monotonic(), self.assignment.tasks, self.assignment.restores)
         if self._joined_at is None and self._consumer.membership().member_id:
             self._joined_at = self._clock.monotonic()
@@ -178,8 +181,10 @@ class Member:
             return
         self._holding.resume(self.assignment.tasks)
         # What was polled before a task has said where it goes on may lie beyond that: it is read again.
-        self._handle(batches, since, gone_back={task.partition for task in started})
-        self._inputs.note_passed(again=self._rewound or self._renew_needed)
+        gone_back = {task.partition for task in started}
+        self._handle(batches, since, gone_back)
+        self._run_due(gone_back)
+        self.inputs.note_passed(again=self._rewound or self._renew_needed)
         self._commit_what_is_due()
         self._commit_one_alone()
         self._settled()
@@ -194,8 +199,8 @@ class Member:
         held = sum(task.pending_bytes for task in tasks)
         if tasks and not self._renew_needed and not self._abandoned:
             self.heartbeat.commit_due((task.partition for task in tasks), began)
-            self._inputs.refuse_recreated()
-            self._inputs.note_ends(tasks)
+            self.inputs.refuse_recreated()
+            self.inputs.note_ends(tasks)
             try:
                 ready = self._finish_deferred(tasks) and self._finish_work(tasks)
                 works = self._checkpoint.commit(tasks) if ready else None
@@ -225,7 +230,7 @@ class Member:
         """Commit all that was handled, with positions beyond the transaction markers behind it; `close` comes next."""
         self.commit()
         if not (self._rewound or self._renew_needed or self._abandoned):
-            self._inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
+            self.inputs.pass_markers(self.settings.poll_records, self.settings.poll_timeout)
             self.commit()
 
     def abandon(self) -> None:
@@ -262,8 +267,26 @@ class Member:
         """Let a task handle records. Returns those that must come after a commit; none if the task goes back."""
         others = sum(each.deferred for each in self.assignment.tasks.values() if each is not task)
         self.heartbeat.handles(records)
+        taken = self._handling(
+            task, lambda: task.process(records, since, max(1, DEFERRED_MAX - others)), gone_back
+        )
+        if taken is None:
+            return records.part(0, 0)
+        self._vitals.handled(records if taken == len(records) else records.part(0, taken))
+        return records.part(taken, len(records))
+
+    def _run_due(self, gone_back: set[int]) -> None:
+        """Let tasks do a slice of what has fallen due without a record."""
+        for task in list(self.assignment.tasks.values()):
+            if self._rewound or self._renew_needed:
+                return
+            if task.partition not in gone_back and self._handling(task, task.run_due, gone_back):
+                self._commit_what_is_due()
+
+    def _handling(self, task: BaseTask, do: Callable[[], T], gone_back: set[int]) -> T | None:
+        """Let a task do something that calls handlers. Returns None if the task goes back."""
         try:
-            taken = task.process(records, since, max(1, DEFERRED_MAX - others))
+            return do()
         except (RewindNeeded, RetryLater) as error:
             gone_back.add(task.partition)
             self.heartbeat.commit_due([task.partition], self._clock.monotonic())
@@ -271,17 +294,15 @@ class Member:
             if isinstance(error, RetryLater):
                 log.warning("handling waits", reason=str(error))
                 self._back_off()
-            return records.part(0, 0)
+            return None
         except StoreCorrupted as error:
             task.failure = error
             self._rebuild([task])
             gone_back.add(task.partition)
-            return records.part(0, 0)
+            return None
         except HandlerFailed:
             self.commit()  # what is good before it: the group stands at this record
             raise
-        self._vitals.handled(records if taken == len(records) else records.part(0, taken))
-        return records.part(taken, len(records))
 
     def _finish_deferred(self, tasks: Sequence[BaseTask]) -> bool:
         """Finish what handlers have deferred. Returns False if something has failed: all tasks have gone back."""
@@ -359,13 +380,6 @@ class Member:
         if due and not self._abandoned and not (self._rewound or self._renew_needed):
             self._commit([min(due, key=lambda task: task.due_at)])
 
-    def _poll_timeout(self) -> float:
-        due_at = min((task.due_at for task in self.assignment.tasks.values() if task.dirty), default=None)
-        if due_at is None:
-            return self.settings.poll_timeout
-        due_at = max(due_at, self._committed_at + self.settings.commit_interval)
-        return min(max(due_at - self._clock.monotonic(), 0.0), self.settings.poll_timeout)
-
     def _housekeeping(self) -> None:
         now = self._clock.monotonic()
         if now - self._saved_at >= _SAVE_SECONDS:
@@ -374,23 +388,11 @@ class Member:
             for task in idle:
                 task.save()
             self._rebuild([task for task in idle if task.failure is not None])
-            self._tidy()
+            remove_old_state(self._stores, self._keeps, self.settings.state_retention, self._clock.now())
 
-    def _tidy(self) -> None:
-        """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway."""
-        for (table, partition), used_at in self._stores.present().items():
-            ours = partition in self.assignment.tasks or partition in self.assignment.restores
-            ours = ours or self.restorer.standby.keeps(table, partition)
-            age = self._clock.now() - used_at
-            if not ours and age > self.settings.state_retention:
-                try:
-                    self._stores.destroy(table, partition)
-                except StoreInUse:
-                    continue  # another process on this machine works on it
-                log.info(
-                    "state of a partition that left is removed",
-                    table=table, partition=partition, age_seconds=round(age),
-                )  # fmt: skip
+    def _keeps(self, table: str, partition: int) -> bool:
+        ours = partition in self.assignment.tasks or partition in self.assignment.restores
+        return ours or self.restorer.standby.keeps(table, partition)
 
     # ---- when something fails --------------------------------------------------------------------------------------
 

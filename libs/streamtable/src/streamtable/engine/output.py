@@ -1,7 +1,8 @@
 """What a task has to write beside its rows: outputs and dead letters since the last commit, encoded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any
 
 import structlog
@@ -63,7 +64,7 @@ class OutputBuffer:
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
-        """As `context.Emit`."""
+        """As `handler_services.Emit`."""
         name = stream.name
         accepted = self._accepted.get(name)
         if accepted is None:
@@ -83,6 +84,38 @@ class OutputBuffer:
             refuse_if_larger(size, accepted.bytes_max, f"the record for {name!r}")
         self.records.append(record)
         self.bytes += size
+
+    def emit_many(
+        self,
+        stream: Stream[Any, Any],
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        raw_keys: Sequence[bytes] | None,
+        timestamps_ms: Sequence[int] | None,
+    ) -> None:
+        """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
+        name = stream.name
+        accepted = self._accepted.get(name)
+        one_by_one = stream.partitioner != "murmur2" or (raw_keys is None and None in keys) or not values
+        if accepted is None or one_by_one:
+            for index, value in enumerate(values):
+                key = keys[index] if raw_keys is None else stream.key.decode(raw_keys[index])
+                self.emit(stream, key, value, (), 0 if timestamps_ms is None else timestamps_ms[index])
+            return
+        raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
+        encode = stream.value.encode
+        data = [None if value is None else encode(value) for value in values]
+        times: Iterable[int] = repeat(0)
+        if timestamps_ms is not None:
+            times = timestamps_ms
+            for time in {min(timestamps_ms), max(timestamps_ms)}:
+                accepted.check(raw[0], (), time)
+        key_sizes, value_sizes = list(map(len, raw)), [0 if item is None else len(item) for item in data]
+        if max(key_sizes) + max(value_sizes) > accepted.bytes_max:  # perhaps: if they are of one record
+            largest = max(map(sum, zip(key_sizes, value_sizes, strict=True)))
+            refuse_if_larger(largest, accepted.bytes_max, f"the record for {name!r}")
+        self.records.extend(map(OutputRecord, repeat(name), raw, data, repeat(()), times))
+        self.bytes += sum(key_sizes) + sum(value_sizes)
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

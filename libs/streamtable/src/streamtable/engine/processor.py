@@ -10,6 +10,7 @@ from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
 from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import Lookup, LookupTables
+from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
@@ -91,7 +92,9 @@ class GroupProcessor:
         self._cluster: Cluster | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = clock.monotonic()
-        self._sample_every = min(_SAMPLE_SECONDS, settings.hanging_transaction_timeout)
+        self._sample_every = min(
+            _SAMPLE_SECONDS, settings.hanging_transaction_timeout, observe_seconds(group.event_time)
+        )
         self._background_failure: BaseException | None = None
         self._answered_at = 0.0  # when Kafka last answered a question
         self._answering_since: float | None = None  # without a gap; None: it does not answer
@@ -309,7 +312,10 @@ class GroupProcessor:
             raise self._background_failure
 
     def _sample(self, member: Member, cluster: Cluster) -> None:
+        asked_at, wall_ms = self._clock.monotonic(), int(self._clock.now() * 1000)
         marks = self._vitals.sample(member.assignment, cluster)
+        if self.group.event_time is not None:
+            member.inputs.observed(ObservedEnds(asked_at, self._clock.monotonic(), wall_ms, marks))
         if self._hanging is not None:
             pending_since = member.assignment.offsets_pending_since
             self._hanging.look(member.assignment.readings(marks), pending_since)

@@ -12,18 +12,22 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Whole
 from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.dispatch import Around, Dispatcher
+from streamtable.engine.event_time import EventClock, ObservedEnds
 from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
+from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
-from streamtable.graph import HANDLED, IDS, Changes, Group
+from streamtable.event_time import InputTime
+from streamtable.graph import HANDLED, IDS, STATES, Changes, Group
+from streamtable.handler_services import Whole
 from streamtable.ports import Store, TopicInfo
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import LocalPosition, TablePosition
@@ -55,6 +59,7 @@ class Task(BaseTask):
         around: Wraps each handler.
         tracer: Traces each batch of records.
         mode: How carefully its records are handled, and which have failed; it outlives the task.
+        times: The event time that was committed with each input.
     """
 
     def __init__(
@@ -75,6 +80,7 @@ class Task(BaseTask):
         around: Around | None = None,
         tracer: Tracer = UNTRACED,
         mode: CarefulMode | None = None,
+        times: Mapping[str, InputTime] | None = None,
     ) -> None:
         super().__init__(
             group,
@@ -104,6 +110,15 @@ class Task(BaseTask):
             self.named[HANDLED] = self._handled = HandledRows(
                 self._store_of(HANDLED), self._bytes_max(HANDLED)
             )
+        self._records: StateRecords | None = None
+        if STATES in group.named_tables:
+            self.named[STATES] = self._records = StateRecords(self._store_of(STATES))
+        self._unchecked = self._records is not None  # the first work compares what the states mean
+        self._states = [
+            KeptState(state, self._store_of(state.name), self._bytes_max(state.name), cache_bytes)
+            for state in group.states
+        ]
+        self.named |= {kept.state.name: kept for kept in self._states}
         # Those whose rows are still to be taken as known; the first work looks which are.
         self._to_copy: Sequence[Changes[Any, Any, Any]] = group.changes
         self._left_to_copy: Sequence[Changes[Any, Any, Any]] = self._to_copy
@@ -122,6 +137,11 @@ class Task(BaseTask):
             for table in (join.table for join in group.joins)
         }
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
+        self.event_clock: EventClock | None = None
+        if group.event_time is not None:
+            self.event_clock = EventClock(
+                group.event_time, partition, group.event_time_inputs, times or {}, clock
+            )
         self._dispatcher = Dispatcher(
             group,
             partition,
@@ -129,12 +149,16 @@ class Task(BaseTask):
             table=self.table,
             ids=self._ids,
             handled=self._handled,
+            states=self._states,
+            state_records=self._records,
             joins=self.joins,
             lookups=lookups or {},
             clock=clock,
             around=around,
             next_offsets=next_offsets,
             mode=mode or CarefulMode(),
+            event_clock=self.event_clock,
+            watermark_ms=lambda: self.watermark_ms,
         )
         self.cache(cache_bytes)
 
@@ -170,6 +194,7 @@ class Task(BaseTask):
             self._ids.filter_bytes(filter_bytes)
             bytes_max -= filter_bytes
         tables: list[Any] = [*self.joins.values(), *([self.table] if self.table else [])]
+        tables += [kept.table for kept in self._states]
         for table in tables:
             table.cache_bytes = bytes_max // len(tables)
 
@@ -194,6 +219,14 @@ class Task(BaseTask):
                 self._moved_at = now
             self._dispatcher.next_offsets[topic] = NextOffset(offset)
 
+    def observe_ends(self, observed: ObservedEnds) -> None:
+        if self.event_clock is not None:
+            self.event_clock.observe(observed, self.next_offsets)
+
+    @property
+    def watermark_ms(self) -> int | None:
+        return None if self.event_clock is None else self.event_clock.watermark_ms
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -211,6 +244,20 @@ class Task(BaseTask):
         """Records up to this time need not wait: the joined tables have come to it, or it is long enough ago."""
         now = int(self._clock.now() * 1000)
         return min(max(self.joins[name].time_ms, now - wait) for name, wait in self._waits.items())
+
+    # ---- what falls due without a record -----------------------------------------------------------------------------
+
+    @property
+    def _fired(self) -> int:
+        """Rows that have fallen due and were handed over since the last commit."""
+        return 0 if self._dispatcher.due is None else self._dispatcher.due.fired
+
+    def run_due(self) -> bool:
+        return self._dispatcher.due is not None and self._dispatcher.due.run()
+
+    @property
+    def wakes_at(self) -> float | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.wakes_at
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
@@ -239,17 +286,22 @@ class Task(BaseTask):
     @property
     def dirty(self) -> bool:
         """Has something to commit."""
-        return self.preparing or self.next_offsets != self.committed_offsets
+        if self.event_clock is not None and self.event_clock.must_commit:
+            return True
+        return self.preparing or self.next_offsets != self.committed_offsets or bool(self._fired)
 
     @property
     def preparing(self) -> bool:
-        """Its offsets, and then the rows of joined tables that it takes as known, are committed before its first record."""
-        return self.uncommitted or bool(self._to_copy)
+        """Its offsets, and then what it has to write by itself, are committed before its first record.
+
+        That are the meanings of its state tables, and the rows of joined tables that it takes as known.
+        """
+        return self.uncommitted or self._unchecked or bool(self._to_copy)
 
     @property
     def due_at(self) -> float:
         """Monotonic time; positions that have only passed transaction markers can wait."""
-        return AT_ONCE if self.preparing or self.records else self._moved_at + MOVED_SECONDS
+        return AT_ONCE if self.preparing or self.records or self._fired else self._moved_at + MOVED_SECONDS
 
     @property
     def pending_bytes(self) -> int:
@@ -264,11 +316,17 @@ class Task(BaseTask):
             RewindNeeded: A row does not fit its schema or its topic: the records since the last commit are read again
                 one by one, to find the one that made it.
             StoreCorrupted: Noted as its `failure` too.
+            StateMeaningChanged: A state table means something else than its rows.
         """
         handling = self._dispatcher
         try:
+            if self._records is not None and self._unchecked and not self.uncommitted:
+                self._records.check(self.group)
             self._copy_known_rows()
-            named = {name: table.changes() for name, table in self.named.items()}
+            states = handling.state_changes()
+            named = states | {
+                name: table.changes() for name, table in self.named.items() if name not in states
+            }
         except StoreCorrupted as error:
             self.failure = error
             raise
@@ -281,6 +339,7 @@ class Task(BaseTask):
             named={name: changes for name, changes in named.items() if changes},
             repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
+            times=self.event_clock.times() if self.event_clock else {},
         )
 
     def _copy_known_rows(self) -> None:
@@ -297,7 +356,7 @@ class Task(BaseTask):
         seen = self.seen(work.next_offsets)
         return {
             TopicPartition(topic, self.partition): Committed(
-                offset, replace(position, seen=seen.get(topic)).encode()
+                offset, replace(position, seen=seen.get(topic), time=work.times.get(topic)).encode()
             )
             for topic, offset in work.next_offsets.items()
         }
@@ -307,7 +366,7 @@ class Task(BaseTask):
         try:
             if self.table is not None:
                 checkpoint = self._checkpoint(self.group.table.name, position.changelog, work.next_offsets)
-                self.table.store.write(work.changes, checkpoint)
+                self.stores[self.group.table.name].write(work.changes, checkpoint)
             for name, named in self.named.items():
                 topic = self.group.named_topic(name)
                 checkpoint = self._checkpoint(topic, position.tables[name], work.next_offsets)
@@ -324,8 +383,11 @@ class Task(BaseTask):
         # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
         self.changelog_position, self.named_positions = position.changelog, dict(position.tables)
         self.committed_offsets = dict(work.next_offsets)
+        self._unchecked = self._unchecked and self.uncommitted
         self.uncommitted = False
         self._to_copy = self._left_to_copy
+        if self.event_clock is not None:
+            self.event_clock.committed(work.times)
         self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:
@@ -334,6 +396,8 @@ class Task(BaseTask):
             self.table.forget()
         for kept in self._kept:
             kept.forget()
+        if self.event_clock is not None:
+            self.event_clock.rewind()
         self._dispatcher.rewind(self.committed_offsets)
         return self.committed_offsets
 
@@ -341,7 +405,7 @@ class Task(BaseTask):
         """Note in the stores that they are current, though nothing was committed for a while. Only when nothing is dirty."""
         try:
             if self.table is not None:
-                self.table.store.write(
+                self.stores[self.group.table.name].write(
                     (),
                     self._checkpoint(self.group.table.name, self.changelog_position, self.committed_offsets),
                 )

@@ -4,13 +4,14 @@ A handler may change a row in place, so what it found is kept encoded. Most rows
 last commit is read from the store again, and one that was changed since has been encoded when its own record was kept.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
 from streamtable.engine.output import OutputBuffer, Source
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
+from streamtable.tables.ordered_table import OrderedTable
 from streamtable.tables.working_table import WorkingTable, refuse_if_larger
 from streamtable.types import RecordBatch
 
@@ -71,15 +72,15 @@ class RowJournal(Generic[V]):
         self._found = {}
         self._written = set()
 
-    def keep(self) -> None:
-        """Encode what the record has written. Raises `Unencodable`: a row does not fit its schema or its topic."""
+    def written(self) -> list[tuple[bytes, bytes | None]]:
+        """Return what the record has written, encoded. Raises `Unencodable`: a row does not fit its schema or its topic."""
         encoded = []
         for key in self._written:
             data = self._table.encoded(key)
             if len(key) + len(data or b"") > self._bytes_max:
                 refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
             encoded.append((key, data))
-        self.encoded.update(encoded)
+        return encoded
 
     def undo(self) -> None:
         """Put the rows back as the record found them."""
@@ -101,20 +102,57 @@ class RowJournal(Generic[V]):
                 self._found[key] = True, self._table.encoded(key)
 
 
+class OrderedJournal(RowJournal[V]):
+    """The same in front of a state table. Args and attributes as there."""
+
+    _table: OrderedTable[V]
+
+    def __init__(self, table: OrderedTable[V], bytes_max: int) -> None:
+        super().__init__(table, bytes_max)
+        self._fresh: dict[bytes, bool] = {}  # whether the table's index was still to look at the row
+
+    def begin(self) -> None:
+        super().begin()
+        self._fresh = {}
+
+    def undo(self) -> None:
+        super().undo()
+        if self._table.fresh is not None:
+            self._table.fresh.difference_update(key for key, fresh in self._fresh.items() if not fresh)
+
+    def _note(self, key: bytes) -> None:
+        super()._note(key)
+        if self._table.fresh is not None:
+            self._fresh.setdefault(key, key in self._table.fresh)
+
+    def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
+        """As `OrderedTable.scan`."""
+        for key, row in self._table.scan(start, end):
+            self._note(key)  # before the handler changes the row in place
+            yield key, row
+
+
 class RecordUndo:
     """Takes back what the handler of one record, or of a few consecutive ones, has done.
 
     Args:
         rows: The rows of the group's table; None if it keeps none.
+        states: The rows of its state tables.
         outgoing: Collects the outputs.
         deferrals: Collects the deferred calls.
         joins: Handlers may have changed their rows in place.
     """
 
     def __init__(
-        self, rows: RowJournal[Any] | None, outgoing: OutputBuffer, deferrals: Deferrals, joins: Joined
+        self,
+        rows: RowJournal[Any] | None,
+        states: Sequence[RowJournal[Any]],
+        outgoing: OutputBuffer,
+        deferrals: Deferrals,
+        joins: Joined,
     ) -> None:
         self.rows = rows
+        self._journals = [*([] if rows is None else [rows]), *states]
         self._outgoing = outgoing
         self._deferrals = deferrals
         self._joins = joins
@@ -133,15 +171,24 @@ class RecordUndo:
         if self._outputs > len(outgoing.sources):
             outgoing.made_by(None)  # the engine itself
         self._waiting = len(self._deferrals.waiting)
-        if self.rows is not None:
-            self.rows.begin()
+        for journal in self._journals:
+            journal.begin()
 
     def keep(self, records: RecordBatch, index: int, on_error: OnError) -> None:
         """What was done since `begin`, by this record, stands. Raises `Unencodable`: it does not, and is to be undone."""
-        if self.rows is not None:
-            self.rows.keep()
+        self._keep_rows()
         if len(self._outgoing.records) > self._outputs:
             self._outgoing.made_by(Source(records, index, on_error))
+
+    def keep_unsourced(self) -> None:
+        """The same of what no record has done. Raises as `keep`."""
+        self._keep_rows()
+        self._outgoing.made_by(None)
+
+    def _keep_rows(self) -> None:
+        encoded = [journal.written() for journal in self._journals]  # all, before any of it stands
+        for journal, rows in zip(self._journals, encoded, strict=True):
+            journal.encoded.update(rows)
 
     def undo(self, keys: Iterable[bytes]) -> None:
         """Take back everything since `begin`.
@@ -149,8 +196,8 @@ class RecordUndo:
         Args:
             keys: Those whose joined rows the handler could reach.
         """
-        if self.rows is not None:
-            self.rows.undo()
+        for journal in self._journals:
+            journal.undo()
         self._outgoing.back_to(self._outputs, self._output_bytes, self._dead_letters)
         self._deferrals.back_to(self._waiting)
         for joined in self._joins.values():
@@ -158,5 +205,5 @@ class RecordUndo:
 
     def forget(self) -> None:
         """Everything is committed, or dropped."""
-        if self.rows is not None:
-            self.rows.forget()
+        for journal in self._journals:
+            journal.forget()

@@ -9,6 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streamtable.errors import StoreBroken, StoreCorrupted, StoreInUse
+from streamtable.folders import make_private
 
 FORMAT = 1
 """Of the rows' layout; a folder of another format is thrown away and loaded again."""
@@ -36,7 +37,7 @@ class Folder:
         self._owner = path / "owner"
         self._release_requested = path / "wanted"
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            make_private(path)
             self._lock = self._claim(spare=spare)
         except OSError as error:
             raise broken(path, error) from error

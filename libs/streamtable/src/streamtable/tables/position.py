@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from streamtable.errors import StoreCorrupted
+from streamtable.event_time import InputTime
 from streamtable.tables.seen import SeenInputs
 
 
@@ -27,12 +28,14 @@ class TablePosition:
         tables: The same offset of the changelog of each named table of the group, by the table's name. What was
             committed before the group had such a table does not name it.
         seen: Which topics the inputs were; None if it was committed by a tool or an older version.
+        time: The event time that the input and the task have reached; None if the group does not use event time.
     """
 
     changelog: int
     exact: bool
     tables: Mapping[str, int] = field(default_factory=dict)
     seen: SeenInputs | None = None
+    time: InputTime | None = None
 
     def encode(self) -> str:
         document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
@@ -40,6 +43,8 @@ class TablePosition:
             document["tables"] = dict(self.tables)
         if self.seen is not None:
             document["seen"] = self.seen.encode()
+        if self.time is not None:
+            document["time"] = list(self.time)
         return orjson.dumps(document).decode()
 
     @staticmethod
@@ -49,7 +54,8 @@ class TablePosition:
             match orjson.loads(metadata):
                 case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
                     tables, seen = _positions(more.get("tables", {})), SeenInputs.read(more.get("seen"))
-                    return TablePosition(changelog, exact, tables, seen) if tables is not None else None
+                    time = _input_time(more.get("time"))
+                    return TablePosition(changelog, exact, tables, seen, time) if tables is not None else None
         except orjson.JSONDecodeError:
             return None
         return None
@@ -59,6 +65,14 @@ def _positions(found: object) -> dict[str, int] | None:
     """Changelog offsets by name, if that is what it is."""
     if isinstance(found, dict) and all(type(offset) is int and offset >= 0 for offset in found.values()):
         return found
+    return None
+
+
+def _input_time(found: object) -> InputTime | None:
+    """What was committed as event time; None for anything else."""
+    match found:
+        case [int(stream_ms), int(watermark_ms)]:
+            return InputTime(stream_ms, watermark_ms)
     return None
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from streamtable.errors import InputLost, StateLost
+from streamtable.event_time import InputTime
 from streamtable.ports import TopicInfo
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.tables.seen import SeenInputs
@@ -78,12 +79,14 @@ class Plan:
         uncommitted: Of some input the group has never committed an offset: commit these before the first record.
         load: The recovery of the group's own table; nothing to do if it keeps none.
         named: The recovery of each of its named tables.
+        times: The event time that was committed with the offset of each input, as far as there is one.
     """
 
     next_offsets: Mapping[str, NextOffset]
     uncommitted: bool
     load: Load = Load()
     named: Mapping[str, Load] = field(default_factory=dict)
+    times: Mapping[str, InputTime] = field(default_factory=dict)
 
 
 def plan(
@@ -122,7 +125,15 @@ def plan(
         name: _load(partition, inputs, name, log, copy, exactly_once, now)
         for name, (log, copy) in (named or {}).items()
     }
-    return Plan(offsets, uncommitted, own, loads)
+    return Plan(offsets, uncommitted, own, loads, _times(inputs))
+
+
+def _times(inputs: Mapping[str, InputState]) -> dict[str, InputTime]:
+    committed = {topic: state.committed for topic, state in inputs.items() if state.committed is not None}
+    positions = {topic: TablePosition.decode(each.metadata) for topic, each in committed.items()}
+    return {
+        topic: each.time for topic, each in positions.items() if each is not None and each.time is not None
+    }
 
 
 def _load(

@@ -4,15 +4,25 @@ Reads go to the rows in memory first, then to the store. Changed rows stay decod
 them once, however often it changed. Nothing reaches the store before the commit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from itertools import islice
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from streamtable.errors import Fatal, PoisonRecord, Unencodable
-from streamtable.ports import Codec, Store
+from streamtable.ports import Codec
 from streamtable.tables.row_cache import RowCache
 
 V = TypeVar("V")
+
+
+class CommittedRows(Protocol):
+    """The rows of a partition as of the last commit. `ports.Store` is one."""
+
+    def get(self, key: bytes) -> bytes | None: ...
+    def scan(
+        self, start: bytes | None = None, end: bytes | None = None
+    ) -> AbstractContextManager[Iterator[tuple[bytes, bytes]]]: ...
 
 
 class WorkingTable(RowCache[V]):
@@ -24,7 +34,7 @@ class WorkingTable(RowCache[V]):
         cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
     """
 
-    def __init__(self, store: Store, codec: Codec[V], cache_bytes: int) -> None:
+    def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
         super().__init__(cache_bytes)
         self.store = store
         self._codec = codec
@@ -165,20 +175,21 @@ class WorkingTable(RowCache[V]):
 
     def _load(self, key: bytes) -> V | None:
         data = self.store.get(key)
-        row: V | None = None
-        if data is not None:
-            try:
-                row = self._codec.decode(data)
-            except PoisonRecord as error:
-                # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
-                # loading it again would never end.
-                raise Fatal(
-                    f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
-                    "codec or by another program?"
-                ) from error
+        row = None if data is None else self._decoded(key, data)
         self._count(key, data, row)
         self._rows[key] = row
         return row
+
+    def _decoded(self, key: bytes, data: bytes) -> V:
+        try:
+            return self._codec.decode(data)
+        except PoisonRecord as error:
+            # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
+            # loading it again would never end.
+            raise Fatal(
+                f"the table's row for key {key!r} cannot be decoded: {error.message}; was it written with another "
+                "codec or by another program?"
+            ) from error
 
 
 def refuse_if_larger(size: int, limit: int, what: str) -> None:

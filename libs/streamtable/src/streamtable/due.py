@@ -1,0 +1,100 @@
+"""Rows that fall due: a state table whose rows are handed to a handler when a clock has reached their time.
+
+    REMINDERS = State(
+        "reminders",
+        key=String(),
+        value=Avro(REMINDER),
+        due=Due(lambda key, data: REMINDER_CODEC.decode(data)["at_ms"], remind, clock="wall"),
+    )
+
+Windows and timers are made of this.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from streamtable.context import Scope
+from streamtable.edge import OnError, checked_on_error
+from streamtable.errors import GraphError
+from streamtable.handler_services import HandlerServices
+
+if TYPE_CHECKING:
+    from streamtable.state import State
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class Due(Generic[K, V]):
+    """When the rows of a state table fall due, and what is done with them then.
+
+    Each row is handed over once, whatever crashes: that it was is committed with what the handler has made of it. Rows
+    come in the order of their times, those of the same time in the order of their encoded keys. A row that is written
+    with a time that the clock has passed is due at once.
+
+    Args:
+        when: Returns the time at which a row is due, in milliseconds since 1970, from its encoded key and the encoded
+            row; None: never. It must always return the same for the same bytes. If it changes, so must the `meaning` of
+            the state.
+        handler: Called with some of the rows that are due.
+        clock: The clock that has to reach the time: "event", the watermark of the task, or "wall".
+        keep: How long after its time a row stays in the table. 0: it is deleted in the commit of the handler.
+        by_key: The encoded key alone decides, and `when` is given no row: a row that changes costs nothing then.
+        on_error: What to do when the handler raises. A dead letter holds the row.
+    """
+
+    when: Callable[[bytes, bytes], int | None]
+    handler: "Callable[[DueRows[K, V]], None]"
+    clock: Literal["event", "wall"] = "event"
+    keep: timedelta = timedelta(0)
+    by_key: bool = False
+    on_error: OnError = OnError.STOP
+
+    def __post_init__(self) -> None:
+        checked_on_error(self.on_error, "the handler of rows that are due")
+        if self.clock not in {"event", "wall"}:
+            raise GraphError(f"rows fall due by clock={self.clock!r}: give 'event' or 'wall'")
+        if self.keep < timedelta(0):
+            raise GraphError(f"rows are kept for {self.keep} after they were due: give 0 or more")
+
+    @property
+    def keep_ms(self) -> int:
+        """How long a row is kept, in milliseconds."""
+        return self.keep // timedelta(milliseconds=1)
+
+
+class DueRows(Scope[Any, Any], Generic[K, V]):
+    """Rows of one partition that have fallen due, in the order of their times. Valid during the call only.
+
+    Attributes:
+        rows: The encoded key, the key and the row of each.
+        watermark_ms: The time that the clock has reached.
+    """
+
+    rows: Sequence[tuple[bytes, K, V]]
+    watermark_ms: int
+
+    def __init__(self, state: "State[K, V]", topic: str, partition: int, reach: HandlerServices) -> None:
+        super().__init__(None, reach)
+        self.state = state
+        self._topic = topic
+        self._partition = partition
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def topic(self) -> str:
+        """The changelog of the state table."""
+        return self._topic
+
+    @property
+    def partition(self) -> int:
+        return self._partition
+
+    def stand(self, rows: Sequence[tuple[bytes, K, V]], watermark_ms: int) -> None:
+        """Move to these rows."""
+        self.rows, self.watermark_ms = rows, watermark_ms

@@ -1,0 +1,32 @@
+"""What every edge of a group graph has in common: its types, and what becomes of a record whose handler raises."""
+
+from enum import Enum
+from typing import Generic, TypeVar
+
+from streamtable.errors import GraphError
+
+K_contra = TypeVar("K_contra", contravariant=True)
+V_contra = TypeVar("V_contra", contravariant=True)
+
+
+class Edge(Generic[K_contra, V_contra]):
+    """What a group is made of: the types of its keys and of its rows; `object` where an edge fits any of them."""
+
+
+class OnError(Enum):
+    """What becomes of a record whose handler raises. Its work is undone in each case, and no other record's."""
+
+    STOP = "stop"
+    """The process stops with the error, after a commit of what is good; it begins again at this record."""
+    DEAD_LETTER = "dead letter"
+    """The record goes to the group's dead letters with the reason."""
+    SKIP = "skip"
+    """The record is logged and left out."""
+
+
+def checked_on_error(on_error: object, what: str) -> OnError:
+    """What was given as `on_error`. Raises `GraphError` for anything but an `OnError`."""
+    if isinstance(on_error, OnError):
+        return on_error
+    choices = ", ".join(f"OnError.{each.name}" for each in OnError)
+    raise GraphError(f"{what} has on_error={on_error!r}: give one of {choices}")

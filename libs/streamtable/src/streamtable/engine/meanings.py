@@ -1,0 +1,75 @@
+"""What the state tables of a group mean, recorded with them: the group's named table `states`.
+
+A table is read with the codecs, and by the rules, that it was written with. A program that has changed them is stopped
+before it reads the first row.
+
+Keys: the name of a state, for its meaning, as text. For one whose rows fall due: the name, NUL and `fired` or `kept`, for
+how far that has come (`engine.due`).
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from streamtable.engine.named_table import NamedTable
+from streamtable.errors import StateMeaningChanged
+from streamtable.graph import Group
+from streamtable.ports import Codec
+from streamtable.state import State
+
+_FIRED, _KEPT = b"fired", b"kept"
+
+
+class StateRecords(NamedTable):
+    """What is recorded of the state tables in one partition."""
+
+    def check(self, group: Group[Any, Any]) -> None:
+        """Compare the states of a group with what they meant when their rows were written, and record new ones.
+
+        Raises:
+            StateMeaningChanged: A state means something else now.
+        """
+        for state in group.states:
+            recorded, meaning = self.get(state.name.encode()), meaning_of(state)
+            if recorded is None:
+                self.put(state.name.encode(), meaning.encode())
+            elif recorded != meaning.encode():
+                raise StateMeaningChanged(
+                    state=state.name,
+                    group=group.name,
+                    recorded=recorded.decode(errors="replace"),
+                    declared=meaning,
+                    topic=group.named_topic(state.name),
+                )
+
+    def noted(self, state: str) -> tuple[bytes, bytes]:
+        """Return how far the rows of a state have fallen due, and have been deleted for their age."""
+        return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
+
+    def note(self, state: str, fired_from: bytes, kept_from: bytes) -> None:
+        """Note that, for the next commit."""
+        before = self.noted(state)
+        for kind, entry, former in zip((_FIRED, _KEPT), (fired_from, kept_from), before, strict=True):
+            if entry != former:
+                self.put(_key(state, kind), entry)
+
+
+def _key(state: str, kind: bytes) -> bytes:
+    return state.encode() + b"\0" + kind
+
+
+def meaning_of(state: State[Any, Any]) -> str:
+    """Return what is recorded for a state: what its rows can be read with."""
+    return "; ".join(_parts(state))
+
+
+def _parts(state: State[Any, Any]) -> Iterable[str]:
+    yield f"{_codec(state.key)} to {_codec(state.value)}"
+    if state.due is not None:
+        yield f"rows fall due by {state.due.clock} time, {'as the key' if state.due.by_key else 'as the row'} says"
+    if state.meaning:
+        yield state.meaning
+
+
+def _codec(codec: Codec[Any]) -> str:
+    """The name of a codec; its own text, if it has one that is the same in each process."""
+    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)

@@ -1,0 +1,34 @@
+"""Removes local state that is not used any more."""
+
+from collections.abc import Callable
+
+import structlog
+
+from streamtable.errors import StoreInUse
+from streamtable.ports import Stores
+
+log = structlog.get_logger()
+
+
+def remove_old_state(
+    stores: Stores, kept: Callable[[str, int], bool], retention_seconds: float, now: float
+) -> None:
+    """Remove the state of partitions that have been elsewhere for long: it would only be loaded again anyway.
+
+    Args:
+        stores: The stores of the process.
+        kept: Whether the state of this table and partition is in use.
+        retention_seconds: For how long other state stays.
+        now: Seconds since 1970.
+    """
+    for (table, partition), used_at in stores.present().items():
+        age = now - used_at
+        if not kept(table, partition) and age > retention_seconds:
+            try:
+                stores.destroy(table, partition)
+            except StoreInUse:
+                continue  # another process on this machine works on it
+            log.info(
+                "state of a partition that left is removed",
+                table=table, partition=partition, age_seconds=round(age),
+            )  # fmt: skip

@@ -1,0 +1,61 @@
+"""A partition of a state table at work: a named table of the group whose rows handlers read and write."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from streamtable.engine.due import DueIndex, RowsOf, indexed
+from streamtable.engine.undo import OrderedJournal
+from streamtable.ports import Store
+from streamtable.state import State, StateTable
+from streamtable.tables.ordered_table import OrderedTable
+
+
+class KeptState:
+    """The rows of one state table in one partition; see `engine.named.Named`.
+
+    Args:
+        state: The state.
+        store: The committed rows.
+        bytes_max: The maximum size of a record of its topic.
+        cache_bytes: About how much memory decoded rows may take.
+
+    Attributes:
+        table: The rows.
+        journal: Stands in front of them while records are handled carefully.
+        handle: What handlers are given.
+        index: Finds the rows that are due; None if none ever are.
+    """
+
+    def __init__(self, state: State[Any, Any], store: Store, bytes_max: int, cache_bytes: int) -> None:
+        self.state = state
+        self.store = store
+        self.index: DueIndex | None = None
+        if state.due is None:
+            self.table: OrderedTable[Any] = OrderedTable(store, state.value, cache_bytes)
+        else:
+            self.table = OrderedTable(RowsOf(store), state.value, cache_bytes)
+            self.index = DueIndex(state.due, store, self.table)
+        self.journal = OrderedJournal(self.table, bytes_max)
+        self.handle: StateTable[Any, Any] = StateTable(state, self.table)
+        self._bytes_max = bytes_max
+
+    def choose_rows(self, *, careful: bool) -> None:
+        """Let handlers work on the rows, or on the journal in front of them if each record may have to be undone."""
+        self.handle.work_on(self.journal if careful else self.table)
+
+    @property
+    def changed_bytes(self) -> int:
+        return self.table.changed_bytes
+
+    def changes(self) -> list[tuple[bytes, bytes | None]]:
+        """The records for the changelog. Raises `Unencodable`: a row does not fit its schema or its topic."""
+        return self.table.changes(self._bytes_max, self.journal.encoded)
+
+    def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Iterable[tuple[bytes, bytes | None]]:
+        return changes if self.state.due is None else indexed(self.state.due)(self.store, changes)
+
+    def committed(self) -> None:
+        self.table.committed()
+
+    def forget(self) -> None:
+        self.table.forget()

@@ -1,0 +1,92 @@
+"""Event time as columns: when the events of consecutive records happened, and which records are late.
+
+Times are milliseconds since 1970; `NO_TIME` stands for none.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from itertools import accumulate, compress
+from typing import Any, NamedTuple
+
+NO_TIME = -1
+"""No event time: nothing has been read yet, or the record has none."""
+
+_Choose = Callable[[Sequence[Any]], list[Any]]
+
+
+class InputTime(NamedTuple):
+    """The event time that a task has reached, committed with the offset of one of its inputs.
+
+    Attributes:
+        stream_ms: The stream time of this input: the greatest event time seen in it.
+        watermark_ms: The watermark of the task.
+    """
+
+    stream_ms: int = NO_TIME
+    watermark_ms: int = NO_TIME
+
+
+class EventTimes:
+    """The event times of consecutive records of one input, and what they mean for the records.
+
+    Args:
+        event_ms: The event time of each record; `NO_TIME` for those that are not handled.
+        stream_ms: The stream time of the input before these records.
+        others_ms: The least stream time of the other inputs that are not idle; None if there are none.
+        watermark_ms: The watermark of the task before these records.
+
+    Attributes:
+        event_ms: The event time of each record.
+    """
+
+    def __init__(
+        self, event_ms: Sequence[int], stream_ms: int, others_ms: int | None, watermark_ms: int
+    ) -> None:
+        self.event_ms = event_ms
+        self._stream_ms = stream_ms
+        self._others_ms = others_ms
+        self._watermark_ms = watermark_ms
+        self._whole: tuple[EventTimes, _Choose] | None = None
+
+    @cached_property
+    def late_before_ms(self) -> Sequence[int]:
+        """Of each record: the greater of its input's stream time, including it, and the watermark before the batch."""
+        if self._whole is not None:
+            whole, choose = self._whole
+            return choose(whole.late_before_ms)
+        return running_max(self.event_ms, max(self._stream_ms, self._watermark_ms))
+
+    @cached_property
+    def watermarks_ms(self) -> Sequence[int]:
+        """Of each record: the watermark before it was handled."""
+        if self._whole is not None:
+            whole, choose = self._whole
+            return choose(whole.watermarks_ms)
+        watermark, others = self._watermark_ms, self._others_ms
+        if not self.event_ms or (others is not None and others <= watermark):
+            return [watermark] * len(self.event_ms)
+        before = [self._stream_ms, *running_max(self.event_ms[:-1], self._stream_ms)]
+        if others is None:
+            return running_max(before, watermark)
+        return [max(watermark, min(others, stream)) for stream in before]
+
+    def part(self, start: int, stop: int) -> "EventTimes":
+        """Return the times of the records from index `start` up to, not including, `stop`."""
+        return self._chosen(lambda column: list(column[start:stop]))
+
+    def only(self, keep: Sequence[bool]) -> "EventTimes":
+        """Return the times of the records whose index is true in `keep`."""
+        return self._chosen(lambda column: list(compress(column, keep)))
+
+    def _chosen(self, choose: _Choose) -> "EventTimes":
+        # What a record means follows from all records before it, also from those that are not chosen.
+        made = EventTimes(choose(self.event_ms), self._stream_ms, self._others_ms, self._watermark_ms)
+        made._whole = self, choose
+        return made
+
+
+def running_max(times: Sequence[int], floor: int) -> Sequence[int]:
+    """Return the greatest of `floor` and all times so far, for each time."""
+    if not times or (times[0] >= floor and times == sorted(times)):
+        return times  # the usual order, found at a tenth of the general cost
+    return list(accumulate(times, max, initial=floor))[1:]

@@ -1,0 +1,30 @@
+"""Streams and tables as programs: operators over streams, tables with retraction, windows; compiled to groups."""
+
+from streamtable.flow.describe import Description
+from streamtable.flow.flow import Flow
+from streamtable.flow.grouped import GroupedStream, GroupedTable
+from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
+from streamtable.flow.stream import KeyedStream
+from streamtable.flow.table import KeyedTable
+from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
+from streamtable.flow.windows import Hopping, Session, Sliding, Tumbling
+
+__all__ = [
+    "Description",
+    "Flow",
+    "GroupedStream",
+    "GroupedTable",
+    "Hopping",
+    "KeyedStream",
+    "KeyedTable",
+    "Session",
+    "SessionKey",
+    "SessionStream",
+    "Sliding",
+    "TimeWindowedStream",
+    "Tumbling",
+    "Windowed",
+    "WindowedKey",
+    "WindowedStream",
+    "WindowedTable",
+]

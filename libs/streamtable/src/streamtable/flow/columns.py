@@ -1,0 +1,145 @@
+"""The records between two steps of a flow, as columns: a step costs no object per record."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import chain, compress, repeat
+from typing import Any, Protocol, TypeVar
+
+from streamtable.ports import Codec
+from streamtable.state import State, StateTable
+from streamtable.topics import Stream
+
+T = TypeVar("T")
+
+
+class Scope(Protocol):
+    """What steps reach of the task: both `Batch` and `Context` are one."""
+
+    def emit_many(
+        self,
+        stream: Stream[Any, Any],
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        *,
+        raw_keys: Sequence[bytes] | None = None,
+        timestamps_ms: Sequence[int] | None = None,
+    ) -> None: ...
+
+    def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
+
+
+@dataclass(slots=True)
+class Columns:
+    """Records, or changes of the rows of a table.
+
+    Attributes:
+        codec: The codec of the keys; None after a step that has changed them.
+        raw_keys: The encoded keys; None after a step that has changed them.
+        decoded_keys: The keys; None until a step asks for them.
+        values: The values. Of changes: the new rows, None for a deleted one.
+        times: The event times; None where no step asks for them.
+        late_before: A window that closes at this time or before is closed for the record; None as with `times`.
+        order: The index of the input record in its batch, by which branches are merged; None as with `times`.
+        olds: Of changes: the rows before, None for a new one. None: these are records.
+    """
+
+    codec: Codec[Any] | None
+    raw_keys: Sequence[bytes] | None
+    decoded_keys: Sequence[Any] | None
+    values: Sequence[Any]
+    times: Sequence[int] | None
+    late_before: Sequence[int] | None
+    order: Sequence[int] | None
+    olds: Sequence[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    @property
+    def keys(self) -> Sequence[Any]:
+        """The decoded keys; decoded now if no step before has asked for them."""
+        if self.decoded_keys is None:
+            assert self.codec is not None, "keys are there in one form or the other"
+            assert self.raw_keys is not None, "keys are there in one form or the other"
+            # The engine has left out the records whose keys are poison.
+            self.decoded_keys = self.codec.decode_many(self.raw_keys).values
+        return self.decoded_keys
+
+    def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
+        """Return the same records with other values."""
+        return Columns(
+            self.codec,
+            self.raw_keys,
+            self.decoded_keys,
+            values,
+            self.times,
+            self.late_before,
+            self.order,
+            olds,
+        )
+
+    def with_keys(self, keys: Sequence[Any]) -> "Columns":
+        """Return the same records with other keys."""
+        return Columns(None, None, keys, self.values, self.times, self.late_before, self.order, self.olds)
+
+    def by(self, codec: Codec[Any], raw_keys: Sequence[bytes]) -> "Columns":
+        """Return the same records by other keys, encoded already."""
+        return Columns(
+            codec, raw_keys, None, self.values, self.times, self.late_before, self.order, self.olds
+        )
+
+    def only(self, keep: Sequence[Any]) -> "Columns":
+        """Return the records for which `keep` is true."""
+        if all(keep):
+            return self
+        return self._each(lambda column: list(compress(column, keep)))
+
+    def at(self, indexes: Sequence[int]) -> "Columns":
+        """Return the records with these indexes."""
+        return self._each(lambda column: list(map(column.__getitem__, indexes)))
+
+    def repeated(self, counts: Iterable[int]) -> "Columns":
+        """Return each record as often as `counts` says."""
+        counts = list(counts)
+        return self._each(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+
+    def joined(self, others: Sequence["Columns"]) -> "Columns":
+        """Return these records and others of the same batch, in the order of the input."""
+        every = [self, *others]
+        keyed = all(each.raw_keys is not None for each in every)
+        order = _concatenated([each.order for each in every])
+        assert order is not None, "the plan asks for it where branches are merged"
+        values = _concatenated([each.values for each in every])
+        assert values is not None, "records have values"
+        whole = Columns(
+            self.codec if keyed else None,
+            _concatenated([each.raw_keys for each in every]) if keyed else None,
+            None if keyed else _concatenated([each.keys for each in every]),
+            values,
+            _concatenated([each.times for each in every]),
+            _concatenated([each.late_before for each in every]),
+            order,
+        )
+        return whole.at(sorted(range(len(order)), key=order.__getitem__))
+
+    def _each(self, change: Callable[[Sequence[Any]], Sequence[Any]]) -> "Columns":
+        def changed(column: Sequence[Any] | None) -> Sequence[Any] | None:
+            return None if column is None else change(column)
+
+        return Columns(
+            self.codec,
+            changed(self.raw_keys),
+            # Decoded again if a step asks for them: mostly none does, and they would have to be decoded here.
+            None if self.raw_keys is not None else changed(self.decoded_keys),
+            change(self.values),
+            changed(self.times),
+            changed(self.late_before),
+            changed(self.order),
+            changed(self.olds),
+        )
+
+
+def _concatenated(columns: Sequence[Sequence[T] | None]) -> list[T] | None:
+    """Return one column of several; None if one of them is not there."""
+    there = [column for column in columns if column is not None]
+    return list(chain.from_iterable(there)) if len(there) == len(columns) else None

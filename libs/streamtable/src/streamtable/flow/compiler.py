@@ -1,0 +1,139 @@
+"""From nodes to groups: the nodes between two changes of the key become one function that is called with whole batches."""
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from streamtable.context import Batch, Context, RowChange
+from streamtable.due import DueRows
+from streamtable.errors import GraphError
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.keys import WindowedKey
+from streamtable.flow.nodes import Node, Step
+from streamtable.graph import EventTime, Group
+
+if TYPE_CHECKING:
+    from streamtable.edge import Edge
+
+
+def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[Group[Any, Any], ...]:
+    """Compile a flow to groups, in the order of the data. Raises `GraphError`: it cannot be one."""
+    names = dict.fromkeys(node.group for node in nodes)
+    if not names:
+        raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
+    groups = tuple(
+        _group_of(name, [each for each in nodes if each.group == name], event_time) for name in names
+    )
+    owners: dict[str, str] = {}
+    for group in groups:
+        own = [*group.tables, group.dead_letters, group.retry]
+        for topic in own:
+            if topic in owners:
+                raise GraphError(
+                    f"the topic {topic!r} would belong to the groups {owners[topic]!r} and {group.name!r} of flow "
+                    f"{flow!r}: give one of the steps another name"
+                )
+            owners[topic] = group.name
+    return groups
+
+
+def _group_of(name: str, nodes: Sequence[Node], event_time: EventTime) -> Group[Any, Any]:
+    edges: list[Edge[Any, Any]] = []
+    for node in nodes:
+        if node.source is not None:
+            program = Program(node, nodes)
+            if (edge := node.source.edge(program.handler)) is not None:
+                edges.append(edge)
+        edges.extend(edge for edge in node.edges if edge not in edges)
+    if any(node.windowed for node in nodes):
+        edges.append(event_time)
+    return Group(name, *edges)
+
+
+class Program:
+    """What happens to the records of one source of a group: all steps between it and the group's outputs and tables.
+
+    Args:
+        source: The node of the source.
+        nodes: All nodes of the group, each after its parents.
+    """
+
+    def __init__(self, source: Node, nodes: Sequence[Node]) -> None:
+        reached = [source]
+        for node in nodes:
+            if any(parent in reached for parent in node.parents):
+                reached.append(node)
+        followed = {parent for node in nodes for parent in node.parents}
+        self._source = source
+        self._plan: list[tuple[int, tuple[int, ...], Step | None]] = [
+            (
+                node.number,
+                tuple(parent.number for parent in node.parents if parent in reached),
+                node.step if node in followed or node.leaf is None else node.leaf,
+            )
+            for node in reached[1:]
+        ]
+        self._timed = any(node.timed for node in reached)
+        self._windowed = any(node.windowed for node in reached)
+        self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
+        self._singly = any(node.singly for node in reached)
+        assert source.source is not None, "a source node has one"
+        self._topic = source.source.topic
+        self._kind = source.source.kind
+        # Sessions reach to their last record, other windows up to their end.
+        self._exclusive = isinstance(self._topic.key, WindowedKey)
+
+    @property
+    def handler(self) -> dict[str, Callable[..., None]]:
+        """The handler of the source's edge, by the name of the argument."""
+        if self._kind == "closed":
+            return {"handler": self.on_closed}
+        if self._kind == "table":
+            return {"handler": self.on_change}
+        return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
+
+    def on_batch(self, batch: Batch[Any, Any, Any]) -> None:
+        """Handle records of the source."""
+        times = batch.event_times_ms if self._timed else None
+        late_before = batch.late_before_ms if self._windowed else None
+        self._run(batch, batch.raw_keys, batch.events, times, late_before)
+
+    def on_record(self, ctx: Context[Any, Any], event: Any) -> None:
+        """Handle one record of the source."""
+        late_before = [ctx.late_before_ms] if self._windowed else None
+        self._run(ctx, [ctx.raw_key], [event], [ctx.event_time_ms], late_before)
+
+    def on_change(self, ctx: Context[Any, Any], change: RowChange[Any]) -> None:
+        """Handle a change of the source's table."""
+        late_before = [ctx.watermark_ms] if self._windowed else None
+        self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
+
+    def on_closed(self, due: DueRows[Any, Any]) -> None:
+        """Handle windows that have closed."""
+        if not due.rows:
+            return
+        raw_keys, keys, rows = zip(*due.rows, strict=True)
+        # The last millisecond that belongs to the window.
+        times = [key.end_ms - 1 if self._exclusive else key.end_ms for key in keys]
+        late_before = [due.watermark_ms] * len(keys) if self._windowed else None
+        self._run(due, raw_keys, rows, times, late_before)
+
+    def _run(
+        self,
+        scope: Scope,
+        raw_keys: Sequence[bytes],
+        values: Sequence[Any],
+        times: Sequence[int] | None,
+        late_before: Sequence[int] | None,
+        olds: Sequence[Any] | None = None,
+    ) -> None:
+        order = range(len(values)) if self._ordered else None
+        first = Columns(self._topic.key, raw_keys, None, values, times, late_before, order, olds)
+        made: dict[int, Columns] = {self._source.number: first}
+        for number, parents, step in self._plan:
+            inputs = [made[parent] for parent in parents if parent in made]
+            if not inputs:
+                continue
+            records = inputs[0] if len(inputs) == 1 else inputs[0].joined(inputs[1:])
+            results = records if step is None else step(scope, records)
+            if results:
+                made[number] = results

@@ -1,0 +1,68 @@
+"""What a flow does, for people: as text and as a Mermaid drawing."""
+
+from dataclasses import dataclass
+
+from streamtable.flow.nodes import Node
+from streamtable.flow.plan import Plan
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a flow does. As a string it is the text.
+
+    Attributes:
+        text: The groups with their steps, each below the one that it follows.
+        mermaid: The same as a Mermaid flow chart.
+    """
+
+    text: str
+    mermaid: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def describe(plan: Plan) -> Description:
+    """Describe a flow."""
+    return Description(_text(plan), _mermaid(plan))
+
+
+def _text(plan: Plan) -> str:
+    lines = [f"flow {plan.name}"]
+    for group in dict.fromkeys(node.group for node in plan.nodes):
+        lines.append(f"  group {group}")
+        shown: set[Node] = set()
+
+        def show(node: Node, depth: int, shown: set[Node] = shown) -> None:
+            again = " (above)" if node in shown else ""
+            lines.append(f"{'  ' * depth}{node.label}{f' -> {node.feeds}' if node.feeds else ''}{again}")
+            if node not in shown:
+                shown.add(node)
+                for child in plan.nodes:
+                    if node in child.parents:
+                        show(child, depth + 1)
+
+        for node in plan.nodes:
+            if node.group == group and node.source is not None:
+                show(node, 2)
+    return "\n".join(lines) + "\n"
+
+
+def _mermaid(plan: Plan) -> str:
+    lines = ["flowchart LR"]
+    sources = {node.source.topic.name: node for node in plan.nodes if node.source is not None}
+    for group in dict.fromkeys(node.group for node in plan.nodes):
+        lines.append(f'  subgraph "{group}"')
+        lines.extend(
+            f'    n{node.number}["{node.label.replace(chr(34), chr(39))}"]'
+            for node in plan.nodes
+            if node.group == group
+        )
+        lines.append("  end")
+    lines.extend(f"  n{parent.number} --> n{node.number}" for node in plan.nodes for parent in node.parents)
+    lines.extend(
+        f'  n{node.number} -- "{node.feeds}" --> n{sources[node.feeds].number}'
+        for node in plan.nodes
+        if node.feeds
+    )
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,127 @@
+"""`Flow`: streams and tables as a program, compiled to groups."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Literal, TypeVar
+
+from streamtable.errors import GraphError
+from streamtable.flow.describe import Description, describe
+from streamtable.flow.nodes import Source
+from streamtable.flow.plan import Plan
+from streamtable.flow.stream import KeyedStream
+from streamtable.flow.table import KeyedTable
+from streamtable.graph import Changes, EventTime, Group, Input, OnError
+from streamtable.once import Once
+from streamtable.topics import Stream, Table, legal_name
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Flow:
+    """A program over streams and tables.
+
+        flow = Flow("page-views")
+        views = flow.stream(PAGE_VIEWS)
+        views.group_by("by-page", lambda view: view["page"], key=String()).count("per-page")
+        app.run(flow)
+
+    A flow is compiled to groups, which are cut where records change their key and nowhere else. The names of groups,
+    topics and tables are made of the name of the flow and those of its steps alone.
+
+    Args:
+        name: The name of the flow, and of the group that reads its streams.
+        on_error: What to do with a record for which a step raises, unless its stream says otherwise.
+        event_time: How the groups with windows follow event time; `EventTime()` unless given.
+    """
+
+    def __init__(
+        self, name: str, *, on_error: OnError = OnError.STOP, event_time: EventTime | None = None
+    ) -> None:
+        self._plan = Plan(legal_name(name, "flow"), on_error, event_time or EventTime())
+
+    @property
+    def name(self) -> str:
+        """The name of the flow."""
+        return self._plan.name
+
+    def stream(
+        self,
+        stream: Stream[K, V],
+        *,
+        time: Callable[[V], int | datetime] | None = None,
+        start: Literal["earliest", "latest"] = "earliest",
+        on_error: OnError | None = None,
+        once: Once[V] | None = None,
+        group: str = "",
+    ) -> KeyedStream[K, V]:
+        """Read a stream.
+
+        Args:
+            stream: The stream to read. A record without a value is no event: it goes to the dead letters.
+            time: Takes the event time from a value: milliseconds since 1970, or a datetime with a time zone. By default
+                it is the timestamp of the record.
+            start: The offset at which a new group begins.
+            on_error: What to do with a record for which a step raises; by default what the flow says.
+            once: How to recognise repeated events, which are left out.
+            group: The end of the name of the group that reads it, `<flow>-<group>`: for streams that are keyed or
+                partitioned differently from the flow's others. By default all are read by the group `<flow>`.
+        """
+        failing = on_error or self._plan.on_error
+
+        def edge(handler: dict[str, Any]) -> Input[Any, Any, Any]:
+            return Input(stream, start=start, on_error=failing, once=once, time=time, **handler)
+
+        source = Source(stream, edge, (stream, time, start, failing, once))
+        return KeyedStream(
+            self._plan, self._plan.source(self._group(group), source), stream.key, stream.value
+        )
+
+    def table(
+        self, table: Table[K, V], *, on_error: OnError | None = None, group: str = ""
+    ) -> KeyedTable[K, V]:
+        """Read a table of another group or program, with its changes.
+
+        A new flow gets each row that is there as a change from nothing.
+
+        Args:
+            table: The table to read.
+            on_error: What to do with a change for which a step raises; by default what the flow says.
+            group: As of `stream`.
+        """
+        failing = on_error or self._plan.on_error
+
+        def edge(handler: dict[str, Any]) -> Changes[Any, Any, Any]:
+            return Changes(table, start="earliest", on_error=failing, **handler)
+
+        source = Source(table, edge, (table, failing), kind="table")
+        node = self._plan.source(self._group(group), source)
+        return KeyedTable(self._plan, node, table.key, table.value, lambda: table)
+
+    @property
+    def groups(self) -> tuple[Group[Any, Any], ...]:
+        """The groups that the flow is compiled to, in the order of the data.
+
+        Raises:
+            GraphError: The flow reads nothing, or its parts contradict each other; the message names both sides.
+        """
+        return self._plan.groups
+
+    def group(self, name: str = "") -> Group[Any, Any]:
+        """Return one of the groups: that which reads the flow's streams, or that behind the step `name`."""
+        wanted = self._group(name)
+        for group in self.groups:
+            if group.name == wanted:
+                return group
+        names = ", ".join(group.name for group in self.groups)
+        raise GraphError(f"flow {self.name!r} has no group {wanted!r}: its groups are {names}")
+
+    def describe(self) -> Description:
+        """Describe the flow, as text and as a Mermaid drawing."""
+        return describe(self._plan)
+
+    def _group(self, name: str) -> str:
+        return f"{self.name}-{name}" if name else self.name
+
+    def __repr__(self) -> str:
+        return f"Flow({self.name!r})"

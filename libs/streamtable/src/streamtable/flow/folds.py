@@ -1,0 +1,179 @@
+"""The stateful steps: folds of whole batches into the rows of a state table."""
+
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from dataclasses import dataclass
+from operator import add, sub
+from typing import Any
+
+from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.nodes import Step
+from streamtable.ports import Codec, Decoded
+from streamtable.state import State
+
+Function = Callable[..., Any]
+Rows = MutableMapping[bytes, Any]
+Fold = Callable[[Rows, Sequence[bytes], Sequence[Any]], None]
+"""Applies values to the rows of their keys, in order. The rows of these keys are there; None: there is no row."""
+
+_UNCHANGEABLE = (int, float, str, bytes, bool)
+_ADD, _SUBTRACT = b"+", b"-"
+
+
+# ---- of records ---------------------------------------------------------------------------------------------------------
+
+
+def count(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:  # noqa: ARG001 - only keys count
+    for key in keys:
+        rows[key] = (rows[key] or 0) + 1
+
+
+def total(of: Function) -> Fold:
+    return combined(of, add)
+
+
+def combined(of: Function, combine: Function) -> Fold:
+    """Combine what `of` takes from each value with the row, by a function that Python's own library has."""
+
+    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        for key, number in zip(keys, map(of, values), strict=True):
+            row = rows[key]
+            rows[key] = number if row is None else combine(row, number)
+
+    return fold
+
+
+def reduce(combine: Function) -> Fold:
+    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            row = rows[key]
+            rows[key] = value if row is None else combine(row, value)
+
+    return fold
+
+
+def aggregate(initial: Function, add_: Function) -> Fold:
+    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            row = rows[key]
+            rows[key] = add_(initial() if row is None else row, value)
+
+    return fold
+
+
+def last(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    rows.update(zip(keys, values, strict=True))
+
+
+# ---- of the changes of a table --------------------------------------------------------------------------------------------
+
+
+class Retractable:
+    """A codec of what a grouped table sends: a row that is taken away, or one that is added.
+
+    Args:
+        rows: The codec of the rows.
+    """
+
+    def __init__(self, rows: Codec[Any]) -> None:
+        self._rows = rows
+
+    def encode(self, value: tuple[bool, Any]) -> bytes:
+        added, row = value
+        if row is None:
+            raise Unencodable("a row that is added or taken away cannot be None")
+        return (_ADD if added else _SUBTRACT) + self._rows.encode(row)
+
+    def decode(self, data: bytes) -> tuple[bool, Any]:
+        if data[:1] not in {_ADD, _SUBTRACT}:
+            raise PoisonRecord(f"a change of a grouped table begins with {data[:1]!r} instead of '+' or '-'")
+        return data[:1] == _ADD, self._rows.decode(data[1:])
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[bool, Any]]:
+        rows = self._rows.decode_many([None if item is None else item[1:] for item in data])
+        poison = dict(rows.poison)
+        values: list[tuple[bool, Any] | None] = []
+        for index, item in enumerate(data):
+            if item is not None and item[:1] not in {_ADD, _SUBTRACT}:
+                poison[index] = PoisonRecord(f"a change of a grouped table begins with {item[:1]!r}")
+            good = item is not None and index not in poison
+            values.append((item[:1] == _ADD, rows.values[index]) if good and item is not None else None)
+        return Decoded(values, poison)
+
+    def __repr__(self) -> str:
+        return f"Retractable({self._rows!r})"
+
+
+def count_rows(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+    for key, (added, _) in zip(keys, values, strict=True):
+        rows[key] = (rows[key] or 0) + (1 if added else -1)
+
+
+def total_rows(of: Function) -> Fold:
+    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        numbers = map(of, [row for _, row in values])
+        for key, (added, _), number in zip(keys, values, numbers, strict=True):
+            row = rows[key]
+            rows[key] = (add if added else sub)(0 if row is None else row, number)
+
+    return fold
+
+
+def aggregate_rows(initial: Function, add_: Function, subtract: Function) -> Fold:
+    def fold(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:
+        for key, (added, value) in zip(keys, values, strict=True):
+            row = rows[key]
+            rows[key] = (add_ if added else subtract)(initial() if row is None else row, value)
+
+    return fold
+
+
+# ---- steps ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The step that folds records into a state table, by their keys.
+
+    Args:
+        state: The table.
+        fold: The fold.
+    """
+
+    state: State[Any, Any]
+    fold: Fold
+
+    def leaf(self, scope: Scope, records: Columns) -> None:
+        """Fold the records, where nothing follows."""
+        keys = records.raw_keys
+        assert keys is not None, "the builder refuses state after changed keys"
+        self.fold(scope.table(self.state).raw.changing(keys), keys, records.values)
+
+    def step(self, scope: Scope, records: Columns) -> Columns:
+        """Fold the records. Returns one change for each key, in the order of their last records."""
+        return changes_of(scope, self.state, self.fold, records)
+
+
+def changes_of(scope: Scope, state: State[Any, Any], fold: Fold, records: Columns) -> Columns:
+    """Fold records into a table. Returns one change for each key, in the order of their last records."""
+    keys = records.raw_keys
+    assert keys is not None, "the builder refuses state after changed keys"
+    last_of = dict(zip(keys, range(len(keys)), strict=True))
+    rows = scope.table(state).raw.changing(keys)
+    before = dict(zip(last_of, kept_apart(state, map(rows.__getitem__, last_of)), strict=True))
+    fold(rows, keys, records.values)
+    changes = records.at(sorted(last_of.values()))
+    changed = changes.raw_keys or ()
+    return changes.with_values([rows[key] for key in changed], [before[key] for key in changed])
+
+
+def kept_apart(state: State[Any, Any], rows: Iterable[Any]) -> list[Any]:
+    """Return rows as they are now: a fold may change them in place."""
+    encode, decode = state.value.encode, state.value.decode
+    return [row if row is None or isinstance(row, _UNCHANGEABLE) else decode(encode(row)) for row in rows]
+
+
+def keep_step(state: State[Any, Any], fold: Fold) -> tuple[Step, Step]:
+    """Return what a stateful node does, and what it does where nothing follows."""
+    keep = Keep(state, fold)
+    return keep.step, keep.leaf

@@ -1,0 +1,185 @@
+"""Grouped streams and tables: what is aggregated, by key."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Generic, TypeVar, overload
+
+from streamtable import Long
+from streamtable.flow import folds
+from streamtable.flow.nodes import Node
+from streamtable.flow.plan import Plan
+from streamtable.flow.stream import checked_value
+from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
+from streamtable.flow.windows import Session, TimeWindow
+from streamtable.ports import Codec
+from streamtable.topics import Stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+N = TypeVar("N", int, float)
+
+
+class GroupedStream(Generic[K, V]):
+    """The records of a stream by their keys, to be aggregated into a table.
+
+    The name of an aggregate is that of its table: the topic is `<group>-<name>`. It stays with the state, so choose it
+    once; steps around it can be added, removed and reordered.
+    """
+
+    def __init__(self, plan: Plan, node: Node, key: Codec[K], value: Codec[V] | None) -> None:
+        self._plan = plan
+        self._node = node
+        self._key = key
+        self._value = value
+
+    def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
+        """Count the records of each key.
+
+        Args:
+            name: The name of the table.
+            value: The codec of the rows; `Long()` unless given.
+        """
+        return self._kept(name, "count", folds.count, value or Long())
+
+    @overload
+    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    @overload
+    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> KeyedTable[K, Any]:
+        """Sum up a number of each record.
+
+        Args:
+            name: The name of the table.
+            of: Takes the number from the value.
+            value: The codec of the sums; `Long()` unless given.
+        """
+        return self._kept(name, "sum", folds.total(of), value or Long())
+
+    @overload
+    def min(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    @overload
+    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def min(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> KeyedTable[K, Any]:
+        """Keep the least of what is taken from each record. Arguments as of `sum`."""
+        return self._kept(name, "min", folds.combined(of, min), value or Long())
+
+    @overload
+    def max(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    @overload
+    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> KeyedTable[K, A]: ...
+    def max(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> KeyedTable[K, Any]:
+        """Keep the greatest of what is taken from each record. Arguments as of `sum`."""
+        return self._kept(name, "max", folds.combined(of, max), value or Long())
+
+    def reduce(
+        self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
+    ) -> KeyedTable[K, V]:
+        """Combine the values of each key to one of the same type.
+
+        Args:
+            name: The name of the table.
+            combine: Called with the row and the next value; the first value is the first row.
+            value: The codec of the rows; by default that of the values.
+        """
+        codec = checked_value(value or self._value, f"reduce({name!r})")
+        return self._kept(name, "reduce", folds.reduce(combine), codec)
+
+    def aggregate(
+        self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
+    ) -> KeyedTable[K, A]:
+        """Fold the values of each key into a row.
+
+        Args:
+            name: The name of the table.
+            initial: Makes the row to which the first value is added.
+            add: Called with the row and the next value, returns the new row, which may be the old one changed in place.
+            value: The codec of the rows.
+        """
+        return self._kept(name, "aggregate", folds.aggregate(initial, add), value)
+
+    @overload
+    def window(
+        self, window: TimeWindow, *, late: Stream[K, V] | None = None, retention: timedelta = RETENTION
+    ) -> TimeWindowedStream[K, V]: ...
+    @overload
+    def window(
+        self, window: Session, *, late: Stream[K, V] | None = None, retention: timedelta = RETENTION
+    ) -> SessionStream[K, V]: ...
+    def window(
+        self,
+        window: TimeWindow | Session,
+        *,
+        late: Stream[K, V] | None = None,
+        retention: timedelta = RETENTION,
+    ) -> TimeWindowedStream[K, V] | SessionStream[K, V]:
+        """Divide the records of each key into windows by their event times.
+
+        Args:
+            window: `Tumbling`, `Hopping` or `Session`.
+            late: A stream for the records whose windows have all been closed; they change nothing.
+            retention: How long the row of a window is kept after the window has closed.
+        """
+        windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
+        return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)
+
+    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
+        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)
+
+
+class GroupedTable(Generic[K, V]):
+    """The rows of a table by another key, to be aggregated: each row counts as it is now.
+
+    There is no `min` and no `max`: nothing can be taken away from them. A group that has become empty keeps its row, with
+    the count 0, as in Kafka Streams.
+    """
+
+    def __init__(self, plan: Plan, node: Node, key: Codec[K], value: Codec[V]) -> None:
+        self._plan = plan
+        self._node = node
+        self._key = key
+        self._value = value
+
+    def count(self, name: str, *, value: Codec[int] | None = None) -> KeyedTable[K, int]:
+        """Count the rows of each group. Arguments as of `GroupedStream.count`."""
+        return self._kept(name, "count of rows", folds.count_rows, value or Long())
+
+    @overload
+    def sum(self, name: str, of: Callable[[V], int]) -> KeyedTable[K, int]: ...
+    @overload
+    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> KeyedTable[K, N]: ...
+    def sum(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> KeyedTable[K, Any]:
+        """Sum up a number of each row. Arguments as of `GroupedStream.sum`."""
+        return self._kept(name, "sum of rows", folds.total_rows(of), value or Long())
+
+    def aggregate(
+        self,
+        name: str,
+        initial: Callable[[], A],
+        add: Callable[[A, V], A],
+        subtract: Callable[[A, V], A],
+        *,
+        value: Codec[A],
+    ) -> KeyedTable[K, A]:
+        """Fold the rows of each group into a row.
+
+        Args:
+            name: The name of the table.
+            initial: Makes the row to which the first one is added.
+            add: Called with the aggregate and a row that has come; returns the new aggregate.
+            subtract: Called with the aggregate and a row that is gone; returns the new aggregate. It must undo `add`.
+            value: The codec of the aggregates.
+        """
+        return self._kept(name, "aggregate of rows", folds.aggregate_rows(initial, add, subtract), value)
+
+    def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
+        return kept_table(self._plan, self._node, name, operator, fold, self._key, value)

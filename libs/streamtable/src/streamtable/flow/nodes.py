@@ -1,0 +1,85 @@
+"""What a flow is made of while it is built: nodes, each with the step that is run, and the group that it belongs to."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from streamtable.edge import Edge
+from streamtable.flow.columns import Columns, Scope
+from streamtable.state import State
+from streamtable.topics import Stream, Table
+
+if TYPE_CHECKING:
+    from streamtable.due import DueRows
+    from streamtable.graph import Changes, Input
+
+Step = Callable[[Scope, Columns], Columns | None]
+"""What a node does with the records of a batch. Returns those that go on; None if nothing ever does."""
+
+MakeInput = Callable[[dict[str, Any]], "Input[Any, Any, Any] | Changes[Any, Any, Any] | None"]
+"""Makes the edge of a source, given its handler: `handler=` or `batch=`; None: it has one already."""
+
+
+class Closed:
+    """Handles windows that have closed: what follows them is known when the flow is compiled, after the table was made."""
+
+    def __init__(self) -> None:
+        self._handler: Callable[[DueRows[Any, Any]], None] | None = None
+
+    def edge(self, handler: dict[str, Any]) -> None:
+        """Take the handler; the state is an edge of the group already."""
+        self._handler = handler["handler"]
+
+    def __call__(self, due: "DueRows[Any, Any]") -> None:
+        if self._handler is not None:
+            self._handler(due)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where records of a group come from.
+
+    Attributes:
+        topic: The topic that is read, or the state whose windows close.
+        edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
+        arguments: What the source was made with, to tell two of the same topic apart.
+        kind: Records of a stream, changes of a table, or closed windows of a state.
+    """
+
+    topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
+    edge: MakeInput
+    arguments: tuple[object, ...] = ()
+    kind: Literal["stream", "table", "closed"] = "stream"
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An operator of a flow.
+
+    Attributes:
+        number: In the order of building: those after which a node comes have lower numbers.
+        group: The name of the group that it belongs to.
+        label: What it is, for people.
+        parents: The nodes whose records it gets.
+        step: What it does; None: it only passes records on.
+        leaf: What it does where nothing follows, if that is less work.
+        edges: What it adds to its group.
+        source: Of a node without parents in its group: where its records come from.
+        singly: It needs the context of one record at a time.
+        timed: It needs the event times.
+        windowed: It needs to know which windows are closed for a record.
+        feeds: The topic through which its records go on to another group.
+    """
+
+    number: int
+    group: str
+    label: str
+    parents: tuple["Node", ...] = ()
+    step: Step | None = None
+    leaf: Step | None = None
+    edges: tuple[Edge[Any, Any], ...] = ()
+    source: Source | None = None
+    singly: bool = False
+    timed: bool = False
+    windowed: bool = False
+    feeds: str = ""

@@ -1,0 +1,109 @@
+"""The plan of a flow: its nodes, the names that its steps have taken, and the groups that it is compiled to."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from streamtable.edge import OnError
+from streamtable.errors import GraphError
+from streamtable.flow.compiler import groups_of
+from streamtable.flow.nodes import Node, Source
+from streamtable.graph import EventTime, Group
+from streamtable.ports import Codec
+from streamtable.state import State
+from streamtable.topics import Table, legal_name
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+@dataclass
+class Plan:
+    """The nodes of a flow.
+
+    Attributes:
+        name: The name of the flow.
+        on_error: What to do with a record for which a step raises.
+        event_time: How groups with windows follow event time.
+        nodes: All of them, each after its parents.
+        names: The operators that have taken names for state and topics.
+    """
+
+    name: str
+    on_error: OnError
+    event_time: EventTime
+    nodes: list[Node] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    _groups: tuple[int, tuple[Group[Any, Any], ...]] = (0, ())  # and of how many nodes they were made
+
+    def add(self, group: str, label: str, *parents: Node, **more: Any) -> Node:
+        """Add a node."""
+        node = Node(len(self.nodes), group, label, parents, **more)
+        self.nodes.append(node)
+        return node
+
+    def claim(self, name: str, operator: str) -> str:
+        """Take a name for a step that keeps state or has a topic. Raises `GraphError` if it is taken."""
+        legal_name(f"{self.name}-{name}", f"step of flow {self.name!r},")
+        if name in self.names:
+            raise GraphError(
+                f"flow {self.name!r} has two steps named {name!r}: {self.names[name]} and {operator}. Topics and state are "
+                "named after steps: give each a name of its own"
+            )
+        self.names[name] = operator
+        return name
+
+    def source(self, group: str, source: Source) -> Node:
+        """Return the node of a source; of two for the same topic it is the same node."""
+        for node in self.nodes:
+            if (
+                node.source is not None
+                and node.source.topic.name == source.topic.name
+                and node.group == group
+            ):
+                if node.source.arguments != source.arguments:
+                    raise GraphError(
+                        f"flow {self.name!r} reads {source.topic.name!r} twice in group {group!r}, with other arguments: "
+                        "read it once and use the stream for both"
+                    )
+                return node
+        return self.add(group, f"{source.kind} {source.topic.name}", source=source)
+
+    def closed(self, table: Node, source: Source) -> Node:
+        """Return the node of a table's closed windows; asked again it is the same node."""
+        for node in self.nodes:
+            if node.source is not None and node.source.topic is source.topic:
+                return node
+        return self.add(table.group, f"final {source.topic.name!r}", source=source)
+
+    @property
+    def groups(self) -> tuple[Group[Any, Any], ...]:
+        """The groups, made again when steps have been added. Raises `GraphError`."""
+        if self._groups[0] != len(self.nodes) or not self.nodes:
+            self._groups = len(self.nodes), groups_of(self.name, self.nodes, self.event_time)
+        return self._groups[1]
+
+    def table_of(self, name: str, state: State[K, V]) -> Table[K, V]:
+        """Return the table of a state, as views read it. Raises `GraphError`."""
+        (group,) = (group for group in self.groups if group.name == name)
+        return group.state_table(state)
+
+
+def checked_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
+    """Return the codec of the keys. Raises `GraphError` if they are not those that the records are partitioned by."""
+    if key is None:
+        raise GraphError(
+            f"{operator} after a step that changes keys, such as map(): records of a key would be in several partitions. "
+            "Put repartition(name, key=codec) or group_by(name, ..., key=codec) between them"
+        )
+    return key
+
+
+def copartitioned(nodes: Iterable[Node]) -> None:
+    """Raise `GraphError` if these nodes belong to several groups: their records cannot be merged."""
+    groups = sorted({node.group for node in nodes})
+    if len(groups) > 1:
+        raise GraphError(
+            f"merge() of streams that are partitioned differently: they belong to the groups {groups}. Merge them before "
+            "their keys are changed, or read one with stream(..., group=...) in the group of the other"
+        )

@@ -1,0 +1,216 @@
+"""The stateless steps: each makes columns of columns, and calls nothing per record but the user's functions."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any
+
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.nodes import Step
+from streamtable.topics import Stream
+
+Function = Callable[..., Any]
+
+
+def called(function: Function, records: Columns, *, with_key: bool) -> list[Any]:
+    """Return what a function makes of each value, or of each key and value."""
+    if with_key:
+        return list(map(function, records.keys, records.values))
+    return list(map(function, records.values))
+
+
+# ---- records ----------------------------------------------------------------------------------------------------------
+
+
+def filter_values(predicate: Function, *, with_key: bool) -> Step:
+    return lambda _, records: records.only(called(predicate, records, with_key=with_key))
+
+
+def map_values(function: Function, *, with_key: bool) -> Step:
+    return lambda _, records: records.with_values(called(function, records, with_key=with_key))
+
+
+def map_pairs(function: Function) -> Step:
+    def step(_: Scope, records: Columns) -> Columns:
+        pairs = list(map(function, records.keys, records.values))
+        return _repaired(records, pairs)
+
+    return step
+
+
+def flat_map_pairs(function: Function) -> Step:
+    def step(_: Scope, records: Columns) -> Columns:
+        made = list(map(list, map(function, records.keys, records.values)))
+        return _repaired(records.repeated(map(len, made)), list(chain.from_iterable(made)))
+
+    return step
+
+
+def flat_map_values(function: Function, *, with_key: bool) -> Step:
+    def step(_: Scope, records: Columns) -> Columns:
+        made = list(map(list, called(function, records, with_key=with_key)))
+        return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
+
+    return step
+
+
+def peek(function: Function) -> Step:
+    def step(_: Scope, records: Columns) -> Columns:
+        deque(map(function, records.keys, records.values), maxlen=0)
+        return records
+
+    return step
+
+
+def branches(predicates: Sequence[Function]) -> tuple[Step, Sequence[Step]]:
+    """Return the step that tells the branch of each record, and for each branch the step that takes its records.
+
+    The record goes to the first branch whose predicate is true, else to the last, which has none.
+    """
+
+    def mark(_: Scope, records: Columns) -> Columns:
+        values = records.values
+        marks = [len(predicates)] * len(values)
+        left: Sequence[int] = range(len(values))
+        for branch, predicate in enumerate(predicates):
+            hits = list(map(predicate, map(values.__getitem__, left)))
+            for index, hit in zip(left, hits, strict=True):
+                if hit:
+                    marks[index] = branch
+            left = [index for index, hit in zip(left, hits, strict=True) if not hit]
+        return records.with_values(list(zip(marks, values, strict=True)))
+
+    def take(branch: int) -> Step:
+        def step(_: Scope, records: Columns) -> Columns:
+            mine = records.only([mark == branch for mark, _ in records.values])
+            return mine.with_values([value for _, value in mine.values])
+
+        return step
+
+    return mark, [take(branch) for branch in range(len(predicates) + 1)]
+
+
+def process(handler: Function) -> Step:
+    """Call a handler with the context of the record; what it returns goes on."""
+
+    def step(scope: Scope, records: Columns) -> Columns:
+        made = [list(handler(scope, value) or ()) for value in records.values]
+        return records.repeated(map(len, made)).with_values(list(chain.from_iterable(made)))
+
+    return step
+
+
+def _repaired(records: Columns, pairs: Sequence[tuple[Any, Any]]) -> Columns:
+    keys, values = zip(*pairs, strict=True) if pairs else ((), ())
+    return records.with_values(values).with_keys(keys)
+
+
+# ---- output -----------------------------------------------------------------------------------------------------------
+
+
+def send(stream: Stream[Any, Any]) -> Step:
+    """Write the records to a stream, with their event times as timestamps."""
+
+    def step(scope: Scope, records: Columns) -> None:
+        _emit(scope, stream, records)
+
+    return step
+
+
+def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
+    """Write each record to the stream that a function chooses; None: to none."""
+
+    def step(scope: Scope, records: Columns) -> None:
+        chosen = [None if to is None else to.name for to in map(choose, records.keys, records.values)]
+        known = {stream.name: stream for stream in streams}
+        for name in dict.fromkeys(chosen):
+            if name is not None:
+                # One that is not known is refused as an output that the graph does not declare.
+                stream = known.get(name) or Stream(name, streams[0].key, streams[0].value)
+                _emit(scope, stream, records.only([to == name for to in chosen]))
+
+    return step
+
+
+def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
+    raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
+    keys = () if raw is not None else records.keys
+    scope.emit_many(stream, keys, records.values, raw_keys=raw, timestamps_ms=records.times)
+
+
+def same_bytes(one: object, other: object) -> bool:
+    """Whether two codecs encode a key as the same bytes, as far as that is known without calling them."""
+    # The codecs without arguments are all alike; of others, only the very same is known to be.
+    return one is other or (
+        type(one) is type(other) and one is not None and not getattr(one, "__dict__", True)
+    )
+
+
+# ---- changes of tables --------------------------------------------------------------------------------------------------
+
+
+def filter_rows(predicate: Function, *, with_key: bool) -> Step:
+    """A row that the predicate refuses is not there: a change to it is a deletion, a change from it is a new row."""
+
+    def step(_: Scope, changes: Columns) -> Columns:
+        news, olds = _both(predicate, changes, with_key=with_key)
+        values = [row if kept else None for row, kept in zip(changes.values, news, strict=True)]
+        before = [row if kept else None for row, kept in zip(changes.olds or (), olds, strict=True)]
+        return _without_nothing(changes.with_values(values, before))
+
+    return step
+
+
+def map_rows(function: Function, *, with_key: bool) -> Step:
+    def step(_: Scope, changes: Columns) -> Columns:
+        news, olds = _both(function, changes, with_key=with_key)
+        return _without_nothing(changes.with_values(news, olds))
+
+    return step
+
+
+def rows_as_records(_: Scope, changes: Columns) -> Columns:
+    """Make a record of each change: the new row, or None."""
+    return changes.with_values(changes.values)
+
+
+def retractions(function: Function, *, with_key: bool) -> Step:
+    """Make records by another key of changes: one takes the old row away, one adds the new one."""
+
+    def step(_: Scope, changes: Columns) -> Columns:
+        news, olds = _both(function, changes, with_key=with_key)
+        columns = zip(news, olds, changes.values, changes.olds or (), strict=True)
+        made = [
+            [
+                *([(before, (False, old))] if old is not None else []),
+                *([(after, (True, new))] if new is not None else []),
+            ]
+            for after, before, new, old in columns
+        ]
+        records = changes.repeated(map(len, made))
+        return _repaired(rows_as_records(_, records), list(chain.from_iterable(made)))
+
+    return step
+
+
+def _both(function: Function, changes: Columns, *, with_key: bool) -> tuple[list[Any], list[Any]]:
+    """Call a function for the new and for the old rows. None where there is no row."""
+    olds = changes.olds or ()
+    if with_key:
+        keys = changes.keys
+        pairs = list(zip(keys, changes.values, strict=True)), list(zip(keys, olds, strict=True))
+        news, before = ([None if p[1] is None else function(*p) for p in column] for column in pairs)
+        return news, before
+    return [None if row is None else function(row) for row in changes.values], [
+        None if row is None else function(row) for row in olds
+    ]
+
+
+def _without_nothing(changes: Columns) -> Columns:
+    """Leave out changes from no row to no row."""
+    return changes.only(
+        [
+            new is not None or old is not None
+            for new, old in zip(changes.values, changes.olds or (), strict=True)
+        ]
+    )

@@ -1,0 +1,342 @@
+"""Streams of a flow: records by key, and the steps that can follow."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from streamtable.context import Context
+from streamtable.edge import Edge
+from streamtable.errors import GraphError
+from streamtable.flow import folds, steps
+from streamtable.flow.keys import SessionKey, WindowedKey
+from streamtable.flow.nodes import Node, Source
+from streamtable.flow.plan import Plan, checked_keys, copartitioned
+from streamtable.flow.table import KeyedTable, kept_table
+from streamtable.graph import Input, Output
+from streamtable.ports import Codec
+from streamtable.topics import Stream
+
+if TYPE_CHECKING:
+    from streamtable.flow.grouped import GroupedStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+
+
+class KeyedStream(Generic[K, V]):
+    """Records with keys of type `K` and values of type `V`, in the middle of a flow.
+
+    Each method adds a step and returns what comes out of it; the stream itself stays as it is and can be used again.
+    A function that is given to a step must make the same of the same input: after a crash it is called again.
+    It must not change a value in place where several steps get the same stream.
+
+    Streams are made by `Flow.stream` and by steps, not by programs.
+    """
+
+    def __init__(self, plan: Plan, node: Node, key: Codec[K] | None, value: Codec[V] | None) -> None:
+        self._plan = plan
+        self._node = node
+        self._key = key  # None: the keys have been changed, and the records are not partitioned by them
+        self._value = value  # None: no codec is known for the values
+
+    # ---- one to one, to some, to many ---------------------------------------------------------------------------------
+
+    @overload
+    def filter(self, predicate: Callable[[V], object]) -> "KeyedStream[K, V]": ...
+    @overload
+    def filter(
+        self, predicate: Callable[[K, V], object], *, with_key: Literal[True]
+    ) -> "KeyedStream[K, V]": ...
+    def filter(self, predicate: Callable[..., object], *, with_key: bool = False) -> "KeyedStream[K, V]":
+        """Keep the records for whose value the predicate is true.
+
+        Args:
+            predicate: Called with the value, or with key and value.
+            with_key: Call it with key and value.
+        """
+        step = steps.filter_values(predicate, with_key=with_key)
+        return self._same(self._add("filter", step))
+
+    @overload
+    def map_values(
+        self, function: Callable[[V], V2], *, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K, V2]": ...
+    @overload
+    def map_values(
+        self, function: Callable[[K, V], V2], *, with_key: Literal[True], value: Codec[V2] | None = None
+    ) -> "KeyedStream[K, V2]": ...
+    def map_values(
+        self, function: Callable[..., V2], *, with_key: bool = False, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K, V2]":
+        """Replace each value by what the function makes of it. Keys stay, so the records stay where they are.
+
+        Args:
+            function: Called with the value, or with key and value.
+            with_key: Call it with key and value.
+            value: The codec of the new values, for a step behind that writes them to a topic of the flow's own.
+        """
+        step = steps.map_values(function, with_key=with_key)
+        return KeyedStream(self._plan, self._add("map_values", step), self._key, value)
+
+    @overload
+    def flat_map_values(
+        self, function: Callable[[V], Iterable[V2]], *, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K, V2]": ...
+    @overload
+    def flat_map_values(
+        self,
+        function: Callable[[K, V], Iterable[V2]],
+        *,
+        with_key: Literal[True],
+        value: Codec[V2] | None = None,
+    ) -> "KeyedStream[K, V2]": ...
+    def flat_map_values(
+        self, function: Callable[..., Iterable[V2]], *, with_key: bool = False, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K, V2]":
+        """Replace each record by any number of records with the same key. Arguments as of `map_values`."""
+        step = steps.flat_map_values(function, with_key=with_key)
+        return KeyedStream(self._plan, self._add("flat_map_values", step), self._key, value)
+
+    def map(
+        self, function: Callable[[K, V], tuple[K2, V2]], *, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K2, V2]":
+        """Replace each record by another, with another key.
+
+        A step that keeps state by key needs `repartition` or `group_by` after it; `to` does not.
+
+        Args:
+            function: Returns the new key and the new value.
+            value: The codec of the new values, as of `map_values`.
+        """
+        return KeyedStream(self._plan, self._add("map", steps.map_pairs(function)), None, value)
+
+    def flat_map(
+        self, function: Callable[[K, V], Iterable[tuple[K2, V2]]], *, value: Codec[V2] | None = None
+    ) -> "KeyedStream[K2, V2]":
+        """Replace each record by any number of others, with other keys. Otherwise as `map`."""
+        return KeyedStream(self._plan, self._add("flat_map", steps.flat_map_pairs(function)), None, value)
+
+    def peek(self, function: Callable[[K, V], object]) -> "KeyedStream[K, V]":
+        """Call a function for each record, for what it does beside the flow, such as logging or counting.
+
+        After a crash, or when a record of the batch has failed, it is called again for the same records.
+        """
+        return self._same(self._add("peek", steps.peek(function)))
+
+    # ---- branches --------------------------------------------------------------------------------------------------------
+
+    def split(self, *predicates: Callable[[V], object]) -> "tuple[KeyedStream[K, V], ...]":
+        """Divide the stream: each record goes to the first branch whose predicate is true for its value.
+
+        Returns:
+            One stream for each predicate, and one for the records for which none is true.
+        """
+        if not predicates:
+            raise GraphError("split() without predicates: give one for each branch but the last")
+        mark, takes = steps.branches(predicates)
+        marked = self._add("split", mark)
+        return tuple(
+            self._same(self._plan.add(self._node.group, f"branch {number}", marked, step=take))
+            for number, take in enumerate(takes, 1)
+        )
+
+    def merge(self, *others: "KeyedStream[K, V]") -> "KeyedStream[K, V]":
+        """Return the records of this and of other streams. Records of the same input stay in its order.
+
+        Raises:
+            GraphError: The streams belong to different groups: their keys are partitioned differently.
+        """
+        streams = [self, *others]
+        nodes, keys, values = zip(*((s._node, s._key, s._value) for s in streams), strict=True)  # noqa: SLF001 - of this class
+        copartitioned(nodes)
+        node = self._plan.add(self._node.group, "merge", *nodes)
+        key = None if None in keys else self._key
+        value = self._value if all(each is self._value for each in values) else None
+        return KeyedStream(self._plan, node, key, value)
+
+    # ---- other keys --------------------------------------------------------------------------------------------------------
+
+    def repartition(
+        self, name: str, *, key: Codec[K] | None = None, value: Codec[V] | None = None
+    ) -> "KeyedStream[K, V]":
+        """Send the records through a topic of the flow's own, `<flow>-<name>`, partitioned by their keys.
+
+        What follows is a group of its own, named as the topic, and may run in as many processes as it has partitions.
+        Records keep their event time.
+
+        Args:
+            name: The name of the step.
+            key: The codec of the keys; by default that which they have.
+            value: The codec of the values; by default that which they have.
+
+        Raises:
+            GraphError: No codec is known for keys or values: give it.
+        """
+        return self._through(name, "repartition", self._node, key or self._key, value or self._value)
+
+    def key_by(
+        self,
+        name: str,
+        function: Callable[[V], K2],
+        *,
+        key: Codec[K2],
+        value: Codec[V] | None = None,
+    ) -> "KeyedStream[K2, V]":
+        """Give each record the key that a function takes from its value, and partition them by it.
+
+        Args:
+            name: The name of the step: see `repartition`.
+            function: Returns the key.
+            key: The codec of the keys.
+            value: The codec of the values; by default that which they have.
+        """
+        node = self._add("key_by", steps.map_pairs(lambda _, each: (function(each), each)))
+        return self._through(name, "key_by", node, key, value or self._value)
+
+    def group_by(
+        self,
+        name: str,
+        function: Callable[[V], K2],
+        *,
+        key: Codec[K2],
+        value: Codec[V] | None = None,
+    ) -> "GroupedStream[K2, V]":
+        """Group the records by a key that a function takes from the value: `key_by` and then `group_by_key`."""
+        return self.key_by(name, function, key=key, value=value).group_by_key()
+
+    def group_by_key(self) -> "GroupedStream[K, V]":
+        """Group the records by their keys, to count or aggregate them.
+
+        Raises:
+            GraphError: A step has changed the keys: see `repartition`.
+        """
+        from streamtable.flow.grouped import GroupedStream  # noqa: PLC0415 - each is made by the other
+
+        return GroupedStream(self._plan, self._node, checked_keys(self._key, "group_by_key()"), self._value)
+
+    # ---- ends --------------------------------------------------------------------------------------------------------------
+
+    @overload
+    def to(self: "KeyedStream[K, V2 | None]", stream: Stream[K, V2]) -> None: ...
+    @overload
+    def to(self, stream: Stream[K, V]) -> None: ...
+    @overload
+    def to(
+        self, stream: Callable[[K, V], Stream[K, V] | None], *, streams: Iterable[Stream[K, V]]
+    ) -> None: ...
+    def to(
+        self,
+        stream: Stream[Any, Any] | Callable[[K, V], Stream[Any, Any] | None],
+        *,
+        streams: Iterable[Stream[Any, Any]] = (),
+    ) -> None:
+        """Write the records to a stream; their event times are its timestamps. A value of None is a tombstone.
+
+        Two branches that write to the same stream keep the order of their input only if they are merged before.
+
+        Args:
+            stream: The stream, or a function that chooses it for each record; None: the record is not written.
+            streams: All streams that the function may choose.
+        """
+        if isinstance(stream, Stream):
+            targets, step = [stream], steps.send(stream)
+        else:
+            targets = list(streams)
+            step = steps.send_chosen(stream, targets)
+        if not targets:
+            raise GraphError(
+                "to() with a function that chooses: give all streams that it may choose by streams="
+            )
+        label = "to " + ", ".join(each.name for each in targets)
+        edges = tuple(Output(each) for each in targets)
+        self._plan.add(self._node.group, label, self._node, step=step, edges=edges, timed=True)
+
+    @overload
+    def to_table(
+        self: "KeyedStream[K, V2 | None]", name: str, *, value: Codec[V2] | None = None
+    ) -> KeyedTable[K, V2]: ...
+    @overload
+    def to_table(self, name: str, *, value: Codec[V] | None = None) -> KeyedTable[K, V]: ...
+    def to_table(self, name: str, *, value: Codec[Any] | None = None) -> KeyedTable[K, Any]:
+        """Keep the latest value of each key as a table. A value of None deletes the row.
+
+        Args:
+            name: The name of the table; its topic is `<group>-<name>`.
+            value: The codec of the rows; by default that of the values.
+        """
+        key = checked_keys(self._key, f"to_table({name!r})")
+        codec = checked_value(value or self._value, f"to_table({name!r})")
+        return kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+
+    def process(
+        self,
+        handler: Callable[[Context[K, Any], V], Iterable[V2] | None],
+        *edges: Edge[K, Any],
+        value: Codec[V2] | None = None,
+    ) -> "KeyedStream[K, V2]":
+        """Call a handler for each record, with all that an ordinary handler of a group can do.
+
+        Args:
+            handler: Called with the context of the record, and the value. It returns the values that go on with the
+                record's key, or nothing.
+            edges: What the handler uses: states, timers, joined and looked-up tables, outputs. They belong to the group.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: A step has changed the keys: see `repartition`.
+        """
+        key = checked_keys(self._key, "process()")
+        if type(key) in {WindowedKey, SessionKey}:
+            raise GraphError(
+                "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
+                "a stream, and read that"
+            )
+        node = self._plan.add(
+            self._node.group, "process", self._node, step=steps.process(handler), edges=edges, singly=True
+        )
+        return KeyedStream(self._plan, node, key, value)
+
+    # ---- inside --------------------------------------------------------------------------------------------------------------
+
+    def _add(self, label: str, step: Any) -> Node:
+        return self._plan.add(self._node.group, label, self._node, step=step)
+
+    def _same(self, node: Node) -> "KeyedStream[K, V]":
+        return KeyedStream(self._plan, node, self._key, self._value)
+
+    def _through(
+        self, name: str, operator: str, node: Node, key: Codec[K2] | None, value: Codec[V2] | None
+    ) -> "KeyedStream[K2, V2]":
+        if key is None:
+            raise GraphError(
+                f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
+            )
+        codec = checked_value(value, f"{operator}({name!r})")
+        return KeyedStream(self._plan, through(self._plan, node, name, operator, key, codec), key, codec)
+
+
+def through(plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], value: Codec[Any]) -> Node:
+    """Send the records of a node through a topic of the flow's own. Returns the source of the group that reads it."""
+    plan.claim(name, operator)
+    topic = Stream(f"{plan.name}-{name}", key, value)
+    plan.add(
+        node.group,
+        f"{operator} {name!r}",
+        node,
+        step=steps.send(topic),
+        edges=(Output(topic),),
+        timed=True,
+        feeds=topic.name,
+    )
+    source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, **handler))
+    return plan.source(topic.name, source)
+
+
+def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:
+    """Return the codec of the values. Raises `GraphError` if none is known."""
+    if value is None:
+        raise GraphError(
+            f"{operator} writes values that a step has changed: give their codec by value=, here or at that step"
+        )
+    return value

@@ -1,0 +1,161 @@
+"""Tables of a flow: rows by key, and the steps that follow their changes."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+
+from streamtable.errors import GraphError
+from streamtable.flow import folds, steps
+from streamtable.flow.nodes import Node
+from streamtable.flow.plan import Plan
+from streamtable.ports import Codec
+from streamtable.state import State
+from streamtable.topics import Table
+
+if TYPE_CHECKING:
+    from streamtable.flow.grouped import GroupedTable
+    from streamtable.flow.stream import KeyedStream
+
+K = TypeVar("K")
+V = TypeVar("V")
+K2 = TypeVar("K2")
+V2 = TypeVar("V2")
+
+
+class KeyedTable(Generic[K, V]):
+    """Rows of type `V` by keys of type `K`: a table that the flow keeps, or reads, or a view of one.
+
+    Steps after it get its changes: for each key and batch of records the row before and the row after. How often a row
+    changes in between depends on how records are divided into batches; the last change of a row does not.
+
+    Tables are made by `Flow.table` and by steps, not by programs.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        node: Node,
+        key: Codec[K],
+        value: Codec[V] | None,
+        kept: Callable[[], Table[K, V]] | None,
+    ) -> None:
+        self._plan = plan
+        self._node = node
+        self._key = key
+        self._value = value
+        self._kept = kept
+
+    @property
+    def table(self) -> Table[K, V]:
+        """The table for views: `app.view(counts.table)`.
+
+        Raises:
+            GraphError: The rows are not kept: this is a view of a table by `filter` or `map_values`.
+        """
+        if self._kept is None:
+            raise GraphError(
+                f"the rows of {self._node.label}() are not kept: view the table before it, or keep them by "
+                "to_stream().to_table(name)"
+            )
+        return self._kept()
+
+    @overload
+    def filter(self, predicate: Callable[[V], object]) -> "KeyedTable[K, V]": ...
+    @overload
+    def filter(
+        self, predicate: Callable[[K, V], object], *, with_key: Literal[True]
+    ) -> "KeyedTable[K, V]": ...
+    def filter(self, predicate: Callable[..., object], *, with_key: bool = False) -> "KeyedTable[K, V]":
+        """Keep the rows for which the predicate is true; one that no longer fulfils it is deleted.
+
+        Args:
+            predicate: Called with the row, or with key and row; never with None.
+            with_key: Call it with key and row.
+        """
+        step = steps.filter_rows(predicate, with_key=with_key)
+        return KeyedTable(self._plan, self._add("filter", step), self._key, self._value, None)
+
+    @overload
+    def map_values(
+        self, function: Callable[[V], V2], *, value: Codec[V2] | None = None
+    ) -> "KeyedTable[K, V2]": ...
+    @overload
+    def map_values(
+        self, function: Callable[[K, V], V2], *, with_key: Literal[True], value: Codec[V2] | None = None
+    ) -> "KeyedTable[K, V2]": ...
+    def map_values(
+        self, function: Callable[..., V2], *, with_key: bool = False, value: Codec[V2] | None = None
+    ) -> "KeyedTable[K, V2]":
+        """Replace each row by what the function makes of it. It must always make the same of the same row.
+
+        Args:
+            function: Called with the row, or with key and row; never with None: a deletion stays one.
+            with_key: Call it with key and row.
+            value: The codec of the new rows, for a step behind that writes them to a topic of the flow's own.
+        """
+        step = steps.map_rows(function, with_key=with_key)
+        return KeyedTable(self._plan, self._add("map_values", step), self._key, value, None)
+
+    def to_stream(self) -> "KeyedStream[K, V | None]":
+        """Return the changes as records: the new row, or None for a deleted one."""
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        node = self._add("to_stream", steps.rows_as_records)
+        value: Codec[Any] | None = self._value  # a tombstone needs no codec
+        return KeyedStream(self._plan, node, self._key, value)
+
+    @overload
+    def group_by(
+        self, name: str, function: Callable[[V], K2], *, key: Codec[K2], value: Codec[V] | None = None
+    ) -> "GroupedTable[K2, V]": ...
+    @overload
+    def group_by(
+        self,
+        name: str,
+        function: Callable[[K, V], K2],
+        *,
+        with_key: Literal[True],
+        key: Codec[K2],
+        value: Codec[V] | None = None,
+    ) -> "GroupedTable[K2, V]": ...
+    def group_by(
+        self,
+        name: str,
+        function: Callable[..., K2],
+        *,
+        key: Codec[K2],
+        value: Codec[V] | None = None,
+        with_key: bool = False,
+    ) -> "GroupedTable[K2, V]":
+        """Group the rows by another key, to aggregate them. When a row changes, the old one is taken away from its group
+        and the new one added, perhaps to another group.
+
+        Args:
+            name: The name of the step; the rows go through the topic `<flow>-<name>`.
+            function: Called with the row, or with key and row. It must always make the same of the same row.
+            key: The codec of the new keys.
+            value: The codec of the rows; by default that which they have.
+            with_key: Call it with key and row.
+        """
+        from streamtable.flow.grouped import GroupedTable  # noqa: PLC0415 - each is made by the other
+        from streamtable.flow.stream import checked_value, through  # noqa: PLC0415 - the same
+
+        codec = checked_value(value or self._value, f"group_by({name!r})")
+        node = self._add("retract and add", steps.retractions(function, with_key=with_key))
+        behind = through(self._plan, node, name, "group_by", key, folds.Retractable(codec))
+        return GroupedTable(self._plan, behind, key, codec)
+
+    def _add(self, label: str, step: Any) -> Node:
+        return self._plan.add(self._node.group, label, self._node, step=step)
+
+
+def kept_table(
+    plan: Plan, node: Node, name: str, operator: str, fold: folds.Fold, key: Codec[K], value: Codec[V]
+) -> KeyedTable[K, V]:
+    """Fold the records of a node into a state table of its group."""
+    plan.claim(name, operator)
+    state = State(name, key=key, value=value, meaning=operator)
+    step, leaf = folds.keep_step(state, fold)
+    kept = plan.add(
+        node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
+    )
+    return KeyedTable(plan, kept, key, value, lambda: plan.table_of(node.group, state))

@@ -1,0 +1,256 @@
+"""Windowed streams and tables: aggregates by key and window."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from operator import add
+from typing import Any, Generic, TypeVar, overload
+
+from streamtable import Long
+from streamtable.due import Due
+from streamtable.errors import GraphError
+from streamtable.flow import folds
+from streamtable.flow.keys import Windowed
+from streamtable.flow.nodes import Closed, Node, Source, Step
+from streamtable.flow.plan import Plan
+from streamtable.flow.stream import KeyedStream, checked_value
+from streamtable.flow.table import KeyedTable
+from streamtable.flow.window_folds import KeepSessions, KeepWindows, Late, SessionFold
+from streamtable.flow.windows import Session, TimeWindow, Window, closing
+from streamtable.graph import Output
+from streamtable.ports import Codec
+from streamtable.state import State
+from streamtable.topics import Stream
+
+K = TypeVar("K")
+V = TypeVar("V")
+A = TypeVar("A")
+N = TypeVar("N", int, float)
+
+RETENTION = timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Windows(Generic[K, V]):
+    """The records of a stream by key, and by windows of one kind.
+
+    Args:
+        plan: The plan of the flow.
+        node: The node of the records.
+        key: The codec of the keys.
+        value: The codec of the values, if one is known.
+        window: The kind of window.
+        late: Where records that come too late are written; None: nowhere.
+        retention: How long rows are kept after their window has closed.
+    """
+
+    plan: Plan
+    node: Node
+    key: Codec[K]
+    value: Codec[V] | None
+    window: Window
+    late: Stream[K, V] | None
+    retention: timedelta
+
+    def __post_init__(self) -> None:
+        if self.retention < timedelta(0):
+            raise GraphError(f"windows with retention={self.retention!r}: give a timedelta of 0 or more")
+
+    def kept(
+        self,
+        name: str,
+        operator: str,
+        steps_of: Callable[[State[Any, Any], Late], tuple[Step, Step]],
+        value: Codec[A],
+    ) -> "WindowedTable[K, A]":
+        """Keep a table of these windows; `steps_of` makes its steps."""
+        plan, closed = self.plan, Closed()
+        plan.claim(name, operator)
+        key = self.window.key(self.key)
+        due: Due[Any, Any] = Due(
+            closing(self.window), closed, keep=self.retention, by_key=True, on_error=plan.on_error
+        )
+        meaning = f"{operator} in {self.window.meaning}"
+        state = State(name, key=key, value=value, due=due, meaning=meaning)
+        step, leaf = steps_of(state, Late(self.late))
+        edges = (state, *([] if self.late is None else [Output(self.late)]))
+        label = f"{operator} {name!r} in {self.window.meaning}"
+        node = plan.add(
+            self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
+        )
+        return WindowedTable(plan, node, key, value, state, closed)
+
+
+class WindowedStream(Generic[K, V]):
+    """The records of a stream by their keys and windows, to be aggregated into a table.
+
+    The name of an aggregate is that of its table, as of `GroupedStream`. A record whose windows have all been closed is
+    late: it changes nothing.
+    """
+
+    def __init__(self, windows: Windows[K, V]) -> None:
+        self._windows = windows
+
+    def count(self, name: str, *, value: Codec[int] | None = None) -> "WindowedTable[K, int]":
+        """Count the records of each key and window.
+
+        Args:
+            name: The name of the table.
+            value: The codec of the rows; `Long()` unless given.
+        """
+        return self._kept(name, "count", folds.count, SessionFold(_count, add), value or Long())
+
+    @overload
+    def sum(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    @overload
+    def sum(self, name: str, of: Callable[[V], N], *, value: Codec[N]) -> "WindowedTable[K, N]": ...
+    def sum(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> "WindowedTable[K, Any]":
+        """Sum up a number of each record.
+
+        Args:
+            name: The name of the table.
+            of: Takes the number from the value.
+            value: The codec of the sums; `Long()` unless given.
+        """
+        return self._combined(name, "sum", of, add, value or Long())
+
+    @overload
+    def min(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    @overload
+    def min(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def min(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> "WindowedTable[K, Any]":
+        """Keep the least of what is taken from each record. Arguments as of `sum`."""
+        return self._combined(name, "min", of, min, value or Long())
+
+    @overload
+    def max(self, name: str, of: Callable[[V], int]) -> "WindowedTable[K, int]": ...
+    @overload
+    def max(self, name: str, of: Callable[[V], A], *, value: Codec[A]) -> "WindowedTable[K, A]": ...
+    def max(
+        self, name: str, of: Callable[[V], Any], *, value: Codec[Any] | None = None
+    ) -> "WindowedTable[K, Any]":
+        """Keep the greatest of what is taken from each record. Arguments as of `sum`."""
+        return self._combined(name, "max", of, max, value or Long())
+
+    def reduce(
+        self, name: str, combine: Callable[[V, V], V], *, value: Codec[V] | None = None
+    ) -> "WindowedTable[K, V]":
+        """Combine the values of each key and window to one of the same type.
+
+        Args:
+            name: The name of the table.
+            combine: Called with the row and the next value, and for sessions with the rows of two that are merged.
+            value: The codec of the rows; by default that of the values.
+        """
+        codec = checked_value(value or self._windows.value, f"reduce({name!r})")
+        sessions = SessionFold(lambda row, each: each if row is None else combine(row, each), combine)
+        return self._kept(name, "reduce", folds.reduce(combine), sessions, codec)
+
+    def _combined(
+        self, name: str, operator: str, of: Callable[[V], A], combine: Callable[[A, A], A], value: Codec[A]
+    ) -> "WindowedTable[K, A]":
+        def add_one(row: A | None, each: V) -> A:
+            return of(each) if row is None else combine(row, of(each))
+
+        return self._kept(name, operator, folds.combined(of, combine), SessionFold(add_one, combine), value)
+
+    def _kept(
+        self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
+    ) -> "WindowedTable[K, A]":
+        window = self._windows.window
+
+        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
+            if isinstance(window, Session):
+                merging = KeepSessions(state, sessions, window, late)
+                return merging.step, merging.leaf
+            assert isinstance(window, TimeWindow), "there are no others"
+            keep = KeepWindows(state, fold, window, late)
+            return keep.step, keep.leaf
+
+        return self._windows.kept(name, operator, steps_of, value)
+
+
+class TimeWindowedStream(WindowedStream[K, V]):
+    """The records of a stream by their keys and by tumbling or hopping windows."""
+
+    def aggregate(
+        self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
+    ) -> "WindowedTable[K, A]":
+        """Fold the values of each key and window into a row. Arguments as of `GroupedStream.aggregate`."""
+        never = SessionFold(add, _no_merge)
+        return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
+
+
+class SessionStream(WindowedStream[K, V]):
+    """The records of a stream by their keys and sessions."""
+
+    def aggregate(
+        self,
+        name: str,
+        initial: Callable[[], A],
+        add: Callable[[A, V], A],
+        merge: Callable[[A, A], A],
+        *,
+        value: Codec[A],
+    ) -> "WindowedTable[K, A]":
+        """Fold the values of each key and session into a row.
+
+        Args:
+            name: The name of the table.
+            initial: Makes the row to which the first value of a session is added.
+            add: Called with the row and the next value; returns the new row.
+            merge: Called with the rows of an earlier and of a later session that have become one; returns its row.
+            value: The codec of the rows.
+        """
+        sessions = SessionFold(lambda row, each: add(initial() if row is None else row, each), merge)
+        return self._kept(name, "aggregate", folds.aggregate(initial, add), sessions, value)
+
+
+class WindowedTable(KeyedTable[Windowed[K], V]):
+    """Rows by key and window: a table that the flow keeps, in the order of Kafka Streams' keys.
+
+    A row is deleted when its window has been closed for the retention, from the topic too. The task of the records' key
+    keeps it, so its partition is that of the key, not that of key and window.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        node: Node,
+        key: Codec[Windowed[K]],
+        value: Codec[V],
+        state: State[Windowed[K], V],
+        closed: Closed,
+    ) -> None:
+        super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
+        self._state = state
+        self._closed = closed
+
+    def changes(self) -> KeyedStream[Windowed[K], V | None]:
+        """Return the changes as records, for each row and batch of records the row after it.
+
+        None is the value of a session that was merged into another. How often a row changes in between depends on how
+        records fall into batches: for one record per window, take `final`.
+        """
+        return self.to_stream()
+
+    def final(self) -> KeyedStream[Windowed[K], V]:
+        """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
+
+        The event time of the record is the last millisecond of the window.
+        """
+        source = Source(self._state, self._closed.edge, kind="closed")
+        node = self._plan.closed(self._node, source)
+        return KeyedStream(self._plan, node, self._key, self._value)
+
+
+def _count(row: int | None, _: object) -> int:
+    return (row or 0) + 1
+
+
+def _no_merge(one: Any, _: Any) -> Any:
+    raise AssertionError(f"windows of a fixed size are not merged: {one!r}")

@@ -1,0 +1,299 @@
+"""Windows as pure functions: which windows a record belongs to, when a window closes, how sessions merge.
+
+All times are milliseconds since 1970. The definitions are those of Kafka Streams.
+"""
+
+from abc import ABC, abstractmethod
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from datetime import timedelta
+from itertools import chain, pairwise, repeat
+from typing import NamedTuple, TypeVar
+
+from streamtable.errors import GraphError
+from streamtable.flow.keys import END_START, START, SessionKey, Windowed, WindowedKey
+from streamtable.ports import Codec
+
+K = TypeVar("K")
+
+_MS = timedelta(milliseconds=1)
+
+
+class Assigned(NamedTuple):
+    """The windows of some records: the record with index `indexes[i]` belongs to the window that starts at `starts[i]`.
+
+    `indexes` is None if each record belongs to exactly one window.
+    """
+
+    indexes: Sequence[int] | None
+    starts: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Window(ABC):
+    """A kind of window.
+
+    Args:
+        grace: How long records may come late: a window is closed when event time has reached its end and this much more.
+            There is no default, since it decides which records count.
+    """
+
+    _: KW_ONLY
+    grace: timedelta
+
+    def __post_init__(self) -> None:
+        self._check("grace", self.grace, least=timedelta(0))
+
+    def _check(self, name: str, value: object, *, least: timedelta) -> None:
+        if not isinstance(value, timedelta) or value < least or value % _MS:
+            raise GraphError(
+                f"{type(self).__name__} has {name}={value!r}: give a timedelta of whole milliseconds, at least {least}"
+            )
+
+    @property
+    def grace_ms(self) -> int:
+        return self.grace // _MS
+
+    @property
+    @abstractmethod
+    def meaning(self) -> str:
+        """What rows of such windows mean; recorded with the table."""
+
+    @abstractmethod
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        """Return the codec of the keys of a table with such windows."""
+
+    @abstractmethod
+    def closes_at(self, start: int, end: int) -> int:
+        """Return the event time at which a window is closed: from then on no record is added to it."""
+
+
+@dataclass(frozen=True)
+class TimeWindow(Window):
+    """Windows of a fixed size, [start, start + size), aligned to 1970."""
+
+    @property
+    @abstractmethod
+    def size_ms(self) -> int:
+        """From the start of a window to its end."""
+
+    @abstractmethod
+    def assign(self, times: Sequence[int]) -> Assigned:
+        """Return the windows of records at these times, record by record, in the order of the windows' starts."""
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
+    def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
+        return end + self.grace_ms
+
+
+@dataclass(frozen=True)
+class Tumbling(TimeWindow):
+    """Windows that follow each other without gaps: each record belongs to exactly one.
+
+    Args:
+        size: The length of a window.
+        grace: How long records may come late.
+    """
+
+    size: timedelta
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("size", self.size, least=_MS)
+
+    @property
+    def size_ms(self) -> int:
+        return self.size // _MS
+
+    @property
+    def meaning(self) -> str:
+        return f"tumbling windows of {self.size_ms} ms"
+
+    def assign(self, times: Sequence[int]) -> Assigned:
+        if not times:
+            return Assigned(None, [])
+        size = self.size_ms
+        first = min(times) // size
+        if max(times) // size == first:  # mostly so in live streams
+            return Assigned(None, [first * size] * len(times))
+        return Assigned(None, [time - time % size for time in times])
+
+
+@dataclass(frozen=True)
+class Hopping(TimeWindow):
+    """Windows of the same length that begin at regular times and may overlap: a record may belong to several.
+
+    Args:
+        size: The length of a window.
+        every: The time from the start of one window to that of the next.
+        grace: How long records may come late.
+    """
+
+    size: timedelta
+    every: timedelta
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("size", self.size, least=_MS)
+        self._check("every", self.every, least=_MS)
+        if self.every > self.size:
+            raise GraphError(
+                f"Hopping has every={self.every!r}, more than size={self.size!r}: records in between would belong to no "
+                "window"
+            )
+
+    @property
+    def size_ms(self) -> int:
+        return self.size // _MS
+
+    @property
+    def every_ms(self) -> int:
+        """From the start of one window to that of the next."""
+        return self.every // _MS
+
+    @property
+    def meaning(self) -> str:
+        return f"hopping windows of {self.size_ms} ms every {self.every_ms} ms"
+
+    def assign(self, times: Sequence[int]) -> Assigned:
+        size, every = self.size_ms, self.every_ms
+        # The first start above time - size, but not before 1970; as in Kafka Streams.
+        ranges = [range(max(0, time - size + every) // every * every, time + 1, every) for time in times]
+        indexes = chain.from_iterable(map(repeat, range(len(times)), map(len, ranges)))
+        return Assigned(list(indexes), list(chain.from_iterable(ranges)))
+
+
+@dataclass(frozen=True)
+class Sliding(Window):
+    """Windows around each group of records of a key that are at most `difference` apart, both ends inclusive.
+
+    The windows of a key are those that end at one of its records, and those that begin one millisecond after one of its
+    records and are not empty: each set of records that fit into one window is in exactly one.
+
+    Args:
+        difference: The most that two records of a window may be apart.
+        grace: How long records may come late.
+    """
+
+    difference: timedelta
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("difference", self.difference, least=timedelta(0))
+
+    @property
+    def size_ms(self) -> int:
+        """From the start of a window to its end, which belongs to it."""
+        return self.difference // _MS
+
+    @property
+    def meaning(self) -> str:
+        return f"sliding windows of {self.size_ms} ms"
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return WindowedKey(inner, self.size_ms)
+
+    def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
+        return end + self.grace_ms
+
+    def starts(self, times: Iterable[int]) -> list[int]:
+        """Return the starts of all windows of a key that has records at these times."""
+        ordered = sorted(set(times))
+        size = self.size_ms
+        found = {max(0, time - size) for time in ordered}
+        for time, after in pairwise(ordered):
+            if after <= time + 1 + size:
+                found.add(time + 1)
+        return sorted(found)
+
+
+@dataclass(frozen=True)
+class Session(Window):
+    """Periods of activity of a key: records at most `gap` apart belong to the same session.
+
+    A session reaches from its first to its last record, both inclusive. A record between two sessions merges them.
+
+    Args:
+        gap: The most that a record may be away from a session to belong to it.
+        grace: How long records may come late.
+    """
+
+    gap: timedelta
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check("gap", self.gap, least=timedelta(0))
+
+    @property
+    def gap_ms(self) -> int:
+        return self.gap // _MS
+
+    @property
+    def meaning(self) -> str:
+        return f"sessions with a gap of {self.gap_ms} ms"
+
+    def key(self, inner: Codec[K]) -> Codec[Windowed[K]]:
+        return SessionKey(inner)
+
+    def closes_at(self, start: int, end: int) -> int:  # noqa: ARG002 - the end alone decides
+        # A record at end + gap still belongs to it, one millisecond later it does not.
+        return end + self.gap_ms + 1 + self.grace_ms
+
+
+def closing(window: Window) -> Callable[[bytes, bytes], int]:
+    """Return the function that tells from an encoded key when its window closes; it takes the row too, and ignores it."""
+    if isinstance(window, Session):
+        later = window.closes_at(0, 0)
+
+        def session_closes(key: bytes, _: bytes) -> int:
+            end: int = END_START.unpack_from(key, len(key) - END_START.size)[0]
+            return end + later
+
+        return session_closes
+    assert isinstance(window, TimeWindow | Sliding), "there are no others"
+    life = window.closes_at(0, window.size_ms)
+
+    def closes(key: bytes, _: bytes) -> int:
+        start: int = START.unpack_from(key, len(key) - START.size)[0]
+        return start + life
+
+    return closes
+
+
+class Span(NamedTuple):
+    """A session: the times of its first and of its last record."""
+
+    start: int
+    end: int
+
+
+def merged(sessions: Sequence[Span], time: int, gap: int) -> tuple[Span, Sequence[Span]]:
+    """Return the session that a record at this time belongs to, and those that it replaces.
+
+    Args:
+        sessions: The sessions of the key, in the order of time, each more than `gap` after the one before.
+        time: The time of the record.
+        gap: The most that the record may be away from a session to belong to it.
+    """
+    begin = bisect_left(sessions, time - gap, key=lambda span: span.end)
+    end = begin
+    while end < len(sessions) and sessions[end].start <= time + gap:
+        end += 1
+    replaced = sessions[begin:end]
+    if not replaced:
+        return Span(time, time), ()
+    return Span(min(time, replaced[0].start), max(time, replaced[-1].end)), replaced
+
+
+def add_session(sessions: list[Span], time: int, gap: int) -> tuple[Span, Sequence[Span]]:
+    """Add a record to the sessions of its key, in place. Returns what `merged` does."""
+    session, replaced = merged(sessions, time, gap)
+    if replaced:
+        begin = sessions.index(replaced[0])
+        sessions[begin : begin + len(replaced)] = [session]
+    else:
+        insort(sessions, session)
+    return session, replaced

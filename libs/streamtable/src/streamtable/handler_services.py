@@ -1,0 +1,95 @@
+"""What contexts and batches reach of the engine: the seams behind `Context` and `Batch`, as protocols."""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+from streamtable.own_keys import OwnKeys
+from streamtable.state import StateTable
+from streamtable.topics import Stream
+from streamtable.types import Headers, RecordBatch
+
+V = TypeVar("V")
+
+
+class Emit(Protocol):
+    """Queue an output record for the next commit. Refuses undeclared topics and records that are too large."""
+
+    def __call__(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None: ...
+
+
+class EmitMany(Protocol):
+    """Queue output records of one stream for the next commit. Refuses as `Emit`."""
+
+    def __call__(
+        self,
+        stream: Stream[Any, Any],
+        keys: Sequence[Any],
+        values: Sequence[Any],
+        raw_keys: Sequence[bytes] | None,
+        timestamps_ms: Sequence[int] | None,
+    ) -> None: ...
+
+
+class Rows(Protocol):
+    """The rows of a joined table by encoded key. `joined.JoinedTable` is one."""
+
+    def get(self, key: bytes) -> Any: ...
+
+
+class TableRows(Protocol[V]):
+    """The rows of the group's table by encoded key. `table.WorkingTable` is one."""
+
+    def get(self, key: bytes) -> V | None: ...
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
+    def put(self, key: bytes, value: V) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+
+
+class Whole(Protocol):
+    """A whole table by decoded key. `view.View` is one."""
+
+    def get(self, key: Any) -> Any: ...
+
+
+class Watermark(Protocol):
+    """The event time of a partition. `event_time.EventClock` is one."""
+
+    watermark_ms: int
+
+
+class Defer(Protocol):
+    """Take note of work to be finished before the commit. True: no more before a commit."""
+
+    def __call__(
+        self,
+        work: Awaitable[Any],
+        then: Callable[[Any, Any], None],
+        records: RecordBatch,
+        index: int,
+        raw_key: bytes,
+        key: Any,
+    ) -> bool: ...
+
+
+@dataclass(frozen=True)
+class HandlerServices:
+    """What handlers can reach beside the row of their record's key.
+
+    Attributes:
+        own_keys: Refuses rows of other partitions; None: the group keeps no table.
+        emit_many: Emits many records at once; None: they are emitted one by one.
+        event_clock: The event time of the partition; None: the group does not follow it.
+    """
+
+    emit: Emit
+    defer: Defer
+    loop: str | None = None  # name of the loop's stream
+    joins: Mapping[str, Rows] = field(default_factory=dict)
+    lookups: Mapping[str, Whole] = field(default_factory=dict)
+    states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
+    own_keys: OwnKeys | None = None
+    emit_many: EmitMany | None = None
+    event_clock: Watermark | None = None

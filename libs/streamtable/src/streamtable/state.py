@@ -1,0 +1,140 @@
+"""State tables: tables that a group keeps beside its public one, for the rows of any keys.
+
+SESSIONS = State("sessions", key=String(), value=Avro(SESSION))
+VISITORS = Group("visitors", Input(CLICKS, on_click), SESSIONS)
+
+def on_click(ctx: Context[str, None], click: Click) -> None:
+    sessions = ctx.table(SESSIONS)
+    sessions.put(click["session"], extended(sessions.get(click["session"]), click))
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import KW_ONLY, dataclass
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+
+from streamtable.edge import Edge
+from streamtable.errors import GraphError
+from streamtable.ports import Codec
+
+if TYPE_CHECKING:
+    from streamtable.due import Due
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+RESERVED = frozenset(
+    {"table", "ids", "handled", "states", "timers", "loop", "visits", "retry", "dead-letters"}
+)
+"""The ends of the names of a group's other topics, which no state may have."""
+
+
+@dataclass(frozen=True)
+class State(Edge[object, object], Generic[K, V]):
+    """A table that the group keeps beside its public one, in the compacted topic `<group>-<name>`.
+
+    A task reads and writes the rows of its own partition, which may have any keys, through `Context.table` and
+    `Batch.table`. They are written in the same commit as everything else.
+
+    Args:
+        name: The name of the table, of which the name of its topic is made.
+        key: The codec of the keys.
+        value: The codec of the rows.
+        due: When rows fall due, and what is done with them then.
+        meaning: What the rows mean beyond their codecs, such as the size of a window. A group that is started with
+            another meaning than its rows were written with stops with `StateMeaningChanged`.
+    """
+
+    name: str
+    _: KW_ONLY
+    key: Codec[K]
+    value: Codec[V]
+    due: "Due[K, V] | None" = None
+    meaning: str = ""
+
+    def __post_init__(self) -> None:
+        if self.name in RESERVED:
+            raise GraphError(
+                f"a state cannot be named {self.name!r}: a topic of the group's own ends like this"
+            )
+
+
+class StateRows(Protocol[V]):
+    """The rows of a state table by encoded key. `tables.ordered_table.OrderedTable` is one."""
+
+    def get(self, key: bytes) -> V | None: ...
+    def get_many(self, keys: Iterable[bytes]) -> list[V | None]: ...
+    def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]: ...
+    def put(self, key: bytes, value: V) -> None: ...
+    def delete(self, key: bytes) -> None: ...
+    def scan(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[bytes, V]]: ...
+
+
+class StateTable(Generic[K, V]):
+    """The rows of a state table in one partition, as the handlers before have left them.
+
+    Args:
+        state: The state.
+        rows: Its rows by encoded key.
+
+    Attributes:
+        raw: The rows by encoded key, for code that works on many rows at once: `raw.changing(keys)` returns a dict in
+            which the rows of these keys can be replaced.
+    """
+
+    def __init__(self, state: State[K, V], rows: StateRows[V]) -> None:
+        self.state = state
+        self.raw = rows
+        self._encode = state.key.encode
+
+    def get(self, key: K) -> V | None:
+        """Return the row of a key; None if there is none.
+
+        A value that is changed in place must still be `put`, or the change is not written.
+        """
+        return self.raw.get(self._encode(key))
+
+    def get_many(self, keys: Iterable[K]) -> dict[K, V | None]:
+        """Return the rows of several keys, None where there is none."""
+        keys = list(dict.fromkeys(keys))
+        return dict(zip(keys, self.raw.get_many(map(self._encode, keys)), strict=True))
+
+    def put(self, key: K, row: V) -> None:
+        """Write the row of a key."""
+        if row is None:
+            raise TypeError("a row cannot be None: use delete()")
+        self.raw.put(self._encode(key), row)
+
+    def delete(self, key: K) -> None:
+        """Remove the row of a key."""
+        self.raw.delete(self._encode(key))
+
+    def range(self, start: K | None = None, end: K | None = None) -> Iterator[tuple[K, V]]:
+        """Iterate over the rows with start <= key < end in the order of their encoded keys.
+
+        Rows may be written meanwhile; whether those beyond the current one are seen as they were before is not defined.
+
+        Args:
+            start: The first key; None: from the beginning.
+            end: The first key that is left out; None: to the end.
+        """
+        encode = self._encode
+        return self._decoded(None if start is None else encode(start), None if end is None else encode(end))
+
+    def prefix(self, key: K) -> Iterator[tuple[K, V]]:
+        """Iterate over the rows whose encoded keys begin with the encoded key, in the order of their encoded keys."""
+        start = self._encode(key)
+        return self._decoded(start, after_prefix(start))
+
+    def work_on(self, rows: StateRows[V]) -> None:
+        """Read and write these rows from now on."""
+        self.raw = rows
+
+    def _decoded(self, start: bytes | None, end: bytes | None) -> Iterator[tuple[K, V]]:
+        decode = self.state.key.decode
+        return ((decode(key), row) for key, row in self.raw.scan(start, end))
+
+
+def after_prefix(prefix: bytes) -> bytes | None:
+    """Return the first key behind all that begin with this prefix; None if there is none behind them."""
+    kept = prefix.rstrip(b"\xff")
+    return kept[:-1] + bytes([kept[-1] + 1]) if kept else None

@@ -1,0 +1,145 @@
+"""A partition of a state table at work: a working table whose rows, committed or not, can be read in the order of keys."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import TypeVar
+
+from streamtable.ports import Codec
+from streamtable.tables.working_table import CommittedRows, WorkingTable
+
+V = TypeVar("V")
+
+_ROWS_AT_ONCE = 256
+_INSERTED_MAX = 32  # keys; more are sorted together
+
+
+class OrderedTable(WorkingTable[V]):
+    """Rows of one partition by encoded key, with scans over what is committed and what is not. One thread.
+
+    Args:
+        store: The committed rows. The table never writes to it.
+        codec: The codec of the rows.
+        cache_bytes: About how much memory decoded rows may take, beside those that have changed since the last commit.
+
+    Attributes:
+        fresh: The keys that were changed or restored since someone who keeps an index of them emptied it; None: nobody.
+    """
+
+    def __init__(self, store: CommittedRows, codec: Codec[V], cache_bytes: int) -> None:
+        super().__init__(store, codec, cache_bytes)
+        self.fresh: set[bytes] | None = None
+        self._touched: set[bytes] | None = None  # changed since `_ordered` was made; None: it is not in use
+        self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
+
+    def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
+        if self._touched is None and self.fresh is None:
+            return super().changing(keys)
+        keys = set(keys)
+        if self._touched is not None:
+            self._touched |= keys
+        if self.fresh is not None:
+            self.fresh |= keys
+        return super().changing(keys)
+
+    def put(self, key: bytes, value: V) -> None:
+        super().put(key, value)
+        self._note(key)
+
+    def delete(self, key: bytes) -> None:
+        super().delete(key)
+        self._note(key)
+
+    def restore(self, key: bytes, data: bytes | None, *, changed: bool) -> None:
+        super().restore(key, data, changed=changed)
+        self._note(key)
+
+    def committed(self) -> None:
+        super().committed()
+        self._unchanged()
+
+    def forget(self) -> None:
+        super().forget()
+        self._unchanged()
+
+    def changed_row(self, key: bytes) -> V | None:
+        """Return a row that was changed since the last commit; None if it was deleted."""
+        return self._rows[key]
+
+    def peek(self, keys: Iterable[bytes]) -> list[V | None]:
+        """Return rows as they are now, without keeping those in memory that are not there."""
+        return [
+            self._rows[key] if key in self._rows else self._peek(key, self.store.get(key)) for key in keys
+        ]
+
+    def peek_encoded(self, key: bytes) -> bytes | None:
+        """Return a row as it is now, encoded. Raises `Unencodable`."""
+        return self.encoded(key) if self.is_changed(key) else self.store.get(key)
+
+    def _peek(self, key: bytes, data: bytes | None) -> V | None:
+        return None if data is None else self._decoded(key, data)
+
+    def _note(self, key: bytes) -> None:
+        if self._touched is not None:
+            self._touched.add(key)
+        if self.fresh is not None:
+            self.fresh.add(key)
+
+    def _unchanged(self) -> None:
+        self._touched, self._ordered = None, []
+        if self.fresh is not None:
+            self.fresh = set()
+
+    def scan(self, start: bytes | None = None, end: bytes | None = None) -> Iterator[tuple[bytes, V]]:
+        """Iterate over the rows with start <= key < end in the order of their keys, uncommitted changes among them.
+
+        It reads some rows at a time and holds nothing of the store in between, so rows may be changed meanwhile, and
+        the iteration may be given up at any place.
+
+        Args:
+            start: The first key; None: from the beginning.
+            end: The first key that is left out; None: to the end.
+        """
+        while True:
+            with self.store.scan(start, end) as rows:
+                stored = list(islice(rows, _ROWS_AT_ONCE))
+            last = stored[-1][0] if len(stored) == _ROWS_AT_ONCE else None
+            for key, data in self._merged(stored, start, end if last is None else last + b"\0"):
+                row = self._row_of(key, data)
+                if row is not None:
+                    yield key, row
+            if last is None:
+                return
+            start = last + b"\0"
+
+    def _merged(
+        self, stored: list[tuple[bytes, bytes]], start: bytes | None, end: bytes | None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """What the store has, and the keys that have changed in the same range."""
+        changed = self._changed_between(start, end)
+        if not changed:
+            return stored  # type: ignore[return-value] # a row is never None here
+        found: dict[bytes, bytes | None] = {**dict.fromkeys(changed), **dict(stored)}
+        return sorted(found.items())
+
+    def _changed_between(self, start: bytes | None, end: bytes | None) -> list[bytes]:
+        if self._touched is None:
+            self._ordered = sorted(self._changed)
+        elif len(self._touched) > _INSERTED_MAX:
+            self._ordered = sorted(self._touched.union(self._ordered))
+        else:
+            for key in self._touched:
+                place = bisect_left(self._ordered, key)
+                if self._ordered[place : place + 1] != [key]:
+                    self._ordered.insert(place, key)
+        self._touched = set()
+        keys = self._ordered
+        first = 0 if start is None else bisect_left(keys, start)
+        after = len(keys) if end is None else bisect_left(keys, end)
+        return keys[first:after]
+
+    def _row_of(self, key: bytes, data: bytes | None) -> V | None:
+        """The row as it is now. What is in memory counts: a handler may have changed it in place."""
+        if key in self._rows:
+            return self._rows[key]
+        return self.get(key) if data is None else self._decoded(key, data)

@@ -1,0 +1,369 @@
+"""Windowed tables through the engine, without a broker: known answers, late records, and what does not depend on batches."""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import timedelta
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamtable import Long, Stream, String
+from streamtable.errors import GraphError
+from streamtable.flow import Flow, Hopping, Session, Tumbling, Windowed, WindowedTable
+from streamtable.flow.windows import Window
+from streamtable_testing.tester import Tester
+
+TIMES = Stream("times", String(), Long())  # a value is its own event time
+LATE = Stream("late", String(), Long())
+
+
+def ms(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+TUMBLING = Tumbling(ms(10), grace=ms(5))
+HOPPING = Hopping(ms(10), ms(5), grace=ms(5))
+SESSION = Session(ms(5), grace=ms(5))
+
+
+def counting(window: Any, **more: Any) -> tuple[Flow, WindowedTable[str, int]]:
+    flow = Flow("f")
+    stream = flow.stream(TIMES, time=lambda value: value)
+    return flow, stream.group_by_key().window(window, **more).count("counts")
+
+
+def rows(tester: Tester, table: WindowedTable[str, Any]) -> dict[tuple[str, int, int], Any]:
+    return {(key.key, key.start_ms, key.end_ms): row for key, row in tester.table(table.table).items()}
+
+
+def emit(tester: Tester, *events: tuple[str, int]) -> None:
+    tester.emit_many(TIMES, events)
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (TUMBLING, {("a", 0, 10): 2, ("a", 10, 20): 1, ("b", 10, 20): 1}),
+        (
+            HOPPING,
+            {("a", 0, 10): 2, ("a", 5, 15): 2, ("a", 10, 20): 1, ("b", 5, 15): 1, ("b", 10, 20): 1},
+        ),
+        (SESSION, {("a", 3, 11): 3, ("b", 12, 12): 1}),
+    ],
+)
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
+def test_records_are_counted_by_key_and_window(
+    tester: Tester, window: Window, expected: Mapping[Any, int], *, at_once: bool
+) -> None:
+    flow, table = counting(window)
+    tester.run(flow)
+    events = [("a", 3), ("a", 7), ("a", 11), ("b", 12)]
+    for part in [events] if at_once else [[event] for event in events]:
+        emit(tester, *part)
+    assert rows(tester, table) == expected
+    assert table.table.name == "f-counts"
+
+
+def kept(stream: Any, what: str) -> WindowedTable[str, Any]:
+    tables: Mapping[str, Callable[[], WindowedTable[str, Any]]] = {
+        "count": lambda: stream.count("t"),
+        "sum": lambda: stream.sum("t", lambda v: v * 2),
+        "min": lambda: stream.min("t", lambda v: -v),
+        "max": lambda: stream.max("t", str, value=String()),
+        "reduce": lambda: stream.reduce("t", lambda row, v: row * 100 + v, value=Long()),
+    }
+    return tables[what]()
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"), [("count", 2), ("sum", 22), ("min", -7), ("max", "7"), ("reduce", 407)]
+)
+@pytest.mark.parametrize("window", [TUMBLING, SESSION], ids=["tumbling", "session"])
+def test_an_aggregate_makes_of_each_window_what_its_name_says(
+    tester: Tester, window: Any, what: str, expected: Any
+) -> None:
+    flow = Flow("f")
+    grouped = flow.stream(TIMES, time=lambda value: value).group_by_key()
+    table = kept(grouped.window(window), what)
+    tester.run(flow)
+    emit(tester, ("a", 4), ("a", 7))
+    (row,) = rows(tester, table).values()
+    assert row == expected
+
+
+def test_windows_and_sessions_are_aggregated_by_functions(tester: Tester) -> None:
+    flow = Flow("f")
+    grouped = flow.stream(TIMES, time=lambda value: value).group_by_key()
+    tumbling = grouped.window(TUMBLING).aggregate("tumbling", str, comma, value=String())
+    session = grouped.window(SESSION).aggregate(
+        "session", str, comma, lambda one, other: f"{one};{other}", value=String()
+    )
+    tester.run(flow)
+    for event in [("a", 1), ("a", 11), ("a", 6)]:  # the last one merges two sessions
+        emit(tester, event)
+    assert rows(tester, tumbling) == {("a", 0, 10): ",1,6", ("a", 10, 20): ",11"}
+    assert rows(tester, session) == {("a", 1, 11): ",1;,11,6"}
+
+
+def comma(row: str, value: int) -> str:
+    return f"{row},{value}"
+
+
+def test_a_record_that_merges_sessions_deletes_their_rows(tester: Tester) -> None:
+    flow, table = counting(SESSION)
+    out = Stream("out", table.table.key, Long())
+    table.changes().to(out)
+    tester.run(flow)
+    for event in [("a", 100), ("a", 110), ("b", 100), ("a", 105)]:
+        emit(tester, event)
+    assert rows(tester, table) == {("a", 100, 110): 3, ("b", 100, 100): 1}
+    changes = [(*(record.key or ()), record.value) for record in tester.records(out)]
+    assert changes[:3] == [("a", 100, 100, 1), ("a", 110, 110, 1), ("b", 100, 100, 1)]
+    assert sorted(changes[3:], key=str) == [
+        ("a", 100, 100, None), ("a", 100, 110, 3), ("a", 110, 110, None)
+    ]  # fmt: skip
+
+
+def test_sessions_of_keys_that_begin_alike_are_kept_apart(tester: Tester) -> None:
+    flow, table = counting(SESSION)
+    tester.run(flow)
+    keys = ["a", "ab", "a\0\0\0\0\0\0\0\1", "a" + "\0" * 16, ""]
+    for time in (10, 12, 100):
+        emit(tester, *((key, time) for key in keys))
+    assert rows(tester, table) == {
+        (key, *span): n for key in keys for span, n in (((10, 12), 2), ((100, 100), 1))
+    }
+
+
+# ---- late records -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
+def test_a_record_counts_until_event_time_has_passed_the_end_of_its_window_and_the_grace(
+    tester: Tester, *, at_once: bool
+) -> None:
+    flow, table = counting(TUMBLING, late=LATE)
+    tester.run(flow)
+    events = [("a", 3), ("b", 14), ("a", 4), ("b", 15), ("a", 5), ("b", 6)]
+    for part in [events] if at_once else [[event] for event in events]:
+        emit(tester, *part)
+    assert rows(tester, table) == {("a", 0, 10): 2, ("b", 10, 20): 2}
+    assert [(r.key, r.value, r.timestamp_ms) for r in tester.records(LATE)] == [("a", 5, 5), ("b", 6, 6)]
+
+
+def test_a_record_is_counted_in_those_of_its_hopping_windows_that_are_open(tester: Tester) -> None:
+    flow, table = counting(HOPPING, late=LATE)
+    tester.run(flow)
+    emit(tester, ("a", 16), ("a", 7), ("a", 3))
+    assert rows(tester, table) == {("a", 10, 20): 1, ("a", 15, 25): 1, ("a", 5, 15): 1}
+    assert [r.value for r in tester.records(LATE)] == [3]
+
+
+def test_a_closed_session_is_not_extended_by_a_record_that_is_near_enough(tester: Tester) -> None:
+    flow, table = counting(SESSION, late=LATE)
+    tester.run(flow)
+    # The session of 10 is closed at 21: one that begins at 12 is not, and it is a session of its own.
+    emit(tester, ("a", 10), ("b", 21), ("a", 12), ("a", 5))
+    assert rows(tester, table) == {("a", 10, 10): 1, ("b", 21, 21): 1, ("a", 12, 12): 1}
+    assert [r.value for r in tester.records(LATE)] == [5]
+
+
+def test_a_record_is_late_after_a_restart_if_it_was_before(tester: Tester) -> None:
+    flow, table = counting(TUMBLING, late=LATE)
+    tester.run(flow)
+    emit(tester, ("a", 3), ("a", 15))
+    tester.crash(flow.group())
+    tester.start(flow.group(), disk=False)
+    emit(tester, ("a", 4))
+    assert rows(tester, table) == {("a", 0, 10): 1, ("a", 10, 20): 1}
+    assert [r.value for r in tester.records(LATE)] == [4]
+
+
+def test_event_time_goes_through_a_repartition_topic(tester: Tester) -> None:
+    flow = Flow("f")
+    stream = flow.stream(TIMES, time=lambda value: value)
+    table = stream.group_by("last-digit", lambda v: v % 10, key=Long()).window(TUMBLING).count("t")
+    tester.run(flow)
+    for event in [("a", 3), ("b", 13), ("c", 13), ("d", 3)]:
+        emit(tester, event)
+    assert table.table.name == "f-last-digit-t"
+    assert tester.table(table.table) == {Windowed(3, 0, 10): 2, Windowed(3, 10, 20): 2}
+
+
+def test_a_window_without_a_retention_that_can_be_is_refused() -> None:
+    with pytest.raises(GraphError, match="retention"):
+        counting(TUMBLING, retention=ms(-1))
+
+
+# ---- independence of batches --------------------------------------------------------------------------------------------------
+
+
+Event = tuple[str, int]
+records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=30)
+windows = st.sampled_from([TUMBLING, HOPPING, SESSION])
+
+
+def expected_rows(events: Iterable[Event], window: Window) -> dict[tuple[str, int, int], int]:
+    """The definition, record by record."""
+    found: dict[tuple[str, int, int], int] = {}
+    now = -1
+    for key, time in events:
+        now = max(now, time)
+        if isinstance(window, Session):
+            near = [
+                (start, end)
+                for each, start, end in found
+                if each == key
+                and start - window.gap_ms <= time <= end + window.gap_ms
+                and window.closes_at(start, end) > now
+            ]
+            start, end = min([time, *(s for s, _ in near)]), max([time, *(e for _, e in near)])
+            if window.closes_at(start, end) > now:
+                found[key, start, end] = 1 + sum(found.pop((key, s, e)) for s, e in near)
+            continue
+        every = window.every_ms if isinstance(window, Hopping) else 10
+        for start in range(0, time + 1, every):
+            if time < start + 10 and start + 10 + window.grace_ms > now:
+                found[key, start, start + 10] = found.get((key, start, start + 10), 0) + 1
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, windows, st.data())
+def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_restarted(
+    events: list[Event], window: Window, data: st.DataObject
+) -> None:
+    bounds = [0, *sorted(data.draw(st.sets(st.integers(0, len(events))))), len(events)]
+    restarts = data.draw(st.sets(st.integers(0, len(bounds))))
+    flow, table = counting(window)
+    with Tester() as tester:
+        tester.run(flow)
+        for number, (begin, end) in enumerate(pairwise(bounds)):
+            emit(tester, *events[begin:end])
+            if number in restarts:
+                tester.crash(flow.group())
+                tester.start(flow.group(), disk=number % 2 == 0)
+        assert rows(tester, table) == expected_rows(events, window)
+
+
+# ---- final results ------------------------------------------------------------------------------------------------------------
+
+
+def finals(window: Any, **more: Any) -> tuple[Flow, WindowedTable[str, int], Stream[Windowed[str], int]]:
+    flow, table = counting(window, **more)
+    out = Stream("out", table.table.key, Long())
+    table.final().to(out)
+    return flow, table, out
+
+
+def final_rows(tester: Tester, out: Stream[Windowed[str], int]) -> list[tuple[str, int, int, int | None]]:
+    return [(*record.key, record.value) for record in tester.records(out) if record.key]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (TUMBLING, [("a", 0, 10, 2), ("a", 10, 20, 1), ("b", 10, 20, 1)]),
+        (
+            HOPPING,
+            [
+                ("a", 0, 10, 2), ("a", 5, 15, 2), ("b", 5, 15, 1), ("a", 10, 20, 1), ("b", 10, 20, 1),
+            ],
+        ),
+        (SESSION, [("a", 3, 11, 3), ("b", 12, 12, 1)]),
+    ],
+)  # fmt: skip
+def test_each_window_comes_out_once_when_event_time_has_passed_it(
+    tester: Tester, window: Window, expected: list[Any]
+) -> None:
+    flow, _, out = finals(window)
+    tester.run(flow)
+    emit(tester, ("a", 3), ("a", 7), ("a", 11), ("b", 12))
+    assert final_rows(tester, out) == []
+    emit(tester, ("c", 40))
+    assert final_rows(tester, out) == expected
+    emit(tester, ("c", 41))
+    assert final_rows(tester, out) == expected
+
+
+def test_a_window_comes_out_at_its_end_and_grace_and_not_before(tester: Tester) -> None:
+    flow, _, out = finals(TUMBLING)
+    tester.run(flow)
+    emit(tester, ("a", 3), ("b", 14))
+    assert final_rows(tester, out) == []
+    emit(tester, ("b", 15))
+    assert final_rows(tester, out) == [("a", 0, 10, 1)]
+    assert [record.timestamp_ms for record in tester.records(out)] == [9]
+
+
+def test_the_last_window_of_a_silent_stream_comes_out(tester: Tester) -> None:
+    flow, _, out = finals(TUMBLING)
+    tester.run(flow)
+    emit(tester, ("a", 3))
+    tester.advance(60)
+    assert final_rows(tester, out) == [("a", 0, 10, 1)]
+
+
+def test_closed_windows_are_kept_for_the_retention_and_then_deleted_from_table_and_topic(
+    tester: Tester,
+) -> None:
+    flow, table, _ = finals(TUMBLING, retention=ms(100))
+    tester.run(flow)
+    emit(tester, ("a", 3), ("a", 15))
+    assert rows(tester, table) == {("a", 0, 10): 1, ("a", 10, 20): 1}
+    emit(tester, ("a", 114))
+    assert ("a", 0, 10) in rows(tester, table)
+    emit(tester, ("a", 116))
+    assert rows(tester, table) == {("a", 10, 20): 1, ("a", 110, 120): 2}
+
+
+def test_rows_of_closed_windows_are_deleted_without_final_too(tester: Tester) -> None:
+    flow, table = counting(TUMBLING, retention=ms(0))
+    tester.run(flow)
+    emit(tester, ("a", 3), ("a", 15))
+    assert rows(tester, table) == {("a", 10, 20): 1}
+
+
+def test_what_follows_closed_windows_is_part_of_the_same_group(tester: Tester) -> None:
+    flow, table = counting(TUMBLING)
+    busy = table.final().filter(lambda n: n > 1).map(lambda window, n: (window.key, n))
+    busy.to(LATE)
+    per_key = busy.repartition("busy", key=String(), value=Long()).group_by_key().count("busy-windows")
+    assert [group.name for group in flow.groups] == ["f", "f-busy"]
+    tester.run(flow)
+    emit(tester, ("a", 1), ("a", 2), ("b", 3), ("a", 11), ("a", 12), ("c", 90))
+    assert [(r.key, r.value) for r in tester.records(LATE)] == [("a", 2), ("a", 2)]
+    assert tester.table(per_key.table) == {"a": 2}
+
+
+def test_a_closed_window_cannot_be_processed_with_a_record() -> None:
+    _, table = counting(TUMBLING)
+    with pytest.raises(GraphError, match="process"):
+        table.final().process(lambda ctx, n: [n])
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, windows, st.data())
+def test_each_window_comes_out_exactly_once_whatever_crashes(
+    events: list[Event], window: Window, data: st.DataObject
+) -> None:
+    bounds = [0, *sorted(data.draw(st.sets(st.integers(0, len(events))))), len(events)]
+    restarts = data.draw(st.sets(st.integers(0, len(bounds))))
+    failpoint = data.draw(st.sampled_from([None, "begun", "changelog-produced", "offsets-sent", "committed"]))
+    flow, _, out = finals(window)
+    with Tester() as tester:
+        tester.run(flow)
+        group = flow.group()
+        for number, (begin, end) in enumerate(pairwise(bounds)):
+            if number in restarts and end > begin:
+                tester.crash(group, at=failpoint)
+            emit(tester, *events[begin:end])
+            if number in restarts and end > begin:
+                tester.start(group, disk=number % 2 == 0)
+        emit(tester, ("z", 1_000))
+        expected = expected_rows([*events, ("z", 1_000)], window)
+        assert sorted(final_rows(tester, out)) == sorted(
+            (*key, n) for key, n in expected.items() if key[0] != "z"
+        )
