@@ -71,6 +71,9 @@ def judge(schema: Any, messages: list[bytes], max_bytes: int = MB) -> None:
     """Accepted is only what the reader reads, and as it does; of a lonely message as of one in a batch."""
     columns = reader_of(schema).read(messages, max_bytes)
     found = columns.values()
+    for field in schema["fields"]:
+        name = field["name"]
+        assert repr(columns.values_of(name)) == repr([row and row[name] for row in found])
     read = make_reader(Schema.load(schema))
     assert len(found) == len(messages)
     for index, message in enumerate(messages):

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from microbatch.buffer import Buffer, PoisonBisector
-from microbatch.graph import Limits
+from microbatch.limits import Limits
 from streamtable.errors import HandlerFailed
 from streamtable.types import NextOffset, RecordBatch
 

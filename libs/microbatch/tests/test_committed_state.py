@@ -1,9 +1,17 @@
+from collections.abc import Iterable
+
+import orjson
 import pytest
 
-from microbatch.committed_state import committed_state_of, decode, encode
+from microbatch.committed_state import committed_state_of, decode, document
 from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
 from streamtable.errors import InputLost, StateLost
 from streamtable.types import Committed, NextOffset
+
+
+def encode(committed_state: CommittedState, inputs: Iterable[str]) -> str:
+    return orjson.dumps(document(committed_state, inputs)).decode()
+
 
 COMMITTED_STATE = CommittedState(7, WriteId(5, 3))
 OURS = Committed(NextOffset(10), encode(COMMITTED_STATE, ["a", "b"]))

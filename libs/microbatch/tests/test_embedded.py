@@ -207,7 +207,7 @@ def test_a_group_that_kept_its_rows_in_a_central_store_is_not_run_without_it() -
         tester.run(group, tasks=latest(stores))
         tester.emit(EVENTS, "a", 1)
         tester.stop(group)
-        stores.append(group.__tester_tasks__())
+        stores.append(group.custom_tasks)
         with pytest.raises(StateLost, match="committed over a central store"):
             tester.start(group)
         assert sums(tester) == [1]
@@ -217,7 +217,7 @@ def test_a_group_with_embedded_rows_is_not_run_over_a_central_store() -> None:
     group = group_of()
     for plain in (False, True):
         with Tester() as tester:
-            stores: list[Any] = [group.__tester_tasks__()]
+            stores: list[Any] = [group.custom_tasks]
             tester.run(group, tasks=latest(stores))
             tester.emit(EVENTS, "a", 1)
             tester.stop(group)

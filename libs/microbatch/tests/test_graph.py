@@ -1,12 +1,12 @@
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from microbatch import Batch, MicroBatch, Rows, Send
-from streamtable import Long, Stream, String
+from streamtable import App, Kafka, Long, Stream, String
 from streamtable.errors import GraphError
 from streamtable_admin.graph_model import model_of
-from streamtable_testing import Tester
 
 EVENTS = Stream("events", String(), Long())
 OUT = Stream("out", String(), Long())
@@ -49,9 +49,6 @@ def test_it_can_be_drawn_as_other_groups_are() -> None:
     assert edges == {("topic events", "group g", "fold"), ("group g", "topic out", "")}
 
 
-def test_an_ordinary_processor_refuses_its_records(tester: Tester) -> None:
-    made = graph()
-    made.__tester_tasks__ = lambda: None  # type: ignore[method-assign] # as if the graph were of an unknown kind
-    tester.run(made)
-    with pytest.raises(GraphError, match="run it with BatchProcessor"):
-        tester.emit(EVENTS, "a", 1)
+def test_an_ordinary_processor_refuses_it(tmp_path: Path) -> None:
+    with pytest.raises(GraphError, match="run it with the processor of its kind, such as BatchProcessor"):
+        App(Kafka("localhost:1"), tmp_path).processor(graph())

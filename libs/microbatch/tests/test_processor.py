@@ -124,7 +124,7 @@ def test_what_waits_is_handled_when_the_process_stops(place: Place) -> None:
 
 def buffered(processor: BatchProcessor) -> int:
     tasks: Any = processor.member.assignment.tasks.values() if processor.member else []
-    return sum(len(task._buffer) for task in list(tasks))
+    return sum(len(task.task._buffer) for task in list(tasks))
 
 
 def test_a_second_life_over_a_store_in_memory_is_refused(place: Place) -> None:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import count
 from random import Random
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import orjson
 import pytest
@@ -24,14 +24,16 @@ from prometheus_client import CollectorRegistry
 
 from microbatch import Batch, BatchMetrics, InMemoryStore, MicroBatch, Rows, Send
 from microbatch.buffer import Buffer
-from microbatch.embedded import EmbeddedTask, EmbeddedTasks
-from microbatch.processor import NoStores
+from microbatch.committed_state import document
+from microbatch.embedded import EmbeddedTasks
 from microbatch.stores.memory import MemoryDriver
 from microbatch.stores.port import Found, Written
 from microbatch.stores.versions import ledger_key
 from microbatch.task import BatchTask
 from microbatch.tasks import BatchTasks
 from streamtable import Json, Stream, String
+from streamtable.custom_task import Written as WrittenAhead
+from streamtable.engine.adapted import AdaptedTask, AdaptedTasks
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import Fenced, RetryLater
@@ -77,7 +79,7 @@ class Life:
         tasks: Any
         self.stores: Any
         if world.kind == "central":
-            self.stores = NoStores()
+            self.stores = MemoryStores()
             tasks = BatchTasks(
                 world.graph,
                 Driver(world, self),
@@ -403,46 +405,50 @@ def test_each_record_counts_once_in_new_schedules_too(kind: Kind) -> None:
 
 
 def store_after_the_commit(patch: pytest.MonkeyPatch) -> None:
-    write, committed = BatchTask.write_ahead, BatchTask.committed
+    write, applied = BatchTask.write, BatchTask.applied
 
-    def committed_then_written(self: BatchTask, work: Any, position: Any) -> None:
-        done = self._done
-        self._done = done
-        write(self, work)
-        committed(self, work, position)
+    def described(self: BatchTask) -> WrittenAhead:
+        ledger = self._next_ledger()
+        state = ledger.committed_state if ledger is not None else None
+        return WrittenAhead(document(state, self._committed_offsets), ahead=False)
 
-    patch.setattr(BatchTask, "write_ahead", lambda *_: None)
-    patch.setattr(BatchTask, "committed", committed_then_written)
+    def written_then_applied(self: BatchTask, next_offsets: Any) -> bool:
+        write(self)
+        return applied(self, next_offsets)
+
+    patch.setattr(BatchTask, "write", described)
+    patch.setattr(BatchTask, "applied", written_then_applied)
 
 
 def token_kept_after_an_abort(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(BatchTask, "must_recover", property(lambda _: False, lambda *_: None), raising=False)
+    patch.setattr(AdaptedTask, "must_recover", property(lambda _: False, lambda *_: None), raising=False)
 
 
 def no_proof(patch: pytest.MonkeyPatch) -> None:
-    make = BatchTasks.make
+    make = AdaptedTasks.make
 
-    def unproved(self: BatchTasks, recovered: Any) -> BatchTask:
-        task = make(self, recovered)
-        task.uncommitted = recovered.plan.uncommitted
-        if not task.uncommitted and task._ledger is not None:
+    def unproved(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
+        made = make(self, recovered)
+        task = cast("BatchTask", made.task)
+        made.uncommitted = task._unproved = recovered.plan.uncommitted
+        if not made.uncommitted and task._ledger is not None:
             task._write_ledger(task._ledger)
-        return task
+        return made
 
-    patch.setattr(BatchTasks, "make", unproved)
+    patch.setattr(AdaptedTasks, "make", unproved)
 
 
 def ledger_before_the_proof(patch: pytest.MonkeyPatch) -> None:
-    make = BatchTasks.make
+    make = AdaptedTasks.make
 
-    def early(self: BatchTasks, recovered: Any) -> BatchTask:
-        task = make(self, recovered)
+    def early(self: AdaptedTasks, recovered: Any) -> AdaptedTask:
+        made = make(self, recovered)
+        task = cast("BatchTask", made.task)
         if task._ledger is not None:
             task._write_ledger(task._ledger)
-        return task
+        return made
 
-    patch.setattr(BatchTasks, "make", early)
-    patch.setattr(BatchTask, "_write_ledger", BatchTask._write_ledger)
+    patch.setattr(AdaptedTasks, "make", early)
 
 
 def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:
@@ -450,21 +456,21 @@ def standing_of_before_the_batch(patch: pytest.MonkeyPatch) -> None:
 
 
 def offsets_of_all_that_is_buffered(patch: pytest.MonkeyPatch) -> None:
-    for kind in (BatchTask, EmbeddedTask):
-        patch.setattr(kind, "offsets", _too_far(kind.offsets))
+    offsets = AdaptedTask.offsets
 
-
-def _too_far(offsets: Any) -> Any:
-    def too_far(self: BatchTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
+    def too_far(self: AdaptedTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
         found = offsets(self, work, position)
-        ends = self._buffer.next_offsets
+        ends = cast("BatchTask", self.task)._buffer.next_offsets
         return {p: c._replace(next_offset=max(c.next_offset, ends[p.topic])) for p, c in found.items()}
 
-    return too_far
+    patch.setattr(AdaptedTask, "offsets", too_far)
 
 
 def buffer_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Buffer, "clear", lambda *_: None)
+    def begun_only(self: Buffer, next_offsets: Any) -> None:
+        self.next_offsets = self.next_offsets or dict(next_offsets)
+
+    patch.setattr(Buffer, "clear", begun_only)
 
 
 def numbers_not_given_to_the_store(patch: pytest.MonkeyPatch) -> None:
@@ -523,40 +529,40 @@ PLANTS: list[Plant] = [
 
 
 def rows_stored_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    def early(self: EmbeddedTask, work: Any) -> None:
-        self._write(work.changes, self.changelog_position, None)
+    def early(self: AdaptedTask, work: Any) -> None:
+        self._write_rows(work.changes, self.changelog_position, self.committed_offsets)
 
-    patch.setattr(EmbeddedTask, "write_ahead", early)
+    patch.setattr(AdaptedTask, "write_ahead", early)
 
 
 def position_of_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    offsets = EmbeddedTask.offsets
+    offsets = AdaptedTask.offsets
 
-    def behind(self: EmbeddedTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
+    def behind(self: AdaptedTask, work: Any, position: Any) -> dict[TopicPartition, Committed]:
         return offsets(self, work, replace(position, changelog=self.changelog_position))
 
-    patch.setattr(EmbeddedTask, "offsets", behind)
+    patch.setattr(AdaptedTask, "offsets", behind)
 
 
 def rows_left_out_of_the_changelog(patch: pytest.MonkeyPatch) -> None:
-    work = EmbeddedTask.work
+    work = AdaptedTask.work
 
-    def stored_only(self: EmbeddedTask) -> Any:
+    def stored_only(self: AdaptedTask) -> Any:
         found = work(self)
-        self._write(found.changes, self.changelog_position, None)
+        self._write_rows(found.changes, self.changelog_position, self.committed_offsets)
         return replace(found, changes=[])
 
-    patch.setattr(EmbeddedTask, "work", stored_only)
+    patch.setattr(AdaptedTask, "work", stored_only)
 
 
 def deletions_left_out_of_the_changelog(patch: pytest.MonkeyPatch) -> None:
-    work = EmbeddedTask.work
+    work = AdaptedTask.work
 
-    def without(self: EmbeddedTask) -> Any:
+    def without(self: AdaptedTask) -> Any:
         found = work(self)
         return replace(found, changes=[(key, data) for key, data in found.changes if data is not None])
 
-    patch.setattr(EmbeddedTask, "work", without)
+    patch.setattr(AdaptedTask, "work", without)
 
 
 EMBEDDED_PLANTS: list[Plant] = [

@@ -16,6 +16,7 @@ from exactavro.vectors import Batch, Column, Field, field_of
 _MESSAGE_BYTES_MAX: Final = 2**31
 _CHUNK: Final = 512
 _Rows = Callable[[str, bytes, Iterable[tuple[Any, ...]]], list[Any]]
+_Make = Callable[[str | None], list[Any]]
 
 
 class Columns:
@@ -25,13 +26,17 @@ class Columns:
         unsure: indexes of those that have to be read one by one, in order.
     """
 
-    def __init__(self, unsure: list[int], make: Callable[[], list[Any]]) -> None:
+    def __init__(self, unsure: list[int], make: _Make) -> None:
         self.unsure = unsure
         self._make = make
 
     def values(self) -> list[Any]:
         """A new list of one dict for each message, None for those of `unsure`."""
-        return self._make()
+        return self._make(None)
+
+    def values_of(self, name: str) -> list[Any]:
+        """A new list of the values of one field, None for the messages of `unsure`. Raises `KeyError`."""
+        return self._make(name)
 
 
 class ColumnReader:
@@ -48,6 +53,11 @@ class ColumnReader:
         self._texts = [name for name, field in fields.items() if field.text]
         self._least = len(prefix) + sum(field.width for field in self._fields)
         self._rows = _rows_maker(fields)
+        self._columns_of: dict[str, slice] = {}
+        first = 0
+        for name, field in fields.items():
+            self._columns_of[name] = slice(first, first := first + field.columns)
+        self._values_of = {name: _value_maker(field) for name, field in fields.items()}
 
     def read(self, messages: Sequence[bytes], max_bytes: int) -> Columns:
         """Check messages. It takes at most 10 times their bytes, and 24 bytes a field and 100 more for each message.
@@ -77,21 +87,32 @@ class ColumnReader:
         odd_texts = [(int(read[message]), self._texts[number], text) for message, number, text in odd]
         return Columns(
             np.flatnonzero(unsure).tolist(),
-            lambda: self._values(batch.data, columns, unsure.tolist(), odd_texts),
+            lambda name: self._values(name, batch.data, columns, unsure.tolist(), odd_texts),
         )
 
     def _values(
-        self, data: bytes, columns: list[Column], unsure: list[bool], odd_texts: list[tuple[int, str, str]]
+        self,
+        name: str | None,
+        data: bytes,
+        columns: list[Column],
+        unsure: list[bool],
+        odd_texts: list[tuple[int, str, str]],
     ) -> list[Any]:
+        """Make the values of one field, or of all: dicts."""
+        make = self._rows if name is None else self._values_of[name]
+        used = columns if name is None else columns[self._columns_of[name]] or columns[:1]
         text, rows = data.decode("latin-1"), []
         for start in range(0, len(columns[0]), _CHUNK):  # by parts, as their numbers are objects for a moment
-            lists = [column[start : start + _CHUNK].tolist() for column in columns]
-            rows += self._rows(text, data, zip(*lists, strict=True))
+            lists = [column[start : start + _CHUNK].tolist() for column in used]
+            rows += make(text, data, zip(*lists, strict=True))
         if len(rows) != len(unsure):
             left = iter(rows)
             rows = [None if bad else next(left) for bad in unsure]
-        for message, name, text in odd_texts:
-            rows[message][name] = text
+        for message, field, text in odd_texts:
+            if name is None:
+                rows[message][field] = text
+            elif name == field:
+                rows[message] = text
         return rows
 
 
@@ -120,6 +141,16 @@ def _rows_maker(fields: Mapping[str, Field]) -> _Rows:
         own = [f"c{len(names) + number}" for number in range(field.columns)]
         items.append(f"{name!r}: {field.value.format(*own)}")
         names += own
-    source = f"lambda text, data, rows: [{{{', '.join(items)}}} for ({', '.join(names)},) in rows]"
+    return _compiled(f"{{{', '.join(items)}}}", names)
+
+
+def _value_maker(field: Field) -> _Rows:
+    """Makes the values of one field."""
+    names = [f"c{number}" for number in range(field.columns)]
+    return _compiled(field.value.format(*names), names or ["_"])
+
+
+def _compiled(value: str, names: Sequence[str]) -> _Rows:
+    source = f"lambda text, data, rows: [{value} for ({', '.join(names)},) in rows]"
     rows: _Rows = eval(source, {"__builtins__": {}})  # noqa: S307 - of names and symbols, each as its repr
     return rows

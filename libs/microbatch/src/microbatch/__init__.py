@@ -1,7 +1,8 @@
 """Micro-batches over a central store, on streamtable's engine."""
 
 from microbatch.batch import Batch, Record, Send
-from microbatch.graph import Limits, MicroBatch
+from microbatch.graph import MicroBatch
+from microbatch.limits import Limits
 from microbatch.metrics import BatchMetrics
 from microbatch.processor import BatchProcessor
 from microbatch.rows import BatchRows, Rows

@@ -1,10 +1,13 @@
 """A group that begins must find its inputs from their first record on: what retention has deleted would never count."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from microbatch.graph import MicroBatch
 from streamtable.errors import InputLost
 from streamtable.types import Committed
+
+if TYPE_CHECKING:
+    from microbatch.graph import MicroBatch
 
 
 class Beginnings:
@@ -15,7 +18,7 @@ class Beginnings:
             topic, whose records are dead letters that were sent again.
     """
 
-    def __init__(self, group: MicroBatch) -> None:
+    def __init__(self, group: "MicroBatch") -> None:
         self._inputs = [edge.stream.name for edge in group.inputs if group.rows and edge.start == "earliest"]
         self._new: dict[int, list[str]] = {}
 

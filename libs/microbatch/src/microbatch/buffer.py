@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from microbatch.graph import Limits
+from microbatch.limits import Limits
 from streamtable.errors import HandlerFailed
 from streamtable.types import NextOffset, RecordBatch
 
@@ -51,10 +51,6 @@ class Buffer:
             self._records += len(records)
             self._bytes += size
             self.next_offsets[records.topic] = NextOffset(records.last_offset + 1)
-
-    def passed(self, topic: str, offset: int) -> None:
-        """Below this offset nothing more of the topic comes than what is here."""
-        self.next_offsets[topic] = max(NextOffset(offset), self.next_offsets[topic])
 
     @property
     def full(self) -> bool:

@@ -7,30 +7,19 @@ import orjson
 
 from microbatch.stores.versions import UNOWNED, CommittedState, WriteId
 from streamtable.errors import InputLost, StateLost
-from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed
 
 
-def encode(
-    committed_state: CommittedState | None, inputs: Iterable[str], seen: SeenInputs | None = None
-) -> str:
-    """Encode the metadata of a committed offset.
+def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> Mapping[str, Any]:
+    """Return what is committed with each offset, as JSON.
 
     Args:
         committed_state: The partition's committed state; None if rows are plain.
         inputs: All topics that are committed with it.
-        seen: The identities of the input topics.
     """
-    document: dict[str, Any] = {}
-    if committed_state is not None:
-        document = {
-            "token": committed_state.epoch,
-            "end": list(committed_state.end),
-            "inputs": sorted(inputs),
-        }
-    if seen is not None:
-        document["seen"] = seen.encode()
-    return orjson.dumps(document).decode() if document else ""
+    if committed_state is None:
+        return {}
+    return {"token": committed_state.epoch, "end": list(committed_state.end), "inputs": sorted(inputs)}
 
 
 def decode(metadata: str) -> tuple[CommittedState, frozenset[str]] | None:

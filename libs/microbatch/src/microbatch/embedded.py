@@ -5,54 +5,48 @@ the Kafka transaction that commits the input offsets, and to the local store aft
 store lacks. No server is needed, and neither versions nor ledgers: the transaction decides about rows as well.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import nsmallest
+from typing import TYPE_CHECKING
 from zlib import crc32
 
 from microbatch.batch import Batch
 from microbatch.beginnings import Beginnings
-from microbatch.buffer import PoisonBisectors
+from microbatch.buffer import PoisonBisector, PoisonBisectors
 from microbatch.committed_state import decode as decode_committed_state
-from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import StoredRows
 from microbatch.rows import Written as WrittenRows
 from microbatch.stores.port import Row
-from microbatch.task import BatchTask, Cut, Surroundings
+from microbatch.task import BatchTask, Done, Surroundings
 from streamtable.clock import Clock
-from streamtable.deadletter import RECORD_OVERHEAD_BYTES
-from streamtable.engine.basetask import Work
-from streamtable.engine.restore import Restore
-from streamtable.errors import GraphError, RewindNeeded, StateLost, StoreCorrupted
+from streamtable.custom_task import TaskServices
+from streamtable.errors import GraphError, StateLost, Unencodable
 from streamtable.failpoint import Failpoint
-from streamtable.ports import Store, TopicInfo
-from streamtable.tables.position import LocalPosition, TablePosition
-from streamtable.tables.working_table import refuse_if_larger
 from streamtable.tracing import UNTRACED, Tracer
-from streamtable.types import Committed, TopicPartition
+from streamtable.types import Committed
+
+if TYPE_CHECKING:
+    from microbatch.graph import MicroBatch
 
 _KEYS_CHECKED = 64  # of each batch: about a millisecond for 10,000 rows
 _KEYS_REMEMBERED = 8_192
 
 
 class LocalRows:
-    """Reads rows of one partition from its local store, as `RemoteStore` reads them from a server.
+    """Reads rows of one partition from the engine's table, as `RemoteStore` reads them from a server.
 
     Args:
-        store: None for a group that keeps no rows.
+        get: Reads the committed row of a key.
     """
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
+    def __init__(self, get: Callable[[bytes], bytes | None]) -> None:
+        self._get = get
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
         """The rows of those keys that have one."""
-        if self._store is None:
-            return {}
-        get = self._store.get
-        found = ((key, get(key)) for key in keys)
+        found = ((key, self._get(key)) for key in keys)
         return {key: Row(0, data) for key, data in found if data is not None}
 
 
@@ -84,100 +78,54 @@ class EmbeddedTask(BatchTask):
 
     Args:
         around: The parts that all tasks of the process share.
-        recovered: the partition, with its store open and complete.
-        bisectors: The bisectors by partition; each outlives the partition's task.
+        partition: The number of the partition.
+        bisector: The bisector of the partition.
+        beginnings: What the group's first start must find.
         owners: The key owners of the process.
     """
 
     def __init__(
-        self, around: Surroundings, recovered: Restore, bisectors: PoisonBisectors, owners: KeyOwners
+        self,
+        around: Surroundings,
+        partition: int,
+        bisector: PoisonBisector,
+        beginnings: Beginnings,
+        owners: KeyOwners,
     ) -> None:
-        assert recovered.plan is not None, "asked for before it is ready"
-        self._table = around.group.table.name if around.group.persist else ""
-        super().__init__(
-            around,
-            recovered.topics,
-            recovered.partition,
-            next_offsets=recovered.plan.next_offsets,
-            ledger=None,
-            uncommitted=recovered.plan.uncommitted,
-            bisector=bisectors[recovered.partition],
-            stores=recovered.stores,
-            changelog_position=recovered.position(self._table),
-        )
+        super().__init__(around, partition, bisector, beginnings)
         self._owners = owners
-        self._topic: TopicInfo | None = recovered.topics.get(self._table)
 
-    def _stored_rows(self) -> StoredRows:
-        return StoredRows(LocalRows(self.stores.get(self._table)), self.partition, None)
+    def _stored_rows(self, services: TaskServices) -> StoredRows:
+        return StoredRows(LocalRows(services.get), self.partition, None)
 
-    @contextmanager
-    def _blamed(self, cut: Cut) -> Iterator[None]:
-        with super()._blamed(cut):
-            try:
-                yield
-            except StoreCorrupted as error:
-                self.failure = error  # the engine throws the store away, and loads it from the changelog
-                raise RewindNeeded("the local store is damaged", topic=self._table) from error
-
-    def _written(self, batch: Batch, stored: StoredRows) -> WrittenRows:
-        found = super()._written(batch, stored)
+    def _rows_written(self, batch: Batch, stored: StoredRows, services: TaskServices) -> WrittenRows:
+        found = super()._rows_written(batch, stored, services)
         changed = {key: data for key, data in found.rows.items() if not stored.holds(key, data)}
-        if changed and self._topic is not None:
-            bytes_max = self._topic.max_message_bytes - RECORD_OVERHEAD_BYTES
-            largest = max(changed, key=lambda key: len(key) + len(changed[key] or b""))
-            size = len(largest) + len(changed[largest] or b"")
-            refuse_if_larger(size, bytes_max, f"row {largest[:100]!r} of the changelog {self._table!r}")
+        if changed and services.row_bytes_max is not None:
+            self._refuse_too_large(changed, services.row_bytes_max)
             self._owners.check(self.partition, changed)
         return replace(found, rows=changed)
 
-    # ---- commit ----------------------------------------------------------------------------------------------------
-
-    def work(self) -> Work:
-        work, done = super().work(), self._done
-        return replace(work, changes=sorted(done.written.rows.items())) if done is not None else work
-
-    def write_ahead(self, work: Work) -> None:
-        """Rows are written by the commit itself, and locally after it."""
-
-    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
-        seen = self.seen(work.next_offsets)
-        return {
-            TopicPartition(topic, self.partition): Committed(
-                offset, replace(position, seen=seen.get(topic)).encode()
+    def _refuse_too_large(self, rows: Mapping[bytes, bytes | None], bytes_max: int) -> None:
+        sizes = {key: len(key) + len(data or b"") for key, data in rows.items()}
+        largest = max(sizes, key=sizes.__getitem__)
+        if sizes[largest] > bytes_max:
+            raise Unencodable(
+                f"row {largest[:100]!r} of the changelog {self._group.table.name!r} has {sizes[largest]:,} bytes, "
+                f"more than the {bytes_max:,} that its topic accepts"
             )
-            for topic, offset in work.next_offsets.items()
-        }
 
-    def committed(self, work: Work, position: TablePosition) -> None:
-        self._write(work.changes, position.changelog, work)
-        # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
-        self.changelog_position = position.changelog
-        super().committed(work, position)
+    def _changes(self, done: Done) -> Sequence[tuple[bytes, bytes | None]]:
+        return sorted(done.written.rows.items())
 
-    def save(self) -> None:
-        self._write((), self.changelog_position, None)
-
-    def _write(
-        self, rows: Iterable[tuple[bytes, bytes | None]], changelog_position: int, work: Work | None
-    ) -> None:
-        if self._topic is None:
-            return
-        position = LocalPosition(
-            changelog=changelog_position,
-            topic_id=self._topic.topic_id,
-            current_at=self._around.clock.now(),
-            inputs=work.next_offsets if work is not None else self.committed_offsets,
-            partitions=self._topic.partitions,
-        )
-        try:
-            self.stores[self._table].write(rows, position.encode())
-        except StoreCorrupted as error:
-            self.failure = error  # the commit stands, and so do those of the other tasks
+    def write(self) -> None:
+        """Rows are written by the commit itself, and locally after it."""
+        if self._done is not None:
+            self._around.failpoint("batch-processed")
 
 
 class EmbeddedTasks:
-    """Tasks of a micro-batch over its own changelog; an `engine.basetask.Tasks`.
+    """Tasks of a micro-batch over its own changelog; a `CustomTasks`.
 
     Args:
         group: the graph, with its table.
@@ -189,7 +137,7 @@ class EmbeddedTasks:
 
     def __init__(
         self,
-        group: MicroBatch,
+        group: "MicroBatch",
         clock: Clock,
         metrics: BatchMetrics,
         failpoint: Failpoint,
@@ -201,9 +149,7 @@ class EmbeddedTasks:
         self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
-    def recover(
-        self, partition: int, committed: Mapping[str, Committed | None]
-    ) -> Mapping[str, Committed | None]:
+    def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> EmbeddedTask:
         """The engine loads the rows; offsets that were committed over a central store do not fit them.
 
         Raises:
@@ -220,12 +166,8 @@ class EmbeddedTasks:
                     offset=each.next_offset,
                 )
         self._beginnings.note(partition, committed)
-        return committed
-
-    def make(self, recovered: Restore) -> EmbeddedTask:
-        assert recovered.plan is not None, "asked for before it is ready"
-        self._beginnings.check(recovered.partition, recovered.plan.next_offsets)
-        return EmbeddedTask(self._around, recovered, self._bisectors, self._owners)
+        bisector = self._bisectors[partition]
+        return EmbeddedTask(self._around, partition, bisector, self._beginnings, self._owners)
 
     def close(self) -> None:
         """The engine closes the stores."""

@@ -6,43 +6,25 @@ AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from inspect import iscoroutinefunction
 from typing import Any, Literal, TypeVar
 
+from prometheus_client import CollectorRegistry
+
 from microbatch.batch import Batch, Send
+from microbatch.embedded import EmbeddedTasks
+from microbatch.limits import Limits
+from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
-from streamtable import Batch as GroupBatch
 from streamtable import Bytes, Group, Input, OnError, Output, Persist, Stream, String, Table
+from streamtable.clock import Clock
 from streamtable.errors import GraphError
+from streamtable.failpoint import Failpoint
 
 V = TypeVar("V")
 
 Process = Callable[[Batch, Send], Awaitable[None] | None]
 """`process(batch, send)`, plain or `async`. One thread runs all of them; those that await, do so at the same time."""
-
-_LONGEST_WAIT_S = 3_600.0
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a partition's batch is complete: whichever comes first.
-
-    Args:
-        records: The number of records of all inputs together.
-        bytes: The bytes of their keys and values. A single record may be larger.
-        seconds: since the batch's first record came.
-    """
-
-    records: int = 10_000
-    bytes: int = 16 << 20
-    seconds: float = 5.0
-
-    def __post_init__(self) -> None:
-        if self.records < 1 or self.bytes < 1 or not 0 <= self.seconds <= _LONGEST_WAIT_S:
-            raise GraphError(
-                f"{self}: a batch has at least 1 record and 1 byte, and waits for 0 to {_LONGEST_WAIT_S:g} s"
-            )
 
 
 class MicroBatch(Group[Any, Any]):
@@ -88,7 +70,7 @@ class MicroBatch(Group[Any, Any]):
     ) -> None:
         super().__init__(
             name,
-            *(Input(stream, batch=_named_as(process), start=start, on_error=on_error) for stream in inputs),
+            *(Input(stream, custom=process, start=start, on_error=on_error) for stream in inputs),
             *(Output(stream) for stream in outputs),
             *([Persist(Bytes())] if rows else []),
         )
@@ -120,23 +102,9 @@ class MicroBatch(Group[Any, Any]):
         found.persist = None
         return found
 
-    def __tester_tasks__(self) -> Any:
-        """Return what makes its tasks in the `Tester`: over its own table, as a process without a central store does."""
-        from microbatch.testing import embedded_tasks  # noqa: PLC0415 - it knows this module
-
-        return embedded_tasks(self)
+    def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
+        """Return what makes its tasks over its own table, as in a process without a central store."""
+        return EmbeddedTasks(self, clock, BatchMetrics.register(CollectorRegistry()), failpoint)
 
     def __repr__(self) -> str:
         return f"MicroBatch({self.name!r})"
-
-
-def _named_as(process: Process) -> Callable[[GroupBatch[Any, Any, Any]], None]:
-    """What stands in the graph for `process`, with its name."""
-
-    def of_batches(records: GroupBatch[Any, Any, Any]) -> None:
-        raise GraphError(
-            f"records of {records.topic!r} belong to a MicroBatch: run it with BatchProcessor, not with Processor"
-        )
-
-    of_batches.__name__ = getattr(process, "__name__", "process")
-    return of_batches

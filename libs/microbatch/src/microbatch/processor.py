@@ -2,7 +2,6 @@
 
 import socket
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,14 +18,14 @@ from streamtable.app import local_stores
 from streamtable.clock import SystemClock
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
-from streamtable.errors import ConfigurationError, StoreBroken
+from streamtable.errors import ConfigurationError
 from streamtable.failpoint import failpoint_at, no_failpoint
 from streamtable.observe import Metrics, progress_on
-from streamtable.ports import Log, Store, Stores
+from streamtable.ports import Log, Stores
 from streamtable.tracing import tracer_of
 
 if TYPE_CHECKING:
-    from streamtable.engine.basetask import Tasks
+    from streamtable.custom_task import CustomTasks
 
 _DUE_IS_DUE_S = 0.001  # between two commits: batches say themselves when they are due
 
@@ -103,10 +102,10 @@ class BatchProcessor(GroupProcessor):
             )
         clock, reached = SystemClock(), failpoint_at(failpoint) if failpoint else no_failpoint
         numbers, tracer = batch_metrics or BatchMetrics.register(CollectorRegistry()), tracer_of(kafka)
-        tasks: Tasks
+        tasks: CustomTasks
         stores: Stores
         if store is not None:
-            group, stores = group.over_central_store(), NoStores()
+            group, stores = group.over_central_store(), local_stores(None)
             tasks = BatchTasks(
                 group,
                 store,
@@ -185,26 +184,9 @@ class BatchProcessor(GroupProcessor):
 
 def _local_stores(group: MicroBatch, state_dir: Path | None, memory_bytes: int) -> Stores:
     if group.persist is None:
-        return NoStores()
+        return local_stores(None)
     if state_dir is None:
         raise ConfigurationError(
             f"micro-batch {group.name!r} keeps rows: give state_dir= for the embedded store, or store= for a central one"
         )
     return local_stores(state_dir / group.name, memory_bytes)
-
-
-class NoStores:
-    """The `ports.Stores` of a group without local tables."""
-
-    def open(self, table: str, partition: int, *, spare: bool = False) -> Store:
-        del spare
-        raise StoreBroken("a micro-batch has no local tables", topic=table, partition=partition)
-
-    def destroy(self, table: str, partition: int) -> None:
-        """There is nothing to destroy."""
-
-    def present(self) -> Mapping[tuple[str, int], float]:
-        return {}
-
-    def close(self) -> None:
-        """There is nothing to close."""

@@ -12,7 +12,6 @@ from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import CommittedState, Ledger, ledger_key, reset_error
 from microbatch.task import BatchTask, Surroundings
 from streamtable.clock import Clock
-from streamtable.engine.restore import Restore
 from streamtable.errors import Migrated, RetryLater, StateLost
 from streamtable.failpoint import Failpoint
 from streamtable.tables.position import TablePosition
@@ -21,7 +20,7 @@ from streamtable.types import Committed
 
 
 class BatchTasks:
-    """Tasks of a micro-batch over one tenant of a central store; an `engine.basetask.Tasks`.
+    """Tasks of a micro-batch over one tenant of a central store; a `CustomTasks`.
 
     Args:
         group: the graph.
@@ -53,14 +52,11 @@ class BatchTasks:
         )
         self._around = Surroundings(group, self._store, clock, metrics, failpoint, tracer)
         self._plain = plain
-        self._ledgers: dict[int, Ledger] = {}
         self._refused: dict[int, CommittedState] = {}
         self._bisectors = PoisonBisectors()
         self._beginnings = Beginnings(group)
 
-    def recover(
-        self, partition: int, committed: Mapping[str, Committed | None]
-    ) -> Mapping[str, Committed | None]:
+    def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> BatchTask:
         """Open the partition's ledger. The offsets are known, so what is read here is not older.
 
         Raises:
@@ -68,28 +64,13 @@ class BatchTasks:
             StateLost: store and offsets do not fit together.
         """
         _refuse_embedded(partition, committed)
+        ledger = None
         if self._plain:
             self._mark_plain(partition, committed)
         else:
-            self._ledgers[partition] = self._open(partition, committed_state_of(partition, committed))
+            ledger = self._open(partition, committed_state_of(partition, committed))
         self._beginnings.note(partition, committed)
-        return committed
-
-    def make(self, recovered: Restore) -> BatchTask:
-        assert recovered.plan is not None, "asked for before it is ready"
-        partition = recovered.partition
-        self._beginnings.check(partition, recovered.plan.next_offsets)
-        ledger = None if self._plain else self._ledgers.pop(partition)
-        return BatchTask(
-            self._around,
-            recovered.topics,
-            partition,
-            next_offsets=recovered.plan.next_offsets,
-            ledger=ledger,
-            uncommitted=recovered.plan.uncommitted or ledger is not None,
-            bisector=self._bisectors[partition],
-            stores=recovered.stores,
-        )
+        return BatchTask(self._around, partition, self._bisectors[partition], self._beginnings, ledger)
 
     def close(self) -> None:
         self._store.close()

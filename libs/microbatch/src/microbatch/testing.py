@@ -6,7 +6,6 @@ from typing import TypeVar
 from prometheus_client import CollectorRegistry
 
 from microbatch.committed_state import committed_state_of
-from microbatch.embedded import EmbeddedTasks
 from microbatch.graph import MicroBatch
 from microbatch.metrics import BatchMetrics
 from microbatch.rows import Rows
@@ -19,16 +18,6 @@ from streamtable.failpoint import Failpoint
 from streamtable.types import Committed, TopicPartition
 
 V = TypeVar("V")
-
-
-def embedded_tasks(group: MicroBatch) -> Callable[[Clock, Failpoint], EmbeddedTasks]:
-    """Makes the tasks of a micro-batch over its own table; its rows are `TOTALS.of(tester.table(ADD))`."""
-
-    def make(clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
-        metrics = BatchMetrics.register(CollectorRegistry())
-        return EmbeddedTasks(group, clock, metrics, failpoint)
-
-    return make
 
 
 class InMemoryStore:

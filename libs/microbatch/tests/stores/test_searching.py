@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any
 
+import orjson
 import pytest
 from elasticsearch import Elasticsearch
 
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from microbatch import Batch, BatchProcessor, MicroBatch, Rows, Send
-from microbatch.committed_state import encode
+from microbatch.committed_state import document
 from microbatch.searching import Match, Searcher
 from microbatch.stores.elasticsearch import ElasticsearchDriver
 from microbatch.stores.port import Fields
@@ -74,7 +75,9 @@ class Committing:
         found: dict[TopicPartition, Committed | None] = dict.fromkeys(places)
         for partition, committed_state in self.committed_states.items():
             place = TopicPartition(INPUT.name, partition)
-            found[place] = Committed(NextOffset(7), encode(committed_state, [INPUT.name]))
+            found[place] = Committed(
+                NextOffset(7), orjson.dumps(document(committed_state, [INPUT.name])).decode()
+            )
         return found
 
     def close(self) -> None:

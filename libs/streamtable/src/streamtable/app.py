@@ -23,6 +23,7 @@ from streamtable.observe import Metrics, Progress, progress_on
 from streamtable.ports import Log, Stores, TopicDescription
 from streamtable.process import run_together
 from streamtable.settings import Settings
+from streamtable.store.memory import MemoryStores
 from streamtable.topic_check import required_topics
 from streamtable.topics import DEAD_LETTER_CONFIG, REPARTITION_CONFIG, TABLE_CONFIG, Stream, Table
 from streamtable.tracing import tracer_of
@@ -323,8 +324,10 @@ class App:
             updater.close()
 
 
-def local_stores(folder: Path, memory_bytes: int) -> Stores:
-    """Return stores in RocksDB below a folder."""
+def local_stores(folder: Path | None, memory_bytes: int = 64 << 20) -> Stores:
+    """Return stores in RocksDB below a folder; None: in memory, for a group that keeps no tables here."""
+    if folder is None:
+        return MemoryStores()
     from streamtable.store.rocksdb import RocksStores  # noqa: PLC0415 - 7 MB, of use to tables only
 
     return RocksStores(folder, memory_bytes=memory_bytes)

@@ -11,11 +11,14 @@ from datetime import datetime, timedelta
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
+from streamtable.clock import Clock
 from streamtable.context import Batch, Context, RowChange
+from streamtable.custom_task import CustomTasks
 from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import checked_on_error as checked_on_error  # noqa: PLC0414 - a public name of this module
 from streamtable.errors import GraphError
+from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -53,6 +56,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         once: How to recognise repeated events, which are left out.
         time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
             the record's timestamp is its event time. See `EventTime`.
+        custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
+            that these call.
     """
 
     stream: Stream[K, E]
@@ -63,10 +68,12 @@ class Input(Edge[K, V], Generic[K, E, V]):
     on_error: OnError = OnError.STOP
     once: Once[E] | None = None
     time: Callable[[E], int | datetime] | None = None
+    custom: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
-        kinds = [kind for kind in (self.handler, self.batch, self.aggregate) if kind is not None]
+        given = (self.handler, self.batch, self.aggregate, self.custom)
+        kinds = [kind for kind in given if kind is not None]
         if len(kinds) != 1:
             raise GraphError(
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
@@ -291,6 +298,10 @@ class Group(Generic[K, V]):
         self._check_topics()
         self._check_keys()
         self._check_table()
+
+    def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> CustomTasks | None:  # noqa: ARG002 - of other kinds
+        """Return what makes tasks of another kind than over local tables, as in the `Tester`; None for a plain group."""
+        return None
 
     def _check_counts(self, persists: int, loops: int) -> None:
         if not self.inputs and not self.changes:

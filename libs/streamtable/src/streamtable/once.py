@@ -4,15 +4,19 @@ The rule is a pure function of the records of one input partition, `Accepted.is_
 of the past in the group's table `<group>-ids` (`engine.ids`), and a batch job over the same records follows it too.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
+from itertools import islice
+from operator import itemgetter
 from struct import Struct
 from typing import Any, Generic, TypeVar
 from uuid import UUID
 
 from streamtable.errors import GraphError, StreamtableError
+from streamtable.ports import Fields
 
 E_contra = TypeVar("E_contra", contravariant=True)
 
@@ -26,6 +30,9 @@ _DASHES = (8, 13, 18, 23)
 _HEAD = Struct(">BqI")  # version, newest time, number of runs
 _RUN = Struct(">qI")  # time, number of ids
 _VERSION = 1
+_TEXT, _BYTES, _INT = (
+    blake2b(kind, digest_size=ID_BYTES) for kind in (b"s", b"b", b"i")
+)  # hashes begun with a type
 
 
 class NoId(StreamtableError):
@@ -117,13 +124,13 @@ def id_bytes(value: Any) -> bytes:
     """
     if isinstance(value, str):
         packed = _uuid_bytes(value)
-        return packed if packed is not None else _hashed(b"s", value.encode("utf-8", "surrogatepass"))
+        return packed if packed is not None else _hashed(_TEXT, _utf8(value))
     if isinstance(value, UUID):
         return value.bytes
     if isinstance(value, bytes):
-        return _hashed(b"b", value)
+        return _hashed(_BYTES, value)
     if isinstance(value, int) and not isinstance(value, bool):
-        return _hashed(b"i", b"%d" % value)
+        return _hashed(_INT, b"%d" % value)
     if value is None:
         raise NoId("the event has no id (it is None)")
     raise NoId(f"the event's id is a {type(value).__name__}; ids are text, bytes, ints or UUIDs")
@@ -136,7 +143,11 @@ def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
     except TypeError:
         return list(map(id_bytes, values))
     if "-" not in text:  # none is a UUID's usual text
-        return [_hashed(b"s", each.encode("utf-8", "surrogatepass")) for each in values]
+        # Text that is ASCII has no surrogates to let pass.
+        return [
+            _hashed(_TEXT, each)
+            for each in (map(str.encode, values) if text.isascii() else map(_utf8, values))
+        ]
     size = len(values)
     dashes = "-" * size
     if (
@@ -158,9 +169,16 @@ def many_id_bytes(values: Sequence[Any]) -> list[bytes]:
 def ids_of(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:
     """The ids of events, without those that have none; and by index what was raised for these."""
     try:
-        return many_id_bytes(list(map(once.id_of, events))), {}
+        return many_id_bytes(_raw_ids(once, events)), {}
     except Exception:  # noqa: BLE001 - user code may raise anything; whose fault it is comes out one by one
         return _ids_one_by_one(once, events)
+
+
+def _raw_ids(once: Once[Any], events: Sequence[Any]) -> Sequence[Any]:
+    """`id_of` of each. Of records that are still encoded only the field is read."""
+    if not isinstance(once.by, str):
+        return list(map(once.by, events))
+    return events.field(once.by) if isinstance(events, Fields) else list(map(itemgetter(once.by), events))
 
 
 def _ids_one_by_one(once: Once[Any], events: Sequence[Any]) -> tuple[list[bytes], dict[int, Exception]]:
@@ -185,8 +203,14 @@ def _uuid_bytes(text: str) -> bytes | None:
     return packed if packed.hex() == digits else None  # else it is text that no UUID is written as
 
 
-def _hashed(kind: bytes, data: bytes) -> bytes:
-    return blake2b(kind + data, digest_size=ID_BYTES).digest()
+def _utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _hashed(begun: blake2b, data: bytes) -> bytes:
+    found = begun.copy()  # two thirds of the time of making it
+    found.update(data)
+    return found.digest()
 
 
 # ---- chunks ---------------------------------------------------------------------------------------------------------------
@@ -199,30 +223,25 @@ class Chunk:
     Attributes:
         newest_ms: Stream time at which the last of them was accepted.
         runs: Stream times, and how many of the ids were accepted then.
-        ids: 16 bytes each.
+        ids: The ids one after the other, 16 bytes each.
     """
 
     newest_ms: int
     runs: list[tuple[int, int]]
-    ids: list[bytes]
+    ids: bytes
+
+    def __len__(self) -> int:
+        return len(self.ids) // ID_BYTES
 
     @staticmethod
     def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "Chunk":
-        """Of ids in the order in which they were accepted."""
-        runs: list[tuple[int, int]] = []
-        start = 0
-        while start < len(ids):
-            time_ms = times_ms[start]
-            stop = start + 1
-            while stop < len(ids) and times_ms[stop] == time_ms:
-                stop += 1
-            runs.append((time_ms, stop - start))
-            start = stop
-        return Chunk(times_ms[-1], runs, list(ids))
+        """Make a chunk of ids in the order in which they were accepted, so that no stream time is below the one before."""
+        runs = list(Counter(times_ms).items())  # in the order in which they came
+        return Chunk(times_ms[-1], runs, b"".join(ids))
 
     def encode(self) -> bytes:
         head = _HEAD.pack(_VERSION, self.newest_ms, len(self.runs))
-        return b"".join([head, *(_RUN.pack(*run) for run in self.runs), *self.ids])
+        return b"".join([head, *(_RUN.pack(*run) for run in self.runs), self.ids])
 
     @staticmethod
     def decode(data: bytes) -> "Chunk":
@@ -232,8 +251,8 @@ class Chunk:
             start = _HEAD.size + count * _RUN.size
             if version == _VERSION and len(data) >= start:
                 runs = list(_RUN.iter_unpack(data[_HEAD.size : start]))
-                ids = [data[at : at + ID_BYTES] for at in range(start, len(data), ID_BYTES)]
-                if len(data) - start == ID_BYTES * len(ids) and sum(size for _, size in runs) == len(ids):
+                ids = data[start:]
+                if len(ids) == ID_BYTES * sum(size for _, size in runs):
                     return Chunk(newest_ms, runs, ids)
         raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
 
@@ -245,15 +264,9 @@ class Chunk:
         newest_ms: int = _HEAD.unpack_from(data)[1]
         return newest_ms
 
-    def by_time(self) -> Iterator[tuple[int, list[bytes]]]:
-        """Each stream time, with the ids that were accepted at it."""
-        start = 0
-        for time_ms, size in self.runs:
-            yield time_ms, self.ids[start : start + size]
-            start += size
-
     def each(self) -> Iterator[tuple[bytes, int]]:
         """Each id, with the stream time at which it was accepted."""
-        for time_ms, ids in self.by_time():
-            for each in ids:
-                yield each, time_ms
+        starts = iter(range(0, len(self.ids), ID_BYTES))
+        for time_ms, size in self.runs:
+            for start in islice(starts, size):
+                yield self.ids[start : start + ID_BYTES], time_ms

@@ -34,6 +34,15 @@ class Decoded(Generic[T]):
     poison: Mapping[int, PoisonRecord]
 
 
+@runtime_checkable
+class Fields(Protocol):
+    """Decoded records that give one of their fields without making the others."""
+
+    def field(self, name: str) -> Sequence[Any]:
+        """Return the value of the field for each record. Raises `KeyError`, or `TypeError` for a value that is no record."""
+        ...
+
+
 class Codec(Protocol[T]):
     """Turns values into bytes and back. Stateless towards its callers and safe to share between threads."""
 

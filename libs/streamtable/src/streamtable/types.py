@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
 from itertools import compress
+from operator import itemgetter
 from typing import Any, NamedTuple, NewType, Protocol
 
 from streamtable.errors import StreamtableError
@@ -17,6 +18,7 @@ NextOffset = NewType("NextOffset", int)
 
 Header = tuple[str, bytes | None]
 Headers = Sequence[Header]
+_SECOND = itemgetter(1)
 _TOKEN = re.compile(r"([A-Za-z0-9._-]{1,249}):(0|[1-9][0-9]{0,9}):(0|[1-9][0-9]{0,18})")
 HEADERS_UNREADABLE: Header = ("streamtable-headers-unreadable", b"a name is not UTF-8")
 """Stands for all headers of a record in which the client cannot read them."""
@@ -155,7 +157,7 @@ class RecordBatch:
 
     def timestamps(self) -> list[int]:
         """`timestamp` of each, at a third of the cost."""
-        return [found[1] for found in self._column("timestamp")]
+        return list(map(_SECOND, self._column("timestamp")))
 
     def headers(self, index: int) -> Headers:
         """As the record has them; `HEADERS_UNREADABLE` alone if one has a name that is not UTF-8."""

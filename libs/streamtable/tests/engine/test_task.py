@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from streamtable.aggregate import Count
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context
+from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.basetask import AT_ONCE
 from streamtable.engine.task import Task
 from streamtable.errors import (
     GraphError,

@@ -158,7 +158,7 @@ def handler(edge: Input[Any, Any, Any]) -> str:
     """Return what an input does with its records."""
     if edge.aggregate is not None:
         return _on_error(_once(repr(edge.aggregate), edge), edge.on_error)
-    return _on_error(_once(function(edge.handler or edge.batch), edge), edge.on_error)
+    return _on_error(_once(function(edge.handler or edge.batch or edge.custom), edge), edge.on_error)
 
 
 def _once(text: str, edge: Input[Any, Any, Any]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from streamtable.clock import Clock
-from streamtable.engine.basetask import Tasks
+from streamtable.custom_task import CustomTasks
 from streamtable.engine.processor import GroupProcessor
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import StreamtableError
@@ -19,7 +19,7 @@ from streamtable.views.lookup import LookupTables
 from streamtable_testing.faults import Fault, Faults
 from streamtable_testing.log import VirtualKafka
 
-MakeTasks = Callable[[Clock, Failpoint], Tasks]
+MakeTasks = Callable[[Clock, Failpoint], CustomTasks | None]
 """Makes what makes the tasks of a process."""
 
 

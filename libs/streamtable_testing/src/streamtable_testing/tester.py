@@ -12,7 +12,7 @@ Tester, it lets all groups and views work until nothing more happens, so a test 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from prometheus_client import CollectorRegistry
 
@@ -213,7 +213,7 @@ class Tester:
             number = partitions or (there.info.partitions if there else self._partitions)
             self.kafka.create_topics_of(group, number)
             self._instances[group.name] = []
-            make_tasks = tasks or _tasks_of(group)
+            make_tasks = tasks or group.custom_tasks
             for _ in range(members):
                 self._add(group, guarantee, make_tasks, standby=standby)
         self._work_by_itself()
@@ -487,9 +487,3 @@ class Tester:
         ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
         groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
         return ends, groups, [instance.progress for instance in self._all()]
-
-
-def _tasks_of(group: Group[Any, Any]) -> MakeTasks | None:
-    """Return what makes the tasks of a group of another kind than `Group`, which brings its own; else None."""
-    own = getattr(group, "__tester_tasks__", None)
-    return cast("MakeTasks", own()) if own is not None else None

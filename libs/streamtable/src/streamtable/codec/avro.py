@@ -198,7 +198,14 @@ class Avro(Generic[T]):
                 made[index] = value
             return made
 
-        return Decoded(Lazy(len(data), values), {unsure[i]: error for i, error in singles.poison.items()})
+        def field(name: str) -> list[Any]:
+            made = columns.values_of(name)
+            for index, value in zip(unsure, singles.values, strict=True):
+                made[index] = value[name]  # type: ignore[index] # a record; None for poison raises
+            return made
+
+        poison = {unsure[i]: error for i, error in singles.poison.items()}
+        return Decoded(Lazy(len(data), values, field), poison)
 
     def _one_by_one(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """What is new or wrong is left to `decode`, which knows why."""

@@ -1,7 +1,8 @@
 """Sequences whose values are decoded when they are read: a handler that only counts never decodes them."""
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TypeVar, overload
+from operator import itemgetter
+from typing import Any, TypeVar, overload
 
 T = TypeVar("T")
 
@@ -12,19 +13,33 @@ class Lazy(Sequence[T]):
     Args:
         size: How many there will be.
         make: Makes them, once.
+        make_field: Makes the values of one field of each of them, without making them.
     """
 
     __hash__ = None  # type: ignore[assignment] # compared by its values, which may be changed in place
 
-    def __init__(self, size: int, make: Callable[[], list[T]]) -> None:
+    def __init__(
+        self,
+        size: int,
+        make: Callable[[], list[T]],
+        make_field: Callable[[str], list[Any]] | None = None,
+    ) -> None:
         self._size = size
         self._make: Callable[[], list[T]] | None = make
+        self._make_field = make_field
         self._made: list[T] = []
+
+    def field(self, name: str) -> list[Any]:
+        """See `ports.Fields`."""
+        if self._make is not None and self._make_field is not None:
+            return self._make_field(name)
+        values: list[Any] = self._values()
+        return list(map(itemgetter(name), values))
 
     def _values(self) -> list[T]:
         if self._make is not None:
             self._made = self._make()
-            self._make = None  # and with it the bytes
+            self._make = self._make_field = None  # and with them the bytes
         return self._made
 
     def __len__(self) -> int:

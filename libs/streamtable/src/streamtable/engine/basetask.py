@@ -1,6 +1,6 @@
 """What the engine asks of a partition at work, whatever its records become: rows of a local table, or of another store.
 
-`engine.task.Task` is the one with local tables. A package of another kind derives its own and hands the engine `Tasks`.
+`engine.task.Task` is the one with local tables, `engine.adapted.AdaptedTask` the one around a `CustomTask`.
 """
 
 from abc import ABC, abstractmethod
@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Se
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.event_time import ObservedEnds
@@ -19,7 +20,6 @@ from streamtable.tables.position import TablePosition
 from streamtable.tables.seen import SeenInputs
 from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
 
-AT_ONCE = float("-inf")
 MOVED_SECONDS = 1.0
 """A position that has only passed transaction markers is committed with the next records, or after this time."""
 

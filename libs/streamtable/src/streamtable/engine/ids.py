@@ -10,7 +10,7 @@ Keys of the changelog: the input's name, for its stream time; name, NUL and a nu
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import accumulate
+from itertools import accumulate, chain
 from operator import itemgetter
 from struct import Struct
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, is_rep
 from streamtable.ports import Store
 
 if TYPE_CHECKING:
-    from streamtable.engine.idfilter import IdFilter
+    from streamtable.engine.id_arrays import IdFilter
 
 _RECORD, _ID = b"r", b"i"  # what local keys begin with
 _SEPARATOR = b"\0"  # no name of a topic contains it
@@ -31,7 +31,7 @@ _TIME = Struct(">q")
 _ID_BYTES_MAX = 28  # in a chunk whose times all differ
 _CHUNK_IDS_MAX = 4096
 _DROPPED_AT_LEAST = 2
-_FILTERED_FROM = 64  # ids at once; fewer are asked for one by one
+_ARRAYS_FROM = 64  # ids at once; fewer are handled one by one
 _FILLED_AT_ONCE = 8  # chunks, with each batch, until the filter knows all
 _NEW_ID_BYTES = 120  # what a new id takes in memory until the commit, and about what it will write
 
@@ -164,9 +164,9 @@ class _Accepted:
         times = self._times(timestamps_ms, now_ms)
         self._last = last = _Batch(ids, times, self._time_ms)
         self._time_ms = times[-1]
-        known = self._known(ids)
-        if not known and len(set(ids)) == len(ids) and self.new.keys().isdisjoint(ids):
-            self.new.update(zip(ids, times, strict=True))
+        perhaps = self._perhaps_accepted(ids)
+        known = self._committed(perhaps)
+        if not known and self._accept_all(ids, times, perhaps):
             return None
         last.accepted = [self._accept(index, at, known, last) for index, at in enumerate(times)]
         return None if all(last.accepted) else last.accepted
@@ -190,6 +190,18 @@ class _Accepted:
         self._time_ms = last.times_ms[begin - 1] if begin else last.time_before_ms
         return len(undone) - len(accepted)
 
+    def _accept_all(self, ids: Sequence[bytes], times_ms: Sequence[int], perhaps: Sequence[bytes]) -> bool:
+        """Accept the ids if none of them was accepted since the last commit, and no two are the same."""
+        if not self.new.keys().isdisjoint(perhaps):
+            return False
+        size = len(self.new) + len(ids)
+        self.new.update(zip(ids, times_ms, strict=True))
+        if len(self.new) == size:
+            return True
+        for each in ids:
+            self.new.pop(each, None)
+        return False
+
     def _accept(self, index: int, time_ms: int, known: Mapping[bytes, int], last: "_Batch") -> bool:
         each = last.ids[index]
         if is_repeat(self.new.get(each, known.get(each)), time_ms, self._within_ms):
@@ -199,7 +211,7 @@ class _Accepted:
         self.new[each] = time_ms
         return True
 
-    def _times(self, timestamps_ms: Sequence[int], now_ms: int) -> list[int]:
+    def _times(self, timestamps_ms: Sequence[int], now_ms: int) -> Sequence[int]:
         newest = max(timestamps_ms)
         if newest <= self._time_ms:
             return [self._time_ms] * len(timestamps_ms)
@@ -209,37 +221,45 @@ class _Accepted:
                 time_ms = stream_time(time_ms, timestamp_ms, now_ms)
                 times.append(time_ms)
             return times
+        if timestamps_ms[0] >= self._time_ms and timestamps_ms == sorted(timestamps_ms):
+            return timestamps_ms
         return list(accumulate(timestamps_ms, max, initial=self._time_ms))[1:]
 
-    def _known(self, ids: Sequence[bytes]) -> dict[bytes, int]:
-        """Those that were accepted before the last commit, with the stream time then."""
+    def _committed(self, perhaps: Sequence[bytes]) -> dict[bytes, int]:
+        """Those of these ids that were accepted before the last commit, with the stream time then."""
         if self._first == self._next:
             return {}
-        ids = self._worth_a_look(ids)
         get, prefix = self._store.get, _id_prefix(self._topic)
-        found = {each: data for each in ids if (data := get(prefix + each)) is not None}
+        found = {each: data for each in perhaps if (data := get(prefix + each)) is not None}
         return {each: _TIME.unpack(data)[0] for each, data in found.items()}
 
-    def _worth_a_look(self, ids: Sequence[bytes]) -> Sequence[bytes]:
-        """Those that the filter, once it knows all that is in the store, does not tell to be new."""
+    def _perhaps_accepted(self, ids: Sequence[bytes]) -> Sequence[bytes]:
+        """The ids that may have been accepted before, also since the last commit; the others certainly were not.
+
+        The filter has all of them from now on. It takes ids whose acceptance is undone for such that may be known.
+        """
         if self._filter is None:
-            if len(ids) < _FILTERED_FROM:
+            if len(ids) < _ARRAYS_FROM or self._first == self._next:
                 return ids
-            from streamtable.engine.idfilter import IdFilter  # noqa: PLC0415 - numpy takes 20 MB
+            from streamtable.engine.id_arrays import IdFilter  # noqa: PLC0415 - numpy takes 20 MB
 
             self._filter, self._filled_from = IdFilter(self._filter_bytes), self._next
             self._filter_ids_max = None
+            self._filter.add(b"".join(self.new))  # these are in no chunk yet
         for _ in range(_FILLED_AT_ONCE):
             if self._filled_from == self._first:
-                if self._filter_ids_max is None:
-                    # Filling it reads all ids there are: it pays when as many have come since, of which some expired.
-                    self._filter_ids_max = 2 * max(self._filter.room, self._filter.added)
-                return [ids[index] for index in self._filter.perhaps(ids)]
+                break
             self._filled_from -= 1
             data = self._store.get(_RECORD + _chunk_key(self._topic, self._filled_from))
             if data is not None:
                 self._filter.add(Chunk.decode(data).ids)
-        return ids
+        perhaps = self._filter.add(b"".join(ids))
+        if self._filled_from > self._first:
+            return ids
+        if self._filter_ids_max is None:
+            # Filling it reads all ids there are: it pays when as many have come since, of which some expired.
+            self._filter_ids_max = 2 * max(self._filter.room, self._filter.added)
+        return [ids[index] for index in perhaps]
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 
@@ -268,10 +288,9 @@ class _Accepted:
             yield number
 
     def committed(self) -> None:
-        if self._filter is not None and self.new:
-            self._filter.add(list(self.new))
-            if self._filter_ids_max is not None and self._filter.added > self._filter_ids_max:
-                self._filter = None
+        ids_max = self._filter_ids_max
+        if self._filter is not None and ids_max is not None and self._filter.added > ids_max:
+            self._filter = None
         self.new, self._last = {}, None
         self._committed_ms = self._time_ms
         self._first += self._dropped
@@ -306,10 +325,10 @@ class _Accepted:
 
 def expanded(store: Store, changes: Changes) -> Changes:
     """The rows of the local store that records of the changelog make; see `tables.replica.Expand`."""
-    deleted: dict[bytes, bytes | None] = {}
-    written: dict[bytes, bytes | None] = {}
+    rows: dict[bytes, bytes | None] = {}
+    added: dict[bytes, list[Chunk]] = {}  # by the prefix of their ids
     for key, value in changes:
-        deleted[_RECORD + key] = value
+        rows[_RECORD + key] = value
         topic, separator, _ = key.partition(_SEPARATOR)
         if not separator:
             continue
@@ -319,12 +338,21 @@ def expanded(store: Store, changes: Changes) -> Changes:
             for each, time_ms in _decoded(former).each() if former is not None else ():
                 kept = store.get(prefix + each)
                 if kept is not None and _TIME.unpack(kept)[0] <= time_ms:  # else it was accepted again
-                    deleted[prefix + each] = None
+                    rows[prefix + each] = None
         else:
-            for time_ms, ids in _decoded(value).by_time():
-                written.update(dict.fromkeys([prefix + each for each in ids], _TIME.pack(time_ms)))
-    rows = {**deleted, **written}
-    return [(key, rows[key]) for key in sorted(rows)]  # what comes in order costs RocksDB half the time
+            added.setdefault(prefix, []).append(_decoded(value))
+    # What comes in order costs RocksDB half the time. New ids last: they win over their own deletion.
+    return chain(sorted(rows.items()), *(_id_rows(prefix, chunks) for prefix, chunks in added.items()))
+
+
+def _id_rows(prefix: bytes, chunks: Sequence[Chunk]) -> Iterable[tuple[bytes, bytes]]:
+    """The rows of the ids of chunks; of an id that is in several the last one wins."""
+    if sum(map(len, chunks)) < _ARRAYS_FROM:
+        rows = {prefix + each: _TIME.pack(time_ms) for chunk in chunks for each, time_ms in chunk.each()}
+        return sorted(rows.items())
+    from streamtable.engine.id_arrays import rows_in_order  # noqa: PLC0415 - numpy takes 20 MB
+
+    return rows_in_order(prefix, chunks)
 
 
 def _decoded(data: bytes) -> Chunk:

@@ -7,15 +7,16 @@ from typing import Any, TypeVar
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.custom_task import CustomTasks
+from streamtable.engine.adapted import AdaptedTasks
 from streamtable.engine.assignment import Lookup, LookupTables
-from streamtable.engine.basetask import Tasks
 from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.watchdog import StallDetector, Wait, Watchdog
-from streamtable.errors import ConfigurationError, RetryLater, TopicMissing
+from streamtable.errors import ConfigurationError, GraphError, RetryLater, TopicMissing
 from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
@@ -48,10 +49,11 @@ class GroupProcessor:
         progress: Shows the progress of recovery.
         failpoint: Called between any two steps of a commit and in recovery.
         lookups: Follows the tables that the group looks up, and is closed in the end; needed if there are any.
-        tasks: Makes the tasks, and is closed in the end; over local tables unless given.
+        tasks: Makes tasks of another kind than over local tables; closed in the end.
 
     Raises:
         ConfigurationError: The group looks up tables, and there is no place for them.
+        GraphError: The group brings its own kind of task, and `tasks` is not given.
     """
 
     def __init__(
@@ -65,14 +67,18 @@ class GroupProcessor:
         progress: Progress,
         failpoint: Failpoint = no_failpoint,
         lookups: LookupTables | None = None,
-        tasks: Tasks | None = None,
+        tasks: CustomTasks | None = None,
     ) -> None:
         if group.lookups and lookups is None:
             raise ConfigurationError(
                 f"group {group.name!r} looks up {group.lookups[0].table.name!r}: give what follows its tables, by lookups=LookupTables"
             )
+        if tasks is None and any(edge.custom is not None for edge in group.inputs):
+            raise GraphError(
+                f"{group!r} brings its own kind of task: run it with the processor of its kind, such as BatchProcessor"
+            )
         self.group = group
-        self._tasks = tasks
+        self._tasks = AdaptedTasks(group, tasks, clock) if tasks is not None else None
         self.settings = settings
         self._log = log_
         self._stores = stores

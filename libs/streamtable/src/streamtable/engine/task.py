@@ -12,8 +12,9 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
+from streamtable.custom_task import AT_ONCE
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
-from streamtable.engine.basetask import AT_ONCE, MOVED_SECONDS, BaseTask, Work
+from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
 from streamtable.engine.dispatch import Around, Dispatcher

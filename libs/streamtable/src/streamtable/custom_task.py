@@ -1,0 +1,179 @@
+"""The seam for work of another kind than rows of a local table: eight methods, and what the engine gives to them.
+
+The engine polls, recovers, commits, rebalances, fences and counts. A `CustomTask` says what becomes of the records of one
+partition, and when; `CustomTasks` makes one for each partition that comes to the process. Micro-batches are made of it.
+
+The life of a task, all in the main thread except `recover`:
+
+    recover -> rewind -> (feed | due)* -> prepare -> write -> applied -> feed ...
+                  ^                          |         |
+                  +-- the commit failed -----+---------+
+
+A commit that fails is followed by `rewind`. If `write` has failed, or has written something ahead, it is not known here
+what of it counts: the task is dropped, and `recover` makes a new one from what Kafka has committed.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+from streamtable.errors import StreamtableError
+from streamtable.topics import Stream
+from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition, Watermarks
+
+AT_ONCE = float("-inf")
+
+
+class Due(NamedTuple):
+    """When a task is to be committed.
+
+    Attributes:
+        at: Monotonic time; `AT_ONCE`: now. A rebalance or a stop does not wait for it.
+        alone: It is committed by itself, and the next such task only after a look at Kafka: they fall due apart then.
+            For work that cannot be awaited together. If all of it were due at once, the last would always be late.
+    """
+
+    at: float
+    alone: bool = False
+
+
+class Outputs(Protocol):
+    """The records that go out with the next commit."""
+
+    def emit(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None:
+        """Send to one of the group's outputs. Raises `GraphError`, `Unencodable`."""
+        ...
+
+    def set_aside(self, records: RecordBatch, index: int, error: StreamtableError) -> None:
+        """Send a record to the dead letters."""
+        ...
+
+    def forget(self) -> None:
+        """Drop what was not sent ahead."""
+        ...
+
+
+@dataclass(frozen=True)
+class TaskServices:
+    """What a task may use while it prepares a commit.
+
+    Attributes:
+        outputs: The records that go out with the commit.
+        send_ahead: Send what `outputs` has in the commit's transaction, with these headers added, and wait until Kafka has
+            it. Only an abort undoes that.
+        get: The committed row of a key in the group's own table.
+        row_bytes_max: The most that a key and its row may have together; None if the group keeps no table.
+        watermarks: Returns watermarks, as `ports.Cluster` does.
+        passed: Where each input goes on after all that was fed: behind the last record, and the transaction markers there.
+        records_max: So many records at most should be processed for one commit.
+    """
+
+    outputs: Outputs
+    send_ahead: Callable[[Headers], None]
+    get: Callable[[bytes], bytes | None]
+    row_bytes_max: int | None
+    watermarks: Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, Watermarks]]
+    passed: Mapping[str, NextOffset]
+    records_max: int | None = None
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What is to be committed, beside the outputs.
+
+    Attributes:
+        next_offsets: Where each input goes on.
+        changes: Changed rows of the group's own table, in the order of their keys; None deletes.
+        traced: The trace context of the work, if it has one.
+    """
+
+    next_offsets: Mapping[str, NextOffset]
+    changes: Sequence[tuple[bytes, bytes | None]] = ()
+    traced: Headers = ()
+
+
+class Written(NamedTuple):
+    """What a task has written ahead of the commit.
+
+    Attributes:
+        metadata: Committed with each offset, as JSON, for the next `recover`.
+        ahead: Something was written that counts only with the commit. If that fails, the task must recover.
+    """
+
+    metadata: Mapping[str, Any]
+    ahead: bool
+
+
+class CustomTask(Protocol):
+    """The work of one partition."""
+
+    def feed(self, records: RecordBatch, arrived: float) -> None:
+        """Take records of one input, in the order of their offsets. Those below what was fed before are to be dropped.
+
+        Args:
+            records: Records of one topic.
+            arrived: Monotonic time of the arrival of the oldest.
+        """
+        ...
+
+    def due(self) -> Due | None:
+        """Return when there is something to commit; None: nothing waits. Asked often."""
+        ...
+
+    def prepare(self, services: TaskServices) -> Prepared | Awaitable[Prepared] | None:
+        """Do the work of the next commit; that of several tasks is awaited together. None: nothing waits.
+
+        Raises:
+            RewindNeeded: Its records must be fed again. `RetryLater`: the same after a pause.
+            Migrated: The partition belongs to another process: the task must recover.
+            StoreCorrupted: `services.get` has raised it.
+            HandlerFailed: The process is to stop.
+        """
+        ...
+
+    def write(self) -> Written | None:
+        """Write what must be there before Kafka commits what was prepared last, if it was.
+
+        Called for each commit, also without anything prepared. What it raises fails the commit, as in `prepare`.
+
+        Returns:
+            What the commit makes count. None: rows of the group's own table, which the engine writes and loads.
+        """
+        ...
+
+    def applied(self, next_offsets: Mapping[str, NextOffset]) -> bool:
+        """Kafka has committed these offsets, and what was prepared. Returns False if the task must recover again."""
+        ...
+
+    def rewind(self, next_offsets: Mapping[str, NextOffset]) -> None:
+        """Drop all that was fed and not committed; it is fed again from these offsets. Called first of all, too.
+
+        Raises:
+            InputLost: The first time: the inputs do not begin where they must.
+        """
+        ...
+
+
+class CustomTasks(Protocol):
+    """Makes the tasks of a process."""
+
+    def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> CustomTask:
+        """Make the task of a partition, and bring up to date what is neither in Kafka nor in local stores.
+
+        In the background thread. May be called again before the task is used, which is dropped then.
+
+        Args:
+            partition: The number of the partition.
+            committed: Stable offsets of its inputs.
+
+        Raises:
+            RetryLater: Ask for the offsets again after a pause, and try again.
+            Fatal: As it says.
+        """
+        ...
+
+    def close(self) -> None:
+        """The process ends."""
+        ...

@@ -1,0 +1,267 @@
+"""A `CustomTask` as the engine's member drives it: outputs, marker positions, the group's table and metadata are done here."""
+
+from collections.abc import Awaitable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import orjson
+
+from streamtable.clock import Clock
+from streamtable.custom_task import AT_ONCE, CustomTask, CustomTasks, Prepared, TaskServices, Written
+from streamtable.deadletter import RECORD_OVERHEAD_BYTES
+from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, CommitServices, Work
+from streamtable.engine.output import OutputBuffer
+from streamtable.engine.restore import Restore
+from streamtable.errors import Migrated, RewindNeeded, StoreCorrupted
+from streamtable.graph import Group
+from streamtable.tables.position import LocalPosition, TablePosition
+from streamtable.tables.seen import SeenInputs
+from streamtable.tracing import carrying
+from streamtable.types import Committed, Headers, NextOffset, RecordBatch, TopicPartition
+
+
+class AdaptedTask(BaseTask):
+    """One partition of a group whose records go to a `CustomTask`.
+
+    Args:
+        group: The graph.
+        recovered: The partition, with its stores open and complete.
+        task: What becomes of its records.
+        clock: The clock.
+    """
+
+    def __init__(self, group: Group[Any, Any], recovered: Restore, task: CustomTask, clock: Clock) -> None:
+        assert recovered.plan is not None, "asked for before it is ready"
+        table = group.table.name if group.persist else ""
+        super().__init__(
+            group,
+            recovered.partition,
+            stores=recovered.stores,
+            changelog_position=recovered.position(table),
+            next_offsets=recovered.plan.next_offsets,
+            uncommitted=recovered.plan.uncommitted,
+            topic_ids={
+                name: topic.topic_id for name, topic in recovered.topics.items() if name in group.input_topics
+            },
+        )
+        self.task = task
+        self._clock = clock
+        self._table = recovered.topics.get(table)
+        self._store = self.stores.get(table)
+        self._outputs = OutputBuffer(group, recovered.topics, clock)
+        self._prepared: Prepared | None = None
+        self._written: Written | None = None
+        self._passed = dict(self.committed_offsets)  # where each input goes on after what was fed
+        self._moved_at = 0.0  # when a position passed markers for the first time since the last commit
+        task.rewind(self.committed_offsets)
+        self.uncommitted |= task.due() is not None
+
+    # ---- records in ------------------------------------------------------------------------------------------------
+
+    @property
+    def next_offsets(self) -> Mapping[str, NextOffset]:
+        """The next offset of each input after the last commit; what was fed since is not handled yet."""
+        return self.committed_offsets
+
+    def process(
+        self,
+        records: RecordBatch,
+        since: float | None = None,
+        room: int = 0,  # noqa: ARG002 - nothing can be deferred here
+    ) -> int:
+        self.task.feed(records, self._clock.monotonic() if since is None else since)
+        self._pass(records.topic, records.last_offset + 1)
+        return len(records)
+
+    def passed(self, topic: str, offset: int, now: float) -> None:
+        if not self._moved:
+            self._moved_at = now
+        self._pass(topic, offset)
+
+    def _pass(self, topic: str, offset: int) -> None:
+        self._passed[topic] = max(NextOffset(offset), self._passed[topic])
+
+    # ---- before the commit -----------------------------------------------------------------------------------------
+
+    @property
+    def _moved(self) -> bool:
+        """Positions have passed transaction markers, and nothing waits."""
+        return self._passed != self.committed_offsets and self.task.due() is None
+
+    @property
+    def dirty(self) -> bool:
+        return not self.must_recover and (
+            self.uncommitted or self._passed != self.committed_offsets or self.task.due() is not None
+        )
+
+    @property
+    def due_at(self) -> float:
+        if self.uncommitted:
+            return AT_ONCE
+        due = self.task.due()
+        return self._moved_at + MOVED_SECONDS if due is None else due.at
+
+    @property
+    def alone(self) -> bool:
+        due = self.task.due()
+        return due is not None and due.alone and not self.uncommitted
+
+    def last_work(self, reach: CommitServices) -> Awaitable[None] | None:
+        """Let the task prepare its next commit; what is `async` of it is to be awaited."""
+        services = TaskServices(
+            self._outputs,
+            lambda context: self._send_ahead(reach, context),
+            self._get,
+            self._table.max_message_bytes - RECORD_OVERHEAD_BYTES if self._table is not None else None,
+            reach.watermarks,
+            self._passed,
+            reach.records_max,
+        )
+        try:
+            prepared = self.task.prepare(services)
+        except (Migrated, StoreCorrupted) as error:
+            raise self._noted(error) from error
+        if prepared is None or isinstance(prepared, Prepared):
+            self._keep(prepared)
+            return None
+        return self._awaited(prepared)
+
+    async def _awaited(self, prepared: Awaitable[Prepared]) -> None:
+        try:
+            self._keep(await prepared)
+        except (Migrated, StoreCorrupted) as error:
+            raise self._noted(error) from error
+
+    def _keep(self, prepared: Prepared | None) -> None:
+        self._prepared = prepared
+        if prepared is not None and prepared.traced:
+            self.traced.append(prepared.traced)
+
+    def _noted(self, error: Migrated | StoreCorrupted) -> Migrated | RewindNeeded:
+        if isinstance(error, Migrated):
+            self.must_recover = True
+            return error
+        self.failure = error  # the engine discards the store, and loads it from the changelog
+        return RewindNeeded("the local store is damaged", topic=self._table.name if self._table else None)
+
+    def _get(self, key: bytes) -> bytes | None:
+        return None if self._store is None else self._store.get(key)
+
+    def _send_ahead(self, reach: CommitServices, context: Headers) -> None:
+        records, letters = self._outputs.records, self._outputs.dead_letters
+        self._outputs.forget()
+        self._outputs.dead_letters = letters
+        if context:
+            records = [each._replace(headers=carrying(each.headers, context)) for each in records]
+        reach.send_ahead(records)
+
+    # ---- commit and rewind -----------------------------------------------------------------------------------------
+
+    def work(self) -> Work:
+        prepared = self._prepared
+        if prepared is not None:
+            offsets = prepared.next_offsets
+        else:
+            offsets = self._passed if self._moved else self.committed_offsets
+        return Work(
+            self,
+            self._outputs.records,
+            list(prepared.changes) if prepared is not None else [],
+            dict(offsets),
+            self._outputs.dead_letters,
+        )
+
+    def write_ahead(self, work: Work) -> None:
+        del work
+        self.must_recover = True  # until Kafka has committed, nobody knows whether it counts
+        self._written = self.task.write()
+        self.must_recover = self._written is not None and self._written.ahead
+
+    def offsets(self, work: Work, position: TablePosition) -> dict[TopicPartition, Committed]:
+        seen = self.seen(work.next_offsets)
+        return {
+            TopicPartition(topic, self.partition): Committed(
+                offset, self._metadata(position, seen.get(topic))
+            )
+            for topic, offset in work.next_offsets.items()
+        }
+
+    def _metadata(self, position: TablePosition, seen: SeenInputs | None) -> str:
+        if self._written is None:
+            return replace(position, seen=seen).encode()
+        document = dict(self._written.metadata)
+        if seen is not None:
+            document["seen"] = seen.encode()
+        return orjson.dumps(document).decode() if document else ""
+
+    def committed(self, work: Work, position: TablePosition) -> None:
+        self._write_rows(work.changes, position.changelog, work.next_offsets)
+        # Not before the write: if that failed for good, `save` must not say that the store is as far as Kafka.
+        self.changelog_position = position.changelog
+        self.committed_offsets = dict(work.next_offsets)
+        self.must_recover = not self.task.applied(self.committed_offsets)
+        self.uncommitted = False
+        self._prepared = None
+        self._outputs.forget()
+
+    def rewind(self) -> Mapping[str, NextOffset]:
+        self._prepared = None
+        self._outputs.forget()
+        self._passed = dict(self.committed_offsets)
+        self.task.rewind(self.committed_offsets)
+        return self.committed_offsets
+
+    def save(self) -> None:
+        self._write_rows((), self.changelog_position, self.committed_offsets)
+
+    def _write_rows(
+        self,
+        rows: Iterable[tuple[bytes, bytes | None]],
+        changelog_position: int,
+        next_offsets: Mapping[str, NextOffset],
+    ) -> None:
+        if self._table is None or self._store is None:
+            return
+        position = LocalPosition(
+            changelog=changelog_position,
+            topic_id=self._table.topic_id,
+            current_at=self._clock.now(),
+            inputs=next_offsets,
+            partitions=self._table.partitions,
+        )
+        try:
+            self._store.write(rows, position.encode())
+        except StoreCorrupted as error:
+            self.failure = error  # the commit stands, and so do those of the other tasks
+
+
+class AdaptedTasks:
+    """Makes the engine's tasks of `CustomTasks`; a `basetask.Tasks`.
+
+    Args:
+        group: The graph.
+        tasks: Makes the custom tasks; closed with this.
+        clock: Handed to the tasks.
+    """
+
+    def __init__(self, group: Group[Any, Any], tasks: CustomTasks, clock: Clock) -> None:
+        self._group = group
+        self._tasks = tasks
+        self._clock = clock
+        self._recovered: dict[int, CustomTask] = {}
+
+    def recover(
+        self, partition: int, committed: Mapping[str, Committed | None]
+    ) -> Mapping[str, Committed | None]:
+        """See `CustomTasks.recover`."""
+        self._recovered[partition] = self._tasks.recover(partition, committed)
+        return committed
+
+    def make(self, recovered: Restore) -> AdaptedTask:
+        """Return the task of a partition that has recovered."""
+        task = self._recovered.pop(recovered.partition)
+        return AdaptedTask(self._group, recovered, task, self._clock)
+
+    def close(self) -> None:
+        """See `CustomTasks.close`."""
+        self._tasks.close()
