@@ -33,7 +33,6 @@ def serve_grpc(statuses: View[str, UserStatus], opened: ExitStack) -> str:
 def serve_rest(statuses: View[str, UserStatus], clicks: View[str, int], opened: ExitStack) -> str:
     events, registry = EventStreams(Streams()), CollectorRegistry()
     writes = ReadYourWrites({statuses.table.name: statuses, clicks.table.name: clicks}, _WRITE_SECONDS)
-    opened.callback(writes.close)
     app = build_query(
         Tables(statuses, clicks),
         Cursors(b"0" * 32),

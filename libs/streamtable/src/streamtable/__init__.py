@@ -18,6 +18,7 @@ from streamtable.graph import (
     OnError,
     Output,
     Persist,
+    Topology,
     Visit,
 )
 from streamtable.kafka import Kafka
@@ -87,6 +88,7 @@ __all__ = [
     "Timer",
     "Timers",
     "TooSlow",
+    "Topology",
     "UnreadableRow",
     "View",
     "Visit",

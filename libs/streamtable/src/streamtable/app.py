@@ -201,7 +201,15 @@ class App:
 
         Groups of a flow run side by side; when one of them ends, the others are stopped. Raises as `Processor.run`.
         """
-        processors = [self.processor(group, **options) for group in groups_in([program])]
+        self.run_all([self.processor(group, **options) for group in groups_in([program])])
+
+    @staticmethod
+    def run_all(processors: Sequence[Processor]) -> None:
+        """Run processors side by side until one of them ends, or SIGTERM or SIGINT comes; then all are stopped.
+
+        Raises:
+            StreamtableError: What the first of them has raised, as `Processor.run`.
+        """
         if len(processors) == 1:
             processors[0].run()
         else:

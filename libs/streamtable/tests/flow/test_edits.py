@@ -8,7 +8,7 @@ import pytest
 
 from streamtable import Json, Long, Stream, String
 from streamtable.errors import StateMeaningChanged
-from streamtable.flow import Flow, Hopping, KeyedTable, Session, Tumbling
+from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Tumbling
 from streamtable_testing.tester import Tester
 
 NUMBERS = Stream("numbers", String(), Long())
@@ -19,7 +19,7 @@ EVENTS = [("a", 1), ("b", 2), ("a", 3)]
 Build = Callable[[Flow], KeyedTable[Any, Any]]
 
 
-def stream(flow: Flow) -> Any:
+def stream(flow: Flow) -> KeyedStream[str, int]:
     return flow.stream(NUMBERS, time=lambda value: value * 1000)
 
 

@@ -25,10 +25,8 @@ from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_f
 from servicekit.process.signals import StopSignals
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
-from streamtable import App, Emitter, Group, Settings, Stream, Table, View
+from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
 from streamtable.errors import StreamtableError
-from streamtable.graph import Topology
-from streamtable.process import run_together
 from streamtable.settings import Address
 from streamtable.types import Ack
 
@@ -153,7 +151,7 @@ def serve_flow(runtime: Runtime[S], flow: Topology) -> int:
         return "; ".join(filter(None, (each.not_ready for each in processors)))
 
     with operations(runtime, "processor", lambda: all(each.ready for each in processors), not_ready):
-        run_together(processors)
+        app.run_all(processors)
     return 0
 
 

@@ -12,11 +12,9 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Any, Generic, Self, TypeVar
+from typing import Generic, Self, TypeVar
 
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
-from streamtable.partitioner import hash_of
-from streamtable.ports import WindowedKeys
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
@@ -26,12 +24,12 @@ from streamtable.types import Ack, BadToken, Committed, TopicPartition
 from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import Watch, Watches
+from streamtable.views.windows import END_MS, WindowRange, hash_of_rows
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 _STALE_SECONDS = 5.0
-_END_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +117,7 @@ class View(Generic[K, V]):
             closed: Called when the view is closed.
         """
         self.table = table
-        self._hash = _hash_of(table)
+        self._hash = hash_of_rows(table)
         self._stale_after = stale_after
         self._clock = updater.clock
         self._closed = closed
@@ -337,7 +335,7 @@ class View(Generic[K, V]):
         found.close()
         return rows
 
-    def windows(self, key: object, since_ms: int = 0, until_ms: int = _END_MS) -> Rows[K, V]:
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> Rows[K, V]:
         """Return the windows of a key that overlap a range of time, in the order of time: of the table of a flow.
 
             with app.view(per_minute.table) as minutes:
@@ -354,22 +352,12 @@ class View(Generic[K, V]):
         Raises:
             GraphError: The table has no windows.
         """
-        keys = self.table.key
-        if not isinstance(keys, WindowedKeys):
-            raise GraphError(f"the table {self.table.name!r} has no windows: its keys are of {keys!r}")
-        since_ms, until_ms = max(0, since_ms), min(until_ms, _END_MS)
-        start, end = keys.bounds(key, since_ms, until_ms)
-        inner = keys.inner(start)
+        wanted = WindowRange.of(self.table, key, since_ms, until_ms)
         loads, copies = self._replicas.loads, self._whole()
         try:
-            with copies[self._hash(start) % len(copies)].store.scan(start, end) as found:
+            with copies[self._hash(wanted.start) % len(copies)].store.scan(wanted.start, wanted.end) as found:
                 self._unchanged(loads)
-                # The bytes of a longer key may begin with this key's and look like a time behind it.
-                mine = [
-                    (data, row)
-                    for data, row in found
-                    if keys.inner(data) == inner and keys.overlaps(data, since_ms, until_ms)
-                ]
+                mine = list(wanted.of_key(found))
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         decoded = self._rows(mine, None)
@@ -498,14 +486,6 @@ class View(Generic[K, V]):
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         self._watches.changed(partition, rows, offset)
-
-
-def _hash_of(table: Table[Any, Any]) -> Callable[[bytes], int]:
-    """Return what decides the partition of an encoded key: rows of windows are where their keys are."""
-    hash_key = hash_of(table.partitioner)
-    if isinstance(keys := table.key, WindowedKeys):
-        return lambda data: hash_key(keys.inner(data))
-    return hash_key
 
 
 def _leave_out(_: UnreadableRow) -> None:

@@ -1,0 +1,57 @@
+"""Windows in views: in which partition the rows of a key are, and which of them overlap a range of time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from streamtable.errors import GraphError
+from streamtable.partitioner import hash_of
+from streamtable.ports import WindowedKeys
+from streamtable.topics import Table
+
+END_MS = (1 << 63) - 1
+"""Behind all windows."""
+
+
+def hash_of_rows(table: Table[Any, Any]) -> Callable[[bytes], int]:
+    """Return what decides the partition of an encoded key: all windows of a key are where the key's records are."""
+    hash_key = hash_of(table.partitioner)
+    if isinstance(keys := table.key, WindowedKeys):
+        return lambda data: hash_key(keys.inner(data))
+    return hash_key
+
+
+@dataclass(frozen=True)
+class WindowRange:
+    """The windows of one key that overlap a range of time.
+
+    Attributes:
+        keys: The codec of the table's keys.
+        since_ms: The beginning of the range, in milliseconds since 1970.
+        until_ms: Its end, exclusive.
+        start: The first encoded key.
+        end: The encoded key behind the last.
+    """
+
+    keys: WindowedKeys[Any]
+    since_ms: int
+    until_ms: int
+    start: bytes
+    end: bytes
+
+    @classmethod
+    def of(cls, table: Table[Any, Any], key: object, since_ms: int, until_ms: int) -> Self:
+        """Return the range of a key. Raises `GraphError` if the table has no windows."""
+        keys = table.key
+        if not isinstance(keys, WindowedKeys):
+            raise GraphError(f"the table {table.name!r} has no windows: its keys are of {keys!r}")
+        since_ms, until_ms = max(0, since_ms), min(until_ms, END_MS)
+        return cls(keys, since_ms, until_ms, *keys.bounds(key, since_ms, until_ms))
+
+    def of_key(self, rows: Iterable[tuple[bytes, bytes]]) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the rows in the range among these."""
+        inner = self.keys.inner(self.start)
+        for data, row in rows:
+            # The bytes of a longer key may begin with this key's and look like a time behind it.
+            if self.keys.inner(data) == inner and self.keys.overlaps(data, self.since_ms, self.until_ms):
+                yield data, row
