@@ -37,6 +37,8 @@ BASELINES = {
     "count_exactly_once_1s": "ceiling",
     "count_at_least_once": "ceiling",
     "count_once": "count_of_ids",
+    "window_count": "count_of_windows",
+    "flow_stateless": "ceiling",
     "handler_exactly_once": "plain_loop",
     "handler_at_least_once": "plain_loop",
     "handler_join_output": "handler_exactly_once",
@@ -73,6 +75,16 @@ def steps() -> Sequence[Step]:
             ("count_of_ids", "count_once"),
             lambda site: streams.once(
                 site, "count_of_ids", "count_once", Clicks(site.sizes.handler, ids=True)
+            ),
+        ),
+        Step(
+            ("count_of_windows", "window_count"),
+            lambda site: streams.windowed(site, "count_of_windows", "window_count", streams.uniform(site)),
+        ),
+        Step(
+            ("flow_stateless",),
+            lambda site: streams.tried(
+                site, lambda: streams.stateless(site, "flow_stateless", streams.uniform(site))
             ),
         ),
         Step(

@@ -221,6 +221,12 @@ class Site:
         if total != job.records:
             raise RowFailed(f"wrong: the counts in {changelog} add up to {total}, not to {job.records}")
 
+    def check_written(self, topic: str, job: Job, records: int) -> None:
+        """Raise `RowFailed` unless a topic holds so many committed records."""
+        written = self._readable(topic, job.partitions)
+        if written != records:
+            raise RowFailed(f"wrong: {topic} holds {written} records, not {records}")
+
     def check_counted_or_set_aside(self, job: Job, decode: Callable[[bytes], int]) -> None:
         """The same of a handler some of whose records are in the dead letters."""
         counted = sum(map(decode, self.last_values(f"{job.group}-table", job.partitions).values()))

@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import replace
 
-from bench.clicks import Clicks
+from bench.clicks import Clicks, users
 from bench.figures import Figure, middle
 from bench.job import Job
 from bench.measure import Mark, Program
@@ -70,11 +70,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
         site.create([f"{job.group}-ids"], job.partitions, {"cleanup.policy": "compact"})
         return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
-    pairs = [(processor(site, plain, clicks, commit_ms=1000), count_once()) for _ in range(site.sizes.tries)]
-    return [
-        middle([figure for figures, _ in pairs for figure in figures]),
-        middle([figure for _, figures in pairs for figure in figures]),
-    ]
+    return _by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), count_once)
 
 
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
@@ -84,6 +80,33 @@ def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     outputs = f"{job.group}-out"
     site.create([outputs], job.partitions)
     return [worked_off(site, name, "processor", job, outputs, Avro("long").decode)]
+
+
+def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
+    """Count by user, and by user and minute, by turns."""
+
+    def by_window() -> list[Figure]:
+        job = replace(_job(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="window")
+        tables = [f"{job.group}-counts", f"{job.group}-states"]
+        site.create(tables, job.partitions, {"cleanup.policy": "compact"})
+        return [worked_off(site, name, "processor", job, tables[0], number)]
+
+    return _by_turns(site, lambda: processor(site, plain, clicks, commit_ms=1000), by_window)
+
+
+def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
+    """A flow that filters, maps and writes; from the first batch at hand to all committed."""
+    job = replace(_job(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="steps")
+    outputs = f"{job.group}-out"
+    site.create([outputs], job.partitions)
+    with site.start("processor", job, name) as program:
+        first = program.mark("first")
+        program.mark("last")
+        committed = site.wait_committed(program, job)
+        program.end()
+    site.check_written(outputs, job, sum(user % 2 == 0 for chunk in users(clicks) for user in chunk))
+    site.forget(job.group)
+    return [rate(name, job.records, first, committed, program)]
 
 
 def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
@@ -109,6 +132,15 @@ def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]
 def tried(site: Site, measure: Callable[[], list[Figure]]) -> list[Figure]:
     """Return the median try of a row that is measured several times."""
     return [middle([figure for _ in range(site.sizes.tries) for figure in measure()])]
+
+
+def _by_turns(site: Site, one: Callable[[], list[Figure]], other: Callable[[], list[Figure]]) -> list[Figure]:
+    """Return the median tries of two rows that are measured by turns, as the machine changes meanwhile."""
+    pairs = [(one(), other()) for _ in range(site.sizes.tries)]
+    return [
+        middle([figure for figures, _ in pairs for figure in figures]),
+        middle([figure for _, figures in pairs for figure in figures]),
+    ]
 
 
 def with_memory(name: str, figures: list[Figure]) -> list[Figure]:

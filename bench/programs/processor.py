@@ -6,7 +6,7 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from bench.job import Job
 from bench.programs.marks import mark
@@ -33,9 +33,12 @@ from streamtable import (
     String,
     Table,
 )
+from streamtable.flow import Flow, Tumbling
 from streamtable.observe import configure_logging
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from streamtable.engine.processor import GroupProcessor
 
 _LOOK_SECONDS = 0.005
@@ -86,6 +89,22 @@ def by_amplifying(name: str, topic: str) -> Group[str, int]:
         ctx.emit(out, ctx.key, bytes(_AMPLIFIED))
 
     return Group(name, Input(clicks(topic), amplify), Output(out), Persist(Avro("long")))
+
+
+def by_window(name: str, topic: str) -> Group[str, Any]:
+    """Count by user and minute, with a flow."""
+    flow = Flow(name)
+    minutes = Tumbling(timedelta(minutes=1), grace=timedelta(seconds=10))
+    flow.stream(clicks(topic)).group_by_key().window(minutes).count("counts")
+    return flow.group()
+
+
+def by_steps(name: str, topic: str) -> Group[str, Any]:
+    """Write the pages of every second user, with a flow."""
+    flow = Flow(name)
+    even = flow.stream(clicks(topic)).filter(lambda click: click["user_id"][-1] in "02468")
+    even.map_values(lambda click: click["url"]).to(Stream(f"{name}-out", String(), String()))
+    return flow.group()
 
 
 def counts(topic: str) -> Table[str, int]:
@@ -139,7 +158,7 @@ class Run:
             threading.Thread(target=self._wait_shared, daemon=True).start()
         self.processor.run()
 
-    def _group(self) -> Group[str, int]:
+    def _group(self) -> Group[str, Any]:
         name, topic = self._job.group, self._job.topic
         if self._job.until == "killed":
             return Group(name, Input(clicks(topic), self._told), Persist(Avro("long")))
@@ -184,14 +203,16 @@ class Run:
         return member.ready and member.restorer.standby.settled
 
 
-def _graph(name: str, topic: str, job: Job) -> Group[str, int]:
-    graphs = {
+def _graph(name: str, topic: str, job: Job) -> Group[str, Any]:
+    graphs: dict[str, Callable[[], Group[str, Any]]] = {
         "count": lambda: by_count(name, topic),
         "count_once": lambda: by_count_once(name, topic),
         "record": lambda: by_record(name, topic),
         "join": lambda: by_join(name, topic, job.table),
         "lookup": lambda: by_lookup(name, topic, job.table),
         "amplify": lambda: by_amplifying(name, topic),
+        "window": lambda: by_window(name, topic),
+        "steps": lambda: by_steps(name, topic),
     }
     if job.handler.startswith("failing_"):
         return by_failing(name, topic, int(job.handler.removeprefix("failing_")))

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamtable import Json, Long, Stream, String
+from streamtable import Avro, Long, Stream, String
 from streamtable.errors import StateMeaningChanged
 from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Tumbling
 from streamtable_testing.tester import Tester
@@ -97,7 +97,7 @@ def with_another_operator(flow: Flow) -> KeyedTable[Any, Any]:
 
 def with_another_codec(flow: Flow) -> KeyedTable[Any, Any]:
     grouped = stream(flow).filter(bool).group_by("digit", str, key=String())
-    return grouped.window(MINUTE).count("counts", value=Json())
+    return grouped.window(MINUTE).count("counts", value=Avro("long"))
 
 
 def without_windows(flow: Flow) -> KeyedTable[Any, Any]:
@@ -121,7 +121,7 @@ def with_another_grace(flow: Flow) -> KeyedTable[Any, Any]:
         (with_another_kind_of_window, "hopping windows"),
         (with_sessions, "sessions with a gap"),
         (with_another_operator, "sum in tumbling"),
-        (with_another_codec, "Json"),
+        (with_another_codec, "Avro"),
         (without_windows, "count"),
         (with_another_key, "Long"),
         (with_another_grace, "grace of 60000 ms"),
