@@ -33,6 +33,7 @@ from rich.table import Table
 from click_count.windows import CLICK_MINUTES, MINUTE_MS, NAME
 from localkafka.broker import Broker
 from localkafka.errors import LocalKafkaError
+from localkafka.waiting import Deadline
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -118,11 +119,11 @@ def service(command: str, environment: Mapping[str, str], folder: Path) -> Itera
 
 def wait_until(what: str, seconds: float, services: Sequence[Service], done: Callable[[], bool]) -> None:
     """Ask again and again; an answer that cannot come because a service died is reported at once."""
-    deadline = time.monotonic() + seconds
+    deadline = Deadline(seconds)
     while not done():
         for each in services:
             each.check_alive()
-        if time.monotonic() > deadline:
+        if deadline.passed():
             logs = ", ".join(str(each.log) for each in services)
             raise DemoFailed(f"{what}: not within {seconds:g} s; see {logs}")
         time.sleep(0.1)

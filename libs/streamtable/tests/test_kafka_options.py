@@ -1,6 +1,7 @@
 """Settings are checked when they are built, without a broker."""
 
 import pytest
+from confluent_kafka import Consumer
 
 from streamtable.errors import ConfigurationError
 from streamtable.kafka import Kafka, _made
@@ -41,3 +42,14 @@ def test_ctrl_c_inside_of_the_client_is_still_ctrl_c() -> None:
         _made(interrupted, {"client.id": "here"})
     with pytest.raises(TypeError):
         _made(interrupted, {1: "here"})  # type: ignore[dict-item] # what the client means by it
+
+
+def test_ctrl_c_while_the_client_reads_a_value_is_ctrl_c() -> None:
+    class Interrupted(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            raise KeyboardInterrupt  # the client asks for the text of each value, and there Python handles signals
+
+    with pytest.raises(KeyboardInterrupt):
+        _made(Consumer, {"bootstrap.servers": "127.0.0.1:1", "group.id": Interrupted("g")})

@@ -11,6 +11,7 @@ import pytest
 from libs.streamtable_cli.tests.bench import NUMBER, Cli, World, until
 
 from streamtable import OnError
+from streamtable.errors import RetryLater
 from streamtable.graph import Visit
 from streamtable.types import TopicPartition
 from streamtable.visiting import VisitProgress
@@ -20,7 +21,21 @@ from streamtable_cli.output import note
 @pytest.fixture
 def visits(world: World) -> str:
     """The topic of visits of a group with two partitions, which has no members."""
-    return world.topics.create("g-visits", partitions=2)
+    topic = world.topics.create("g-visits", partitions=2)
+    admin = world.kafka.admin()
+
+    def led() -> bool:
+        try:
+            admin.watermarks([TopicPartition(topic, number) for number in range(2)])
+        except RetryLater:
+            return False
+        return True
+
+    try:
+        until(led, "the partitions have a leader that knows it")  # others are told of it a moment earlier
+    finally:
+        admin.close()
+    return topic
 
 
 def records(world: World, topic: str) -> dict[int, list[VisitProgress]]:

@@ -157,8 +157,8 @@ def _made(kind: Any, config: dict[str, object]) -> Any:
     try:
         return kind(config)
     except TypeError as error:
-        if "property name" in str(error) and all(isinstance(name, str) for name in config):
-            # Ctrl-C has come inside of the client, which takes that for a name that is no text.
+        if "as type unicode string" in str(error) and all(isinstance(name, str) for name in config):
+            # Ctrl-C has come inside of the client, which takes that for a name or a value that is no text.
             raise KeyboardInterrupt from error
         raise
     except KafkaException as error:
