@@ -14,13 +14,18 @@ from streamtable.engine.basetask import BaseTask
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.dispatch import Dispatcher
+from streamtable.engine.due import DueIndex
+from streamtable.engine.event_time import EventClock
 from streamtable.engine.ids import IdTable, _Accepted
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.member import Member
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.restore import Restorer
+from streamtable.engine.state import KeptState
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
+from streamtable.event_time import NO_TIME, InputTime
 from streamtable.graph import IDS
 from streamtable.tables.joined import JoinedTable
 from streamtable.tables.position import TablePosition
@@ -410,3 +415,120 @@ def old_values_taken_from_the_joined_copy(patch: pytest.MonkeyPatch) -> None:
             vars(handled).pop("last", None)
 
     patch.setattr(Dispatcher, "_change", change_by_the_copy)
+
+
+# ---- event time ------------------------------------------------------------------------------------------------------
+
+
+def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """Only the watermark: stream times come back."""
+    init = EventClock.__init__
+
+    def without_watermark(
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+    ) -> None:
+        streams = {topic: InputTime(at.stream_ms) for topic, at in committed.items()}
+        init(self, settings, partition, inputs, streams, clock)
+
+    patch.setattr(EventClock, "__init__", without_watermark)
+
+
+def stream_times_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    init = EventClock.__init__
+
+    def without_streams(
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+    ) -> None:
+        watermarks = {topic: InputTime(NO_TIME, at.watermark_ms) for topic, at in committed.items()}
+        init(self, settings, partition, inputs, watermarks, clock)
+
+    patch.setattr(EventClock, "__init__", without_streams)
+
+
+def watermark_of_the_input_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    def advance_to_the_greatest(self: EventClock) -> None:
+        self.watermark_ms = max(self.watermark_ms, *self._streams.values())
+
+    patch.setattr(EventClock, "_advance", advance_to_the_greatest)
+
+
+def watermark_goes_back_when_an_idle_input_comes_back(patch: pytest.MonkeyPatch) -> None:
+    def follow(self: EventClock) -> None:
+        idle = self._idle_now()
+        active = [at for topic, at in self._streams.items() if topic not in idle]
+        self.watermark_ms = min(active, default=self.watermark_ms)
+
+    patch.setattr(EventClock, "_advance", follow)
+
+
+def inputs_never_idle(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventClock, "observe", lambda *_: None)
+
+
+def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
+    """An input whose end has been reached is idle, however short a time ago it had a record."""
+    observe = EventClock.observe
+
+    def observe_at_once(self: EventClock, observed: Any, next_offsets: Any) -> None:
+        seconds, self._idle_after = self._idle_after, -1.0
+        self._ends = {
+            t: (m.high, 0.0) for t in self._streams if (m := observed.ends.get((t, self._partition)))
+        }
+        try:
+            observe(self, observed, next_offsets)
+        finally:
+            self._idle_after = seconds
+
+    patch.setattr(EventClock, "observe", observe_at_once)
+
+
+def event_time_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(EventClock, "rewind", lambda _: None)
+
+
+# ---- rows that fall due, and timers ----------------------------------------------------------------------------------
+
+
+def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
+    """In the changelog: a task that goes on elsewhere, or after a crash, fires them again."""
+    changes = KeptState.changes
+
+    def changes_without_deletions(self: KeptState) -> Any:
+        found = changes(self)
+        return [row for row in found if row[1] is not None] if "timers" in self.state.name else found
+
+    patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def due_rows_noted_nowhere(patch: pytest.MonkeyPatch) -> None:
+    """How far the clock has come is not committed: rows that are kept fire again after a crash."""
+    patch.setattr(StateRecords, "note", lambda *_: None)
+
+
+def expired_rows_without_tombstones(patch: pytest.MonkeyPatch) -> None:
+    changes = KeptState.changes
+
+    def changes_without_deletions(self: KeptState) -> Any:
+        found = changes(self)
+        return [row for row in found if row[1] is not None] if self.state.name == "kept" else found
+
+    patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def index_entry_left_after_a_delete(patch: pytest.MonkeyPatch) -> None:
+    rows = KeptState.rows
+
+    def rows_with_entries(self: KeptState, changes: Any) -> Any:
+        found = rows(self, changes)
+        return [each for each in found if each[1] is not None or not each[0].startswith(b"d")]
+
+    patch.setattr(KeptState, "rows", rows_with_entries)
+
+
+def due_rows_of_an_undone_batch_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeptState, "forget", lambda _: None)
+
+    def go_back_and_keep_the_rest(self: DueIndex, fired_from: bytes, kept_from: bytes) -> None:
+        self.fired_from, self.kept_from = fired_from, kept_from
+
+    patch.setattr(DueIndex, "forget", go_back_and_keep_the_rest)

@@ -12,14 +12,16 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from tests.simulation.due import DueHandlers
 from tests.simulation.shape import JobShape, Kind
 
 from streamtable.aggregate import Sum
 from streamtable.codec.plain import Json, Long, String
 from streamtable.context import Batch, Context, RowChange
-from streamtable.graph import Changes, Group, Input, Join, Loop, OnError, Output, Persist, Visit
+from streamtable.graph import Changes, EventTime, Group, Input, Join, Loop, OnError, Output, Persist, Visit
 from streamtable.once import Once
 from streamtable.topics import Stream, Table
+from streamtable.types import Headers
 
 _STEP = Struct(">qq")
 ROW_BYTES_MAX = 20_000
@@ -27,6 +29,8 @@ UNTOLD_BYTES_MAX = 5_000
 """What the broker takes of the topics that jobs emit to, though it says that it takes more."""
 _MANY = [0] * ROW_BYTES_MAX
 _OFFSET_BITS, _PARTITION_BITS = 40, 4
+LATE_BEFORE = "late-before"
+"""The header of an output with what its handler was told of the event time, in groups that follow it."""
 
 Row = list[int]
 """For each topic of the group: events and their checksum. At least once: the places of all events, in order."""
@@ -129,6 +133,7 @@ class Handlers:
         self.output = Stream(f"{name}-out", String(), Long())
         self.loop = Stream(f"{name}-loop", String(), Long())
         self.joined = Table(f"{name}-joined", String(), Long())
+        self.due: DueHandlers | None = None
         self._flaky = flaky
 
     def each(self, ctx: Context[str, Row], event: int) -> None:
@@ -147,26 +152,37 @@ class Handlers:
             ctx.delete()
         else:
             ctx.set(row)
-        ctx.emit(self.output, ctx.key, source)
+        late = self._late(ctx.topic, ctx.late_before_ms) if job.shape.idle_after else ()
+        ctx.emit(self.output, ctx.key, source, headers=late)
         if (size := job.choke(event)) and ctx.topic != self.retry:
             ctx.emit(self.output, ctx.key, source, headers=[("h", bytes(size))])
         if (key := job.loops_to(ctx.topic, event)) is not None:
             ctx.loopback(self.loop, key, source)
+        if self.due is not None:
+            self.due.set(ctx, source, event)
         self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
 
     def whole(self, batch: Batch[str, int, Row]) -> None:
         job = self.job
         rows = batch.get_many(batch.keys)
-        for key, event, offset in zip(batch.keys, batch.events, batch.offsets, strict=True):
+        late_before = batch.late_before_ms if job.shape.idle_after else [0] * len(batch)
+        for key, event, offset, late in zip(
+            batch.keys, batch.events, batch.offsets, late_before, strict=True
+        ):
             source = source_id(job.topics.index(batch.topic), batch.partition, offset)
             rows[key] = row = job.follow(rows[key], source, event)
             if job.swells(event) and batch.topic != self.retry:
                 rows[key] = [*(row or ()), *_MANY]
-            batch.emit(self.output, key, source)
+            batch.emit(self.output, key, source, headers=self._late(batch.topic, late))
             if (size := job.choke(event)) and batch.topic != self.retry:
                 batch.emit(self.output, key, source, headers=[("h", bytes(size))])
             self._fail_if_bad(event, batch.topic)
         batch.put_many(rows)
+
+    def _late(self, topic: str, late_before_ms: int) -> Headers:
+        if not self.job.shape.idle_after or topic not in self.job.reads:
+            return ()
+        return [(LATE_BEFORE, b"%d" % late_before_ms)]
 
     def weigh(self, event: int) -> int:
         if self.job.swells(event):
@@ -230,6 +246,8 @@ def make_job(
         once = Once[int](lambda event: event, timedelta(seconds=shape.once)) if shape.once else None
         edges.append(Input(stream, on_error=shape.on_error, once=once, **handlers[shape.kind]))
     edges.append(Persist(Json() if emits else Long()))
+    if shape.idle_after:
+        edges.append(EventTime(timedelta(seconds=shape.idle_after)))
     extra: list[str] = []
     if shape.loops:
         edges.append(Loop(do.loop, do.each, on_error=shape.on_error))
@@ -239,6 +257,9 @@ def make_job(
         extra.append(do.joined.name)
     elif shape.joins:
         edges.append(Join(do.joined))
+    if shape.due:
+        do.due = DueHandlers(name, event_time=bool(shape.idle_after))
+        edges += do.due.edges
     if shape.visits:
         edges.append(Visit("visit", do.visit, on_error=shape.on_error))
         extra.append(f"{name}-visits")

@@ -88,13 +88,14 @@ class Scheduler:
             world.trace.add("", "sent", f"{topic}[{ack.partition}]@{ack.offset}")
 
     def _append(self, topic: str, key: bytes | None, value: bytes | None) -> Ack:
-        """Send an event; where events count once, sometimes one that was sent before, with another time."""
+        """Send an event, dated out of order; where events count once, sometimes one that was sent before."""
         world, rng = self.world, self._rng
-        if not world.shape.jobs[0].once:
+        if not (world.shape.jobs[0].once or world.shape.jobs[0].idle_after):
             return world.kafka.append(topic, key, value)
-        if self._sent and rng.random() < 0.4:
-            topic, key, value = rng.choice(self._sent)
-        self._sent = [*self._sent[-40:], (topic, key, value)]
+        if world.shape.jobs[0].once:
+            if self._sent and rng.random() < 0.4:
+                topic, key, value = rng.choice(self._sent)
+            self._sent = [*self._sent[-40:], (topic, key, value)]
         now_ms = int(world.clock.now() * 1000)
         late_ms = rng.choice((0, 0, 0, 500, 5_000, 100_000))
         return world.kafka.append(

@@ -33,7 +33,7 @@ HAZARDS = frozenset(
         *(f"FAULT {fault.value}" for fault in Fault),
         *("assigned", "revoked", "lost", "freezes", "late arrives", "marker late", "reported again"),
         *("handler fails", "broker away", "is cut off", "is replaced", "is stopped", "disk damaged"),
-        *("disk full", "sent again", "compaction", "retention", "time passes"),
+        *("disk full", "sent again", "compaction", "retention", "time passes", "idle input"),
         *("stops Fenced", "stops StoreBroken", "stops HandlerFailed"),
     }
 )

@@ -132,6 +132,7 @@ class Metrics:
         recovery_remaining: Changelog records still to load; of a table's partition.
         standby_lag: Changelog records that the copy of a partition at work elsewhere has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
+        watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
         view_position: The next changelog offset to apply; of a table's partition.
         view_age_seconds: Since the copy was last equal to the table's end; of a table's partition.
         view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
@@ -152,6 +153,7 @@ class Metrics:
     recovery_remaining: Gauge
     standby_lag: Gauge
     store_bytes: Gauge
+    watermark_timestamp: Gauge
     view_position: Gauge
     view_age_seconds: Gauge
     view_unreadable: Counter
@@ -191,6 +193,12 @@ class Metrics:
             recovery_remaining=gauge("recovery_remaining_records", "Changelog records still to load"),
             standby_lag=gauge("standby_lag_records", "Changelog records that a warm copy has still to read"),
             store_bytes=gauge("store_bytes", "Bytes on disk and in memory tables"),
+            watermark_timestamp=Gauge(
+                "streamtable_watermark_timestamp_seconds",
+                "The watermark, in seconds since 1970",
+                ("group", "partition"),
+                registry=registry,
+            ),
             view_position=gauge("view_position", "Next changelog offset to apply"),
             view_age_seconds=gauge("view_age_seconds", "Seconds since the copy equalled the table's end"),
             view_unreadable=counter(

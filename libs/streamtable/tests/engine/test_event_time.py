@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -11,6 +11,7 @@ from streamtable import (
     Changes,
     Context,
     Count,
+    Due,
     EventTime,
     Group,
     Input,
@@ -21,6 +22,7 @@ from streamtable import (
     OnError,
     Persist,
     RowChange,
+    State,
     Stream,
     String,
     Table,
@@ -374,6 +376,15 @@ def test_an_input_with_a_time_makes_its_group_follow_event_time() -> None:
     assert Group("g", Input(A, seen_by([])), NEVER_IDLE).event_time is NEVER_IDLE
 
 
+@pytest.mark.parametrize(("clock", "follows"), [("event", True), ("wall", False)])
+def test_rows_that_fall_due_in_event_time_make_their_group_follow_it(
+    clock: Literal["event", "wall"], *, follows: bool
+) -> None:
+    due = Due[str, int](lambda key, data: 0, lambda due: None, clock=clock)
+    group = Group("g", Input(A, seen_by([])), State("kept", key=String(), value=Long(), due=due))
+    assert (group.event_time is not None) is follows
+
+
 def test_two_event_times_of_a_group_are_refused() -> None:
     with pytest.raises(GraphError, match="two edges 'EventTime'"):
         Group("g", Input(A, seen_by([])), EventTime(), NEVER_IDLE)
@@ -451,6 +462,7 @@ def test_a_record_from_the_future_is_handled_when_it_is_sent_again_later(tester:
     tester.advance(1_000)
     tester.retry(group, tester.dead_letters(group)[0])
     assert [each[0] for each in seen] == [4_000_000]
+    assert tester.watermark_ms(group) == -1
 
 
 def test_without_a_limit_the_future_is_as_good_as_any_time(tester: Tester) -> None:

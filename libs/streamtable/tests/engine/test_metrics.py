@@ -4,11 +4,13 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
+from streamtable.codec.plain import String
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
-from streamtable.graph import Group
+from streamtable.graph import EventTime, Group, Input
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
+from streamtable.topics import Stream
 from streamtable.types import TopicPartition, Watermarks
 
 
@@ -36,6 +38,37 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
     vitals.sample(assignment, cluster)
     assert size() is None
     assert registry.get_sample_value("streamtable_lag_records", {**place, "topic": "events"}) == 3
+
+
+def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: Any) -> None:
+    cluster = make_cluster({})
+    cluster.marks = {TopicPartition("events", 0): Watermarks(0, 0)}
+    registry = CollectorRegistry()
+    events = Stream("events", String(), String())
+    group = Group("timed", Input(events, lambda ctx, event: None), EventTime())
+    vitals = EngineMetrics(group, Metrics.register(registry), SilentProgress())
+
+    def shown(**watermarks: int) -> list[float | None]:
+        tasks = {
+            int(name[1:]): SimpleNamespace(
+                partition=int(name[1:]), next_offsets={}, stores={}, watermark_ms=at
+            )
+            for name, at in watermarks.items()
+        }
+        assignment: Any = SimpleNamespace(tasks=tasks)
+        vitals.sample(assignment, cluster)
+        name = "streamtable_watermark_timestamp_seconds"
+        return [registry.get_sample_value(name, {"group": "timed", "partition": p}) for p in "01"]
+
+    assert shown(p0=1_500, p1=-1) == [1.5, None]
+    assert shown(p1=2_000) == [None, 2.0]
+    vitals.close()
+    assert (
+        registry.get_sample_value(
+            "streamtable_watermark_timestamp_seconds", {"group": "timed", "partition": "1"}
+        )
+        is None
+    )
 
 
 def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:

@@ -45,6 +45,7 @@ _QUIET_TURNS = 3  # a rebalance takes a turn of every member for each of its ste
 _TICK_SECONDS = 2e-6  # what an idle turn takes of the clock's time
 _RETRY_SECONDS = 0.1
 _SLICE_SECONDS = 10.0  # members are heard at least that often while time passes
+_OFTEN = 10  # looks at idle inputs; four of them make `idle_after`, unless that is long
 _NEVER_SECONDS = 1e9
 
 
@@ -124,6 +125,8 @@ class Tester:
         commit_on_request: nothing is committed until `commit` is called (or a rebalance or a stop demands it);
             otherwise after every turn.
         work_on_request: Whether processes work only when `work` is called, for tests of what happens in between.
+        now: Seconds since 1970 when the test begins. Events that are more than an hour ahead are refused by groups that
+            follow event time, unless `EventTime` says otherwise.
 
     Attributes:
         clock: it stands still but for `advance`, and a moment for each turn.
@@ -133,10 +136,15 @@ class Tester:
     __test__ = False  # pytest would take it for a class of tests, by its name
 
     def __init__(
-        self, *, partitions: int = 1, commit_on_request: bool = False, work_on_request: bool = False
+        self,
+        *,
+        partitions: int = 1,
+        commit_on_request: bool = False,
+        work_on_request: bool = False,
+        now: float = 1_700_000_000.0,
     ) -> None:
         log_to_stderr_by_default()  # as a real Kafka does: tracebacks with a megabyte of locals take seconds
-        self.clock = VirtualClock()
+        self.clock = VirtualClock(now)
         self._graves = Graves()
         self.kafka = VirtualKafka(self.clock, self._graves)
         self._partitions = partitions
@@ -335,11 +343,15 @@ class Tester:
     def advance(self, seconds: float) -> None:
         """Advance the clock, with all processes working meanwhile.
 
-        An idle input of a group with `EventTime` is found within a quarter of its `idle_after` more than that.
+        An input of a group with `EventTime` is idle after half as long again as its `idle_after`.
         """
-        longest = min([_SLICE_SECONDS, *(observe_seconds(each.group.event_time) for each in self._all())])
+        times = [each.group.event_time for each in self._all()]
+        often = min([_SLICE_SECONDS, *(observe_seconds(each) for each in times if each is not None)])
+        passed = 0.0
         while seconds > 0:
-            part = min(seconds, longest)
+            # Often at first, so that idle inputs are found as they fall silent; then a day must not take a minute.
+            part = min(seconds, often if passed < _OFTEN * often else _SLICE_SECONDS)
+            passed += part
             self.clock.advance(part)
             self._work_by_itself()
             seconds -= part

@@ -6,8 +6,9 @@ from typing import Any
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment
-from streamtable.engine.basetask import Work
+from streamtable.engine.basetask import BaseTask, Work
 from streamtable.errors import StoreCorrupted
+from streamtable.event_time import NO_TIME
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
 from streamtable.ports import Cluster
@@ -28,6 +29,7 @@ class EngineMetrics:
         self._metrics = metrics
         self._progress = progress
         self._gauged: set[tuple[str, int]] = set()
+        self._timed: set[int] = set()
         self._copied: set[TopicPartition] = set()
         # Of all tables of a partition together: they are loaded at the same time.
         joined = [join.table.name for join in group.joins]
@@ -113,7 +115,20 @@ class EngineMetrics:
         for topic, partition in self._gauged - gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._gauged = gauged
+        self._watermarks(tasks if self._group.event_time is not None else ())
         return marks
+
+    def _watermarks(self, tasks: Iterable[BaseTask]) -> None:
+        """Show the watermarks of these partitions, as far as they have one, and of no others."""
+        found = {task.partition: task.watermark_ms for task in tasks}
+        gauge, timed = self._metrics.watermark_timestamp, set()
+        for partition, watermark_ms in found.items():
+            if watermark_ms is not None and watermark_ms != NO_TIME:
+                gauge.labels(self._group.name, str(partition)).set(watermark_ms / 1000)
+                timed.add(partition)
+        for partition in self._timed - timed:
+            gauge.remove(self._group.name, str(partition))
+        self._timed = timed
 
     def loading(self, assignment: Assignment) -> None:
         """Show how far recoveries are."""
@@ -137,6 +152,7 @@ class EngineMetrics:
     def close(self) -> None:
         """Drop all gauges and bars."""
         self.standby({})
+        self._watermarks(())
         for topic, partition in self._gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._progress.close()

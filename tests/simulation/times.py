@@ -1,0 +1,163 @@
+"""What a group that follows event time must have committed, and told its handlers: computed apart, from the log.
+
+The stream time of an input is exact at each commit: the greatest event time below the committed offset. The watermark is
+exact while no input can have been idle; where one can, it may stand anywhere up to what the idle inputs leave free.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tests.simulation.jobs import LATE_BEFORE
+from tests.simulation.oracle import Expected, Wrong
+from tests.simulation.trace import Trace
+
+from streamtable.engine.event_time import observe_seconds
+from streamtable.event_time import NO_TIME
+from streamtable.graph import EventTime
+from streamtable.tables.position import TablePosition
+from streamtable.types import Committed, Headers, TopicPartition
+from streamtable_testing.log import VirtualKafka
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What the handler of a record may have been told: the stream time with it, and the watermark before and after."""
+
+    stream_ms: int
+    least_ms: int
+    most_ms: int
+
+
+class Silence:
+    """Since when each input partition may have been silent, as seen after each turn.
+
+    Args:
+        kafka: The broker.
+        topics: The inputs.
+        seconds: After so much silence an input may be idle.
+        believed: So many seconds later a process may still take it for idle.
+    """
+
+    def __init__(self, kafka: VirtualKafka, topics: Sequence[str], seconds: float, believed: float) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._seconds = seconds
+        self._believed = believed
+        self._looked_at = kafka.clock.monotonic()
+        self._ends: dict[TopicPartition, tuple[int, float]] = {}  # and the last look before it came to that
+        self._idle_at: dict[TopicPartition, float] = {}
+
+    def look(self) -> None:
+        """See where the inputs end."""
+        now = self._kafka.clock.monotonic()
+        for topic in self._topics:
+            for partition in self._kafka.topics[topic].partitions:
+                end, since = self._ends.get(partition.place, (0, 0.0))
+                if now - since >= self._seconds:
+                    self._idle_at[partition.place] = now
+                if end != partition.high:
+                    self._ends[partition.place] = partition.high, self._looked_at
+        self._looked_at = now
+
+    def may_have_been(self, place: TopicPartition, since: float) -> bool:
+        """A process may have taken the partition for idle since then."""
+        return self._idle_at.get(place, float("-inf")) + self._believed >= since
+
+
+class TimeBooks:
+    """Keeps account of the event time of one group.
+
+    Args:
+        kafka: The broker.
+        trace: Told when the watermark is ahead of an input.
+        event_time: The settings of the group.
+        inputs: The topics that advance it.
+        partitions: The number of partitions.
+    """
+
+    def __init__(
+        self,
+        kafka: VirtualKafka,
+        trace: Trace,
+        event_time: EventTime,
+        inputs: Sequence[str],
+        partitions: int,
+    ) -> None:
+        assert event_time.idle_after is not None
+        self._kafka = kafka
+        self._trace = trace
+        self._inputs = inputs
+        self._idle_after = event_time.idle_after.total_seconds()
+        # Observed that often, an idle input is believed to be idle for three times as long.
+        self._silence = Silence(kafka, inputs, self._idle_after, 3 * observe_seconds(event_time))
+        self._watermarks = [NO_TIME] * partitions
+        self._committed_at = [kafka.clock.monotonic()] * partitions
+        self._told: dict[tuple[str, int, int], Told] = {}
+
+    def look(self) -> None:
+        """After each turn."""
+        self._silence.look()
+
+    def committed(
+        self, partition: int, offsets: Mapping[TopicPartition, Committed], expected: Expected
+    ) -> None:
+        """A commit was seen. Raises `Wrong`.
+
+        Args:
+            partition: Its number.
+            offsets: What is committed now.
+            expected: What the inputs up to these offsets must have come to.
+        """
+        positions = {
+            topic: TablePosition.decode(offsets[TopicPartition(topic, partition)].metadata)
+            for topic in self._inputs
+        }
+        times = {topic: at.time if at is not None else None for topic, at in positions.items()}
+        found = {each.watermark_ms if each is not None else None for each in times.values()}
+        for topic, each in times.items():
+            if each is None or each.stream_ms != expected.stream_ms[topic]:
+                raise Wrong(
+                    f"I8: stream time {each} of {topic}[{partition}], must be {expected.stream_ms[topic]}"
+                )
+        (watermark,) = found if len(found) == 1 else (None,)
+        before, self._watermarks[partition] = self._watermarks[partition], watermark or NO_TIME
+        least, most = self._bounds(partition, before, expected)
+        if watermark is None or not least <= watermark <= most:
+            raise Wrong(
+                f"I8: watermark {sorted(map(str, found))} of {partition} after {before}: must be {least} to {most}"
+            )
+        self._committed_at[partition] = self._kafka.clock.monotonic()
+        if watermark > min(expected.stream_ms.values()):
+            self._trace.add("", "idle input", partition, watermark)
+        for topic, offset, stream_ms in expected.timed:
+            self._told[topic, partition, offset] = Told(stream_ms, before, watermark)
+        expected.timed.clear()
+
+    def _bounds(self, partition: int, before: int, expected: Expected) -> tuple[int, int]:
+        """The least and the greatest watermark that may be committed now."""
+        since = self._committed_at[partition]
+        active = [
+            expected.stream_ms[topic]
+            for topic in self._inputs
+            if not self._silence.may_have_been(TopicPartition(topic, partition), since)
+        ]
+        least = max(before, min(expected.stream_ms.values()))
+        if active:
+            return least, max(before, min(active))
+        by_clock = int((self._kafka.clock.now() - self._idle_after) * 1000)
+        return least, max(before, by_clock, *expected.stream_ms.values())
+
+    def told(self, topic: str, partition: int, offset: int, headers: Headers) -> None:
+        """Compare what a handler was told of a committed record. Raises `Wrong`."""
+        must = self._told.pop((topic, partition, offset), None)
+        text = dict(headers).get(LATE_BEFORE)
+        if must is None or text is None:
+            return
+        told = int(text)
+        if not max(must.stream_ms, must.least_ms) <= told <= max(must.stream_ms, must.most_ms):
+            raise Wrong(f"I8: {topic}[{partition}]@{offset} was late before {told}: {must}")
+
+    def behind(self, watermark_ms: int | None) -> bool:
+        """With all inputs silent for long, the watermark has not followed the clock."""
+        allowed = 3 * self._idle_after * 1000
+        return watermark_ms is None or watermark_ms < self._kafka.clock.now() * 1000 - allowed
