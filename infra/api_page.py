@@ -48,7 +48,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Max",
         "Last",
     ),
-    "Apps and processors": ("App", "Processor", "ProcessorOptions", "Guarantee"),
+    "Apps and processors": ("App", "Processor", "ProcessorOptions", "Topology", "Guarantee"),
     "Views": (
         "View",
         "Answer",

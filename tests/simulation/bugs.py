@@ -14,11 +14,14 @@ from streamtable.engine.basetask import BaseTask
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.checkpoint import Checkpoint
 from streamtable.engine.dispatch import Dispatcher
+from streamtable.engine.due import DueIndex
 from streamtable.engine.event_time import EventClock
 from streamtable.engine.ids import IdTable, _Accepted
+from streamtable.engine.meanings import StateRecords
 from streamtable.engine.member import Member
 from streamtable.engine.output import OutputBuffer
 from streamtable.engine.restore import Restorer
+from streamtable.engine.state import KeptState
 from streamtable.engine.task import Task
 from streamtable.engine.undo import RowJournal
 from streamtable.errors import OutcomeUnknown
@@ -481,3 +484,51 @@ def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
 
 def event_time_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventClock, "rewind", lambda _: None)
+
+
+# ---- rows that fall due, and timers ----------------------------------------------------------------------------------
+
+
+def timers_left_after_they_have_fired(patch: pytest.MonkeyPatch) -> None:
+    """In the changelog: a task that goes on elsewhere, or after a crash, fires them again."""
+    changes = KeptState.changes
+
+    def changes_without_deletions(self: KeptState) -> Any:
+        found = changes(self)
+        return [row for row in found if row[1] is not None] if "timers" in self.state.name else found
+
+    patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def due_rows_noted_nowhere(patch: pytest.MonkeyPatch) -> None:
+    """How far the clock has come is not committed: rows that are kept fire again after a crash."""
+    patch.setattr(StateRecords, "note", lambda *_: None)
+
+
+def expired_rows_without_tombstones(patch: pytest.MonkeyPatch) -> None:
+    changes = KeptState.changes
+
+    def changes_without_deletions(self: KeptState) -> Any:
+        found = changes(self)
+        return [row for row in found if row[1] is not None] if self.state.name == "kept" else found
+
+    patch.setattr(KeptState, "changes", changes_without_deletions)
+
+
+def index_entry_left_after_a_delete(patch: pytest.MonkeyPatch) -> None:
+    rows = KeptState.rows
+
+    def rows_with_entries(self: KeptState, changes: Any) -> Any:
+        found = rows(self, changes)
+        return [each for each in found if each[1] is not None or not each[0].startswith(b"d")]
+
+    patch.setattr(KeptState, "rows", rows_with_entries)
+
+
+def due_rows_of_an_undone_batch_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeptState, "forget", lambda _: None)
+
+    def go_back_and_keep_the_rest(self: DueIndex, fired_from: bytes, kept_from: bytes) -> None:
+        self.fired_from, self.kept_from = fired_from, kept_from
+
+    patch.setattr(DueIndex, "forget", go_back_and_keep_the_rest)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from tests.simulation.due import AHEAD_MS_MAX, KEPT_MS
 from tests.simulation.life import BACKGROUND, MAIN
 from tests.simulation.oracle import Wrong
 from tests.simulation.world import World
@@ -23,6 +24,7 @@ def heal(world: World) -> None:
     world.kafka.deliver_late()
     if world.shape.exactly_once:
         world.clock.advance(world.shape.session_timeout + 1)  # of those who are not there any more
+    due = any(job.due for job in world.shape.jobs)
     rounds = commits = progress_at = 0
     while not (rounds % 5 == 4 and next(undone(world), None) is None):
         rounds += 1
@@ -30,6 +32,8 @@ def heal(world: World) -> None:
             progress_at = rounds
         if rounds - progress_at > IDLE_ROUNDS_MAX or rounds > ROUNDS_MAX:
             raise world.broken(f"not quiet after {rounds} rounds without a fault: {next(undone(world))}")
+        if due and rounds % 5 == 0:  # what was set for a time falls due, also by what was sent meanwhile
+            world.clock.advance((AHEAD_MS_MAX + KEPT_MS) / 1000 / 20)
         _round(world)
     world.trace.add("", "quiet", rounds)
     _compare(world)
@@ -67,6 +71,8 @@ def undone(world: World) -> Iterator[str]:
             yield f"{life.name} is not working"
             continue
         held[life.job.group.name] += member.assignment.tasks
+        if left := world.books[world.jobs.index(life.job)].due_left():
+            yield left
         if any(task.dirty for task in member.assignment.tasks.values()):
             yield f"{life.name} has something to commit"
         if (times := world.books[world.jobs.index(life.job)].times) is not None:

@@ -5,6 +5,7 @@
     I5  no offset is committed ahead of the changelog
     I6  recovery starts where the local copy ends; positions never go back
     I7  what a fenced member has written is never visible
+    I9  what was set for a time fires once, in order, and leaves nothing behind
     I8  event time is that of the committed input, and never goes back
 
 A transaction counts from the moment it is decided, whether or not its markers have been written.
@@ -14,6 +15,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from tests.simulation.due import Planned, local_rows
+from tests.simulation.due_books import DueBooks
 from tests.simulation.jobs import Job, source_of
 from tests.simulation.oracle import Expected, Letter, Replayed, Wrong
 from tests.simulation.shape import Kind
@@ -29,6 +32,8 @@ from streamtable.types import Committed, TopicPartition
 from streamtable.visiting import VisitProgress
 from streamtable_testing.log import VirtualKafka
 from streamtable_testing.topic import Partition, Record
+
+DUE_STATES = ("waiting", "kept", "timers", "wall-timers")
 
 
 class Books:
@@ -59,6 +64,9 @@ class Books:
             TimeBooks(kafka, trace, event_time, job.reads, len(table)) if event_time is not None else None
         )
         self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
+        due = kafka.topics.get(f"{job.group.name}-due") if job.shape.due else None
+        self._fired = [Unread(p) for p in due.partitions] if due is not None else []
+        self.due = [DueBooks() for _ in self._fired]
         self._letters = [Unread(p) for p in kafka.topics[job.group.dead_letters].partitions]
         self._looped = (
             [Unread(p) for p in kafka.topics[f"{job.group.name}-loop"].partitions] if job.group.loop else []
@@ -107,6 +115,11 @@ class Books:
                 letter = self._letter_of(record)
                 topic = self._job.topics.index(letter[0]) if letter[3] == 1 else len(self._job.topics) - 1
                 self._emit(self.expected[number].letters, topic, letter)
+        for number, unread in enumerate(self._fired):
+            fired = [Planned(*Json().decode(record.value() or b"")) for record in unread.take()]  # type: ignore[misc] # a list
+            now_ms = int(self._kafka.clock.now() * 1000)
+            self.due[number].follow(self.expected[number].planned, fired, now_ms)
+            self.expected[number].planned.clear()
         self._check_looped()
         for expected in self.expected:
             queues: list[Any] = [*expected.outputs.values(), *expected.letters.values()]
@@ -173,6 +186,8 @@ class Books:
         expected = self.named[name][partition].at(position)
         if name == IDS:
             expected = _with_ids(expected)
+        elif name in DUE_STATES:
+            expected = local_rows(name, expected)
         if rows != expected:
             raise Wrong(f"I4: named table {name} {partition} at {position}: {_difference(rows, expected)}")
 
@@ -189,6 +204,17 @@ class Books:
         self.tables = [replayed.at_end() for replayed in self.replayed]
         for number, table in enumerate(self.tables):
             self._compare(number, table, f"at the end of the changelog {number}")
+
+    def due_left(self) -> str:
+        """What has still to fire, or to be deleted for its age; empty if there is nothing."""
+        for number, books in enumerate(self.due):
+            if books.pending:
+                return f"{len(books.pending)} are to fire in {number}, of which one is {next(iter(books.pending.items()))}"
+        for name in DUE_STATES if self.due else ():
+            for changelog in self.named.get(name, ()):
+                if rows := changelog.at_end():
+                    return f"{len(rows)} rows are left in {name}, of which one is {next(iter(rows))!r}"
+        return ""
 
     # ---- inside ----------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from struct import Struct
 from typing import Any
 from zlib import crc32
 
+from tests.simulation.due import DueHandlers
 from tests.simulation.shape import JobShape, Kind
 
 from streamtable.aggregate import Sum
@@ -132,6 +133,7 @@ class Handlers:
         self.output = Stream(f"{name}-out", String(), Long())
         self.loop = Stream(f"{name}-loop", String(), Long())
         self.joined = Table(f"{name}-joined", String(), Long())
+        self.due: DueHandlers | None = None
         self._flaky = flaky
 
     def each(self, ctx: Context[str, Row], event: int) -> None:
@@ -156,6 +158,8 @@ class Handlers:
             ctx.emit(self.output, ctx.key, source, headers=[("h", bytes(size))])
         if (key := job.loops_to(ctx.topic, event)) is not None:
             ctx.loopback(self.loop, key, source)
+        if self.due is not None:
+            self.due.set(ctx, source, event)
         self._fail_if_bad(event, ctx.topic)  # at the end: what it did until then must leave no trace
 
     def whole(self, batch: Batch[str, int, Row]) -> None:
@@ -253,6 +257,9 @@ def make_job(
         extra.append(do.joined.name)
     elif shape.joins:
         edges.append(Join(do.joined))
+    if shape.due:
+        do.due = DueHandlers(name, event_time=bool(shape.idle_after))
+        edges += do.due.edges
     if shape.visits:
         edges.append(Visit("visit", do.visit, on_error=shape.on_error))
         extra.append(f"{name}-visits")

@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from operator import itemgetter
 
+from tests.simulation.due import Planned, planned
 from tests.simulation.jobs import Job, Row, source_id
 from tests.simulation.shape import Kind
 
@@ -52,6 +53,7 @@ class Expected:
         letters: the same of dead letters.
         looped: Source and key of what must have been looped back and was not seen yet.
         stream_ms: The greatest event time of each input that the group reads.
+        planned: What the records have set that have come since it was looked at.
         timed: Topic, offset and stream time of the records that have come since they were looked at.
     """
 
@@ -71,6 +73,7 @@ class Expected:
         self._accepted: dict[tuple[str, int], int] = {}  # at which stream time an event was, of an input
         self.stream_ms = dict.fromkeys(job.reads, -1)
         self.timed: list[tuple[str, int, int]] = []
+        self.planned: list[Planned] = []
 
     def advance(self, topic: str, partition: Partition, end: int) -> None:
         """Apply an input up to offset `end`. Raises `Wrong` if something there was not committed."""
@@ -128,6 +131,7 @@ class Expected:
             self.rows[key] = _LONG.encode(self._sums[key])
             return
         self.outputs[number].append((source, key))
+        self._plan(source, event, timestamp_ms)
         if (to := self._job.loops_to(topic, event)) is not None:
             self.looped.add((source, to.encode()))
         row = self._job.follow(self._decoded.pop(key, None), source, event)
@@ -136,6 +140,11 @@ class Expected:
         else:
             self._decoded[key] = row
             self.rows[key] = _JSON.encode(row)
+
+    def _plan(self, source: int, event: int, timestamp_ms: int) -> None:
+        if self._job.shape.due:
+            event_time = bool(self._job.shape.idle_after)
+            self.planned.append(planned(source, event, timestamp_ms, event_time=event_time))
 
     def _stream_time(self, topic: str, timestamp_ms: int) -> int:
         """After a record; those of the scheduler are of now or before, or of years to come."""

@@ -42,6 +42,7 @@ class JobShape:
         failing: The percentage of events whose handlers fail; 0: every thirteenth.
         chokes: some of these make outputs that are too large, of which the broker tells only when it refuses them.
         defers: handlers do all their work in deferred calls.
+        due: its handlers write rows that fall due, and set timers.
         idle_after: it follows event time, and inputs silent for so many seconds are idle; 0: it does not.
     """
 
@@ -60,6 +61,7 @@ class JobShape:
     chokes: bool = False
     defers: bool = False
     idle_after: float = field(default=0.0, repr=False)  # or the shapes of all seeds would be others
+    due: bool = field(default=False, repr=False)  # the same
 
 
 @dataclass(frozen=True)
@@ -167,7 +169,7 @@ def draw(rng: Random) -> Shape:
         phases=rng.choice((1, 1, 2)),
         standby=rng.random() < 0.4,
     )
-    return _with_event_time(_with_once(_with_failures(_with_retention(_with_more(shape)))))
+    return _with_due(_with_event_time(_with_once(_with_failures(_with_retention(_with_more(shape))))))
 
 
 def _with_retention(shape: Shape) -> Shape:
@@ -185,6 +187,15 @@ def _with_event_time(shape: Shape) -> Shape:
         return shape
     idle_after = rng.choice((0.5, 2.0))
     return replace(shape, jobs=tuple(replace(job, idle_after=idle_after) for job in shape.jobs))
+
+
+def _with_due(shape: Shape) -> Shape:
+    """Rows that fall due and timers, in half of the shapes whose handlers have records; drawn apart, as above."""
+    rng = Random(f"due {shape!r}")
+    if not shape.exactly_once or rng.random() < 0.5:
+        return shape
+    jobs = tuple(replace(job, due=job.kind is Kind.RECORD and not job.deletes) for job in shape.jobs)
+    return replace(shape, jobs=jobs)
 
 
 def _with_once(shape: Shape) -> Shape:

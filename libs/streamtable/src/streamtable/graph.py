@@ -288,8 +288,7 @@ class Group(Generic[K, V]):
             ],
         )
         event_times = [e for e in edges if isinstance(e, EventTime)]
-        timed = any(e.time is not None for e in self.inputs)
-        timed = timed or any(
+        timed = any(e.time is not None for e in self.inputs) or any(
             state.due is not None and state.due.clock == "event" for state in self.all_states
         )
         self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None

@@ -158,6 +158,11 @@ class DueIndex:
         self._known = False
         self._over_from_ms = 0  # no row is kept for long enough before this time
 
+    @property
+    def position(self) -> tuple[bytes, bytes]:
+        """`fired_from` and `kept_from`."""
+        return self.fired_from, self.kept_from
+
     # ---- what has changed ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
@@ -181,10 +186,13 @@ class DueIndex:
                 if not due.keep:
                     self.fired_from = min(self.fired_from, entry)
 
+    def before_commit(self) -> None:
+        """Nothing changes any more before the commit, in which `fired_from` and `kept_from` are noted."""
+        if self._due.keep:  # a row may be so late that its time is over already
+            self.kept_from = min([self.kept_from, *filter(None, self._entries.values())])
+
     def committed(self) -> None:
         """The changes are in the store now."""
-        if self._due.keep:  # such a row may be so late that its time is over already
-            self.kept_from = min([self.kept_from, *filter(None, self._entries.values())])
         self._unchanged()
 
     def forget(self, fired_from: bytes, kept_from: bytes) -> None:

@@ -44,6 +44,9 @@ class DueState:
         rows: What the handler is given.
         now_ms: Returns the time that their clock has reached; None: it has none yet.
         timers: Calls the handlers of timers; None: the rows are no timers.
+
+    Attributes:
+        noted: The `position` of the index as of the last commit.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class DueState:
         self.rows = rows
         self.now_ms = now_ms
         self.rows_at_once = _ROWS_AT_FIRST
+        self.noted = index.position
         self._timers = timers
 
     @property
@@ -214,21 +218,23 @@ class DueRunner:
         for each in self._states:
             self._look(each)
             while each.index.late:
-                self._fire(each, 0, each.rows_at_once)
+                self._fire(each, each.now_ms() or 0, each.rows_at_once)
                 self._look(each)
-            self._records.note(each.name, each.index.fired_from, each.index.kept_from)
+            each.index.before_commit()
+            self._records.note(each.name, each.noted, each.index.position)
 
     def committed(self) -> None:
         """All of that is committed, and in the stores."""
         self.fired = 0
         for each in self._states:
+            each.noted = each.index.position
             each.index.committed()
 
     def forget(self) -> None:
         """All since the last commit is undone."""
         self.fired = 0
         for each in self._states:
-            each.index.forget(*self._noted(each))
+            each.index.forget(*each.noted)
 
     def _wakes_at(self, each: DueState) -> float | None:
         if each.pending:
@@ -399,8 +405,6 @@ class DueRunner:
         """Look how far it has come. Not when it is made: a damaged store is noticed where that is mended."""
         if not self._opened:
             for each in self._states:
-                each.index.forget(*self._noted(each))
+                each.noted = self._records.noted(each.name)
+                each.index.forget(*each.noted)
             self._opened = True
-
-    def _noted(self, each: DueState) -> tuple[bytes, bytes]:
-        return self._records.noted(each.name)

@@ -52,10 +52,9 @@ class StateRecords(NamedTable):
         """Return how far the rows of a state have fallen due, and have been deleted for their age."""
         return self.get(_key(state, _FIRED)) or b"", self.get(_key(state, _KEPT)) or b""
 
-    def note(self, state: str, fired_from: bytes, kept_from: bytes) -> None:
-        """Note that, for the next commit."""
-        before = self.noted(state)
-        for kind, entry, former in zip((_FIRED, _KEPT), (fired_from, kept_from), before, strict=True):
+    def note(self, state: str, before: tuple[bytes, bytes], now: tuple[bytes, bytes]) -> None:
+        """Note that, for the next commit. `before`: what is noted as of the last one."""
+        for kind, former, entry in zip((_FIRED, _KEPT), before, now, strict=True):
             if entry != former:
                 self.put(_key(state, kind), entry)
 

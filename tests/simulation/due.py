@@ -1,0 +1,110 @@
+"""Rows that fall due and timers in the simulation: what handlers set, and what must have come of it.
+
+Each event sets one thing for some time after its own timestamp, by the number of the event: a row that is deleted when it
+is due, a row that is kept for a while, a timer by the wall clock or in event time. What fires is emitted with its source.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from streamtable.codec.plain import Bytes, Json, String
+from streamtable.context import Context
+from streamtable.due import Due, DueRows
+from streamtable.engine.due import entry_of
+from streamtable.graph import OnError, Output
+from streamtable.state import State
+from streamtable.timer import Timer
+from streamtable.topics import Stream
+
+AHEAD_MS_MAX = 20_000
+KEPT_MS = 4_000
+_FAR_MS = 1 << 44  # records of wrong clocks come later
+_ROW: Any = Json()
+KINDS = ("waiting", "kept", "wall", "event")
+
+
+class Planned(NamedTuple):
+    """What is to fire: its kind, the record that has set it, and when it is due."""
+
+    kind: str
+    source: int
+    at_ms: int
+
+
+def planned(source: int, event: int, timestamp_ms: int, *, event_time: bool) -> Planned:
+    """Return what a record sets."""
+    kind = KINDS[event // 128 % (4 if event_time else 3)]
+    start = timestamp_ms if 0 <= timestamp_ms < _FAR_MS else 0
+    return Planned(kind, source, start + event % AHEAD_MS_MAX)
+
+
+class DueHandlers:
+    """What the handlers of a job set, and what fires."""
+
+    def __init__(self, name: str, *, event_time: bool) -> None:
+        self.output = Stream[str, Any](f"{name}-due", String(), Json())
+        self._event_time = event_time
+        keep = timedelta(milliseconds=KEPT_MS)
+        self.waiting = State[bytes, Any](
+            "waiting", key=Bytes(), value=Json(), due=Due(_row_says, self._fire, "wall")
+        )
+        self.kept = State[bytes, Any](
+            "kept", key=Bytes(), value=Json(), due=Due(_key_says, self._fire, "wall", keep, by_key=True)
+        )
+        self.wall = Timer[str, Any, Any]("tick", self._ring, Json(), clock="wall")
+        self.event = Timer[str, Any, Any]("tock", self._ring, Json(), on_error=OnError.DEAD_LETTER)
+
+    @property
+    def edges(self) -> list[Any]:
+        """What they need in the graph."""
+        return [
+            Output(self.output),
+            self.waiting,
+            self.kept,
+            self.wall,
+            *([self.event] if self._event_time else []),
+        ]
+
+    def set(self, ctx: Context[str, Any], source: int, event: int) -> None:
+        """Set what the record sets."""
+        kind, _, at_ms = what = planned(source, event, ctx.timestamp_ms, event_time=self._event_time)
+        row = [ctx.key, *what]
+        if kind == "waiting":
+            ctx.table(self.waiting).put(source.to_bytes(8, "big"), row)
+        elif kind == "kept":
+            ctx.table(self.kept).put(entry_of(at_ms, source.to_bytes(8, "big")), row)
+        else:
+            ctx.timers.at(self.wall if kind == "wall" else self.event, at_ms, row, str(source))
+
+    def _fire(self, due: DueRows[bytes, Any]) -> None:
+        for _, _, row in due.rows:
+            due.emit(self.output, row[0], row[1:])
+
+    def _ring(self, ctx: Context[str, Any], row: Any) -> None:
+        assert ctx.key == row[0]
+        ctx.emit(self.output, ctx.key, row[1:])
+
+
+def _row_says(key: bytes, data: bytes) -> int:
+    at_ms: int = _ROW.decode(data)[3]
+    return at_ms
+
+
+def _key_says(key: bytes, data: bytes) -> int:
+    assert not data, "the key says it alone"
+    return int.from_bytes(key[:8], "big")
+
+
+def local_rows(name: str, records: Mapping[bytes, bytes]) -> Mapping[bytes, bytes]:
+    """Return the local rows that the changelog of a state whose rows fall due makes."""
+    rows = {b"r" + key: value for key, value in records.items()}
+    for key, value in records.items():
+        if name == "waiting":
+            at_ms = _row_says(key, value)
+        elif name == "kept":
+            at_ms = _key_says(key, b"")
+        else:
+            at_ms = int.from_bytes(value[:8], "big")
+        rows[b"d" + entry_of(at_ms, key)] = b""
+    return rows

@@ -1,0 +1,44 @@
+"""What must come of rows that fall due and of timers, computed apart from the engine."""
+
+from collections.abc import Collection, Sequence
+
+from tests.simulation.due import Planned
+from tests.simulation.oracle import Wrong
+
+
+class DueBooks:
+    """What one partition of a group has still to fire.
+
+    Attributes:
+        pending: What was set by committed records, and has not fired.
+    """
+
+    def __init__(self) -> None:
+        self.pending: dict[tuple[str, int], int] = {}
+
+    def follow(self, new: Collection[Planned], fired: Sequence[Planned], now_ms: int) -> None:
+        """Some commits were seen. Raises `Wrong`.
+
+        Args:
+            new: What their records have set.
+            fired: What has fired in them, in this order.
+            now_ms: The time of the wall clock.
+        """
+        before = dict(self.pending)
+        self.pending |= {(kind, source): at_ms for kind, source, at_ms in new}
+        last: dict[str, int] = {}
+        for what in fired:
+            kind, source, at_ms = what
+            if self.pending.pop((kind, source), None) != at_ms:
+                raise Wrong(f"I9: {what} has fired twice, or was never set")
+            if kind != "event" and at_ms > now_ms:
+                raise Wrong(f"I9: {what} has fired at {now_ms}, before its time")
+            if (kind, source) in before:
+                if last.get(kind, 0) > at_ms:
+                    raise Wrong(f"I9: {what} has fired after what was due at {last[kind]}")
+                last[kind] = at_ms
+        for (kind, source), at_ms in self.pending.items():
+            if (kind, source) in before and at_ms < last.get(kind, 0):
+                raise Wrong(
+                    f"I9: {kind} {source} of {at_ms} has not fired, and what was due at {last[kind]} has"
+                )
