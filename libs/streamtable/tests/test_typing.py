@@ -96,7 +96,9 @@ def use_change(ctx: Context[str, int], change: RowChange[int]) -> None:
 """
 
 FLOWS = """
-from streamtable.flow import Flow
+from datetime import timedelta
+
+from streamtable.flow import Flow, Tumbling
 
 FLOW = Flow("f")
 S = FLOW.stream(TEXTS)
@@ -125,6 +127,10 @@ reveal_type(S.group_by_key().sum("t4", len))  # is streamtable.flow.table.KeyedT
 reveal_type(S.group_by_key().max("t5", str.upper, value=String()))  # is streamtable.flow.table.KeyedTable[str, str]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
+W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
+reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
+reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 S.to(TEXTS)
 S.to(lambda key, text: TEXTS if key else None, streams=[TEXTS])
 C.to_stream().to(NUMBERS)
@@ -132,7 +138,9 @@ S.merge(S.filter(bool)).to(TEXTS)
 """
 
 REFUSED = """
-from streamtable.flow import Flow
+from datetime import timedelta
+
+from streamtable.flow import Flow, Session, Tumbling
 
 FLOW = Flow("f")
 S = FLOW.stream(TEXTS)
@@ -207,6 +215,14 @@ T.group_by("g3", str, key=String()).sum("t10", str.upper)  # refused: arg-type
 T.group_by("g4", str, key=String()).min("t11", plus)  # refused: attr-defined
 T.group_by("g5", str, key=String()).aggregate("t12", int, max, value=Long())  # refused: call-arg
 T.to_stream().to(TEXTS)  # refused: arg-type
+MINUTE = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+GAP = Session(timedelta(minutes=1), grace=timedelta(0))
+Tumbling(timedelta(minutes=1))  # refused: call-arg
+S.group_by_key().window(timedelta(1))  # refused: call-overload
+S.group_by_key().window(MINUTE, late=NUMBERS)  # refused: arg-type
+S.group_by_key().window(MINUTE).sum("w2", str.upper)  # refused: arg-type
+S.group_by_key().window(GAP).aggregate("w3", int, lambda row, text: row, value=Long())  # refused: call-arg
+S.group_by_key().window(MINUTE).count("w4").final().to(NUMBERS)  # refused: arg-type
 """
 
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from streamtable import Bytes, Long, String
 from streamtable.errors import GraphError, PoisonRecord, Unencodable
-from streamtable.flow import Hopping, Session, SessionKey, Sliding, Tumbling, Windowed, WindowedKey
-from streamtable.flow.windows import Span, add_session
+from streamtable.flow import Hopping, Session, SessionKey, Tumbling, Windowed, WindowedKey
+from streamtable.flow.windows import Sliding, Span, add_session
 
 NOW = timedelta(0)
 times = st.integers(0, 10_000)
