@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 _SLICE_SECONDS = 0.05
 _CALL_SECONDS = 0.02  # of a slice, for one call of the handler
-_ROWS_AT_FIRST, _ROWS_AT_ONCE_MAX = 64, 4096
+_ROWS_AT_FIRST, _ROWS_AT_ONCE_MAX = 64, 1024
 _ROWS_OF_SLICE_MAX = 20_000
 
 
