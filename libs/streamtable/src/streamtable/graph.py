@@ -52,6 +52,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
         once: How to recognise repeated events, which are left out.
         time: Takes the event time from an event: milliseconds since 1970, or a datetime with a time zone. By default
             the record's timestamp is its event time. See `EventTime`.
+        tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
+            goes to the dead letters.
     """
 
     stream: Stream[K, E]
@@ -62,6 +64,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     on_error: OnError = OnError.STOP
     once: Once[E] | None = None
     time: Callable[[E], int | datetime] | None = None
+    tombstones: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -70,6 +73,12 @@ class Input(Edge[K, V], Generic[K, E, V]):
             raise GraphError(
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
                 "handler=, batch=, aggregate="
+            )
+        taken = (("aggregate", self.aggregate), ("once", self.once), ("time", self.time))
+        if self.tombstones and (names := [f"{name}=" for name, given in taken if given is not None]):
+            raise GraphError(
+                f"input {self.stream.name!r} has tombstones=True with {' and '.join(names)}: a record without a value has "
+                "nothing to take that from. Give handler= or batch= alone"
             )
 
 

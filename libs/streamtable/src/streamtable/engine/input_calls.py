@@ -85,7 +85,7 @@ class InputCalls:
         """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
-        bad = unfit(records, keys, events, self._mode)
+        bad = unfit(records, keys, events, self._mode, deletions=self._edge.tombstones)
         if self._timed is None:
             return self._call_fit(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
