@@ -402,7 +402,14 @@ class Group(Generic[K, V]):
             raise GraphError(
                 f"group {self.name!r} does not keep the state {state.name!r}: add it to its edges"
             )
-        return Table(self.named_topic(state.name), state.key, state.value, group=self.name)
+        first = self.inputs[0].stream if self.inputs else self.changes[0].table
+        return Table(
+            self.named_topic(state.name),
+            state.key,
+            state.value,
+            group=self.name,
+            partitioner=first.partitioner,
+        )
 
     def named_topic(self, name: str) -> str:
         """Return the changelog topic of one of the named tables."""

@@ -7,13 +7,14 @@ Each protocol states what is promised, what is never called, and which errors ma
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from streamtable.errors import PoisonRecord, StreamtableError
 from streamtable.partitioner import Partitioner
 from streamtable.types import Ack, Committed, Headers, RecordBatch, TopicPartition, Watermarks
 
 T = TypeVar("T")
+K_contra = TypeVar("K_contra", contravariant=True)
 
 
 # ---- codec --------------------------------------------------------------------------------------------------------
@@ -59,6 +60,32 @@ class Codec(Protocol[T]):
 
 
 # ---- store --------------------------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class WindowedKeys(Protocol[K_contra]):
+    """What the codec of a windowed table's keys has besides: a window stands behind the bytes of the key.
+
+    Rows are in the partition of the key without its window, so all windows of a key are together.
+    """
+
+    def inner(self, data: bytes) -> bytes:
+        """Return the bytes of the key without its window."""
+        ...
+
+    def bounds(self, key: K_contra, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:
+        """Return the first encoded key and the one behind the last, of the windows of a key in a range of time.
+
+        Args:
+            key: The key without a window.
+            since_ms: The beginning of the range, in milliseconds since 1970.
+            until_ms: Its end, exclusive.
+        """
+        ...
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        """Tell whether the window of an encoded key has a moment in common with the range."""
+        ...
 
 
 class Store(Protocol):

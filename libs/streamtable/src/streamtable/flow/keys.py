@@ -55,6 +55,17 @@ class WindowedKey(Generic[K]):
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
         return _decode_each(self, data)
 
+    def inner(self, data: bytes) -> bytes:
+        return data[: -START.size]
+
+    def bounds(self, key: K, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:
+        data = self.key.encode(key)
+        return data + _packed(START, max(0, since_ms - self.size_ms)), data + _packed(START, until_ms)
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        (start,) = _unpacked(START, data)
+        return start < until_ms and start + self.size_ms > since_ms
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, WindowedKey) and (self.key, self.size_ms) == (other.key, other.size_ms)
 
@@ -86,6 +97,17 @@ class SessionKey(Generic[K]):
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
         return _decode_each(self, data)
+
+    def inner(self, data: bytes) -> bytes:
+        return data[: -END_START.size]
+
+    def bounds(self, key: K, since_ms: int, until_ms: int) -> tuple[bytes, bytes]:  # noqa: ARG002 - ends come first
+        data = self.key.encode(key)
+        return data + _packed(END_START, max(0, since_ms), 0), data + b"\x80"
+
+    def overlaps(self, data: bytes, since_ms: int, until_ms: int) -> bool:
+        end, start = _unpacked(END_START, data)
+        return start < until_ms and end >= since_ms
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, SessionKey) and self.key == other.key

@@ -12,10 +12,11 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
-from typing import Generic, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 from streamtable.errors import ConfigurationError, GraphError, NotReady, StoreCorrupted, UnreadableRow
 from streamtable.partitioner import hash_of
+from streamtable.ports import WindowedKeys
 from streamtable.tables.position import TablePosition
 from streamtable.tables.replica import PartitionReplica
 from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
@@ -30,6 +31,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _STALE_SECONDS = 5.0
+_END_MS = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class View(Generic[K, V]):
             closed: Called when the view is closed.
         """
         self.table = table
-        self._hash = hash_of(table.partitioner)
+        self._hash = _hash_of(table)
         self._stale_after = stale_after
         self._clock = updater.clock
         self._closed = closed
@@ -335,6 +337,46 @@ class View(Generic[K, V]):
         found.close()
         return rows
 
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = _END_MS) -> Rows[K, V]:
+        """Return the windows of a key that overlap a range of time, in the order of time: of the table of a flow.
+
+            with app.view(per_minute.table) as minutes:
+                minutes.windows("alice", since_ms=now_ms - 3_600_000)  # [(Windowed("alice", 0, 60_000), 3), ...]
+
+        Args:
+            key: The key without a window.
+            since_ms: The beginning of the range, in milliseconds since 1970.
+            until_ms: Its end, exclusive.
+
+        Returns:
+            A list of windowed keys and rows; its `unreadable` counts the rows that were left out.
+
+        Raises:
+            GraphError: The table has no windows.
+        """
+        keys = self.table.key
+        if not isinstance(keys, WindowedKeys):
+            raise GraphError(f"the table {self.table.name!r} has no windows: its keys are of {keys!r}")
+        since_ms, until_ms = max(0, since_ms), min(until_ms, _END_MS)
+        start, end = keys.bounds(key, since_ms, until_ms)
+        inner = keys.inner(start)
+        loads, copies = self._replicas.loads, self._whole()
+        try:
+            with copies[self._hash(start) % len(copies)].store.scan(start, end) as found:
+                self._unchanged(loads)
+                # The bytes of a longer key may begin with this key's and look like a time behind it.
+                mine = [
+                    (data, row)
+                    for data, row in found
+                    if keys.inner(data) == inner and keys.overlaps(data, since_ms, until_ms)
+                ]
+        except StoreCorrupted as error:
+            raise self._replicas.damaged(error) from error
+        decoded = self._rows(mine, None)
+        rows: Rows[K, V] = Rows(decoded)
+        rows.unreadable = decoded.unreadable
+        return rows
+
     def iterate(
         self, prefix: K | None = None, after: K | None = None, on_unreadable: OnUnreadable | None = None
     ) -> RowIterator[K, V]:
@@ -456,6 +498,14 @@ class View(Generic[K, V]):
 
     def _changed(self, partition: int, rows: Mapping[bytes, bytes | None], offset: int) -> None:
         self._watches.changed(partition, rows, offset)
+
+
+def _hash_of(table: Table[Any, Any]) -> Callable[[bytes], int]:
+    """Return what decides the partition of an encoded key: rows of windows are where their keys are."""
+    hash_key = hash_of(table.partitioner)
+    if isinstance(keys := table.key, WindowedKeys):
+        return lambda data: hash_key(keys.inner(data))
+    return hash_key
 
 
 def _leave_out(_: UnreadableRow) -> None:
