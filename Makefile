@@ -29,7 +29,7 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -125,6 +125,10 @@ bench-spark: setup-spark ## measure Spark's jobs on an idle machine, 9 minutes, 
 interop: setup-spark ## share topics with Kafka Streams and Goka: build their programs, where Java, Maven, Go are, and test
 	@$(PY) -m tests.interop.shared.programs
 	$(BIN)/pytest tests/interop $(PYTEST_ARGS)
+
+interop-golden: setup ## ask Kafka Streams again what it makes of the programs that flows are compared with; needs Java and Maven
+	@$(PY) -m tests.interop.shared.programs topology
+	@$(PY) -m tests.interop.flows.theirs
 
 images: $(if $(findstring spark,$(PROFILES)),setup-spark,setup) ## build the container images of the services and the command line; PROFILES=spark: Spark's too
 	@COMPOSE_PROFILES=$(PROFILES) $(PY) infra/images.py

@@ -1,3 +1,4 @@
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -6,6 +7,7 @@ from streamtable.aggregate import Count
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.errors import GraphError
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, Output, Persist, Visit
+from streamtable.once import Once
 from streamtable.topics import Stream, Table
 
 CLICKS = Stream("clicks", String(), String())
@@ -32,6 +34,13 @@ def test_topics_derive_from_the_groups_name() -> None:
 def test_an_input_has_exactly_one_kind_of_handler(handlers: Any, count: int) -> None:
     with pytest.raises(GraphError, match=f"'clicks' has {count} handlers"):
         Input(CLICKS, **handlers)
+
+
+@pytest.mark.parametrize("taken", [{"time": int}, {"once": Once(str, timedelta(hours=1))}])
+def test_an_input_with_tombstones_takes_nothing_from_its_events(taken: Any) -> None:
+    (name,) = taken
+    with pytest.raises(GraphError, match=f"tombstones=True with {name}="):
+        Input(CLICKS, handle, tombstones=True, **taken)
 
 
 def refused(*edges: Any) -> str:

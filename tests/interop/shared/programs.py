@@ -1,6 +1,6 @@
 """Programs of other libraries that share topics with ours. `make interop` builds them, which fetches what they need.
 
-python -m tests.interop.shared.programs
+python -m tests.interop.shared.programs [NAME...]
 """
 
 import hashlib
@@ -26,16 +26,18 @@ class Program:
         needs: The tools that build and run it.
         build: the commands, in that folder.
         command: The command that runs it.
+        within: The folder that has its folder.
     """
 
     name: str
     needs: Sequence[str]
     build: Sequence[Sequence[str]]
     command: Sequence[str]
+    within: Path = HERE
 
     @property
     def sources(self) -> Path:
-        return HERE / self.name
+        return self.within / self.name
 
     @property
     def missing(self) -> list[str]:
@@ -88,6 +90,23 @@ KAFKA_STREAMS = Program(
     ),
 )  # fmt: skip
 
+_TOPOLOGY = BUILD / "topology"
+TOPOLOGY = Program(
+    "topology",
+    ("java", "mvn"),
+    [
+        (
+            "mvn", "-q", "-B", f"-Dout={_TOPOLOGY}",
+            "compile", "dependency:copy-dependencies", f"-DoutputDirectory={_TOPOLOGY / 'dependency'}",
+        )
+    ],
+    (
+        "java", "-Xmx256m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-cp", f"{_TOPOLOGY / 'classes'}:{_TOPOLOGY / 'dependency'}/*", "Programs",
+    ),
+    within=HERE.parent / "flows",
+)  # fmt: skip
+
 
 class Run:
     """Run a program; it is stopped at the end of the block.
@@ -130,10 +149,12 @@ class Run:
             error.add_note(self._log.read_text("utf-8", "replace")[-4_000:])
 
 
-def main() -> int:
-    """Build what this machine can build. Returns 1 if a build has failed."""
+def main(names: Sequence[str]) -> int:
+    """Build what this machine can build: all, or the programs that are named. Returns 1 if a build has failed."""
     failed = 0
-    for program in (GOKA, KAFKA_STREAMS):
+    for program in (GOKA, KAFKA_STREAMS, TOPOLOGY):
+        if names and program.name not in names:
+            continue
         if program.missing:
             print(f"{program.unfit}: its tests will be skipped")
             continue
@@ -148,4 +169,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(main(sys.argv[1:]))

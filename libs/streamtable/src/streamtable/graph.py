@@ -58,6 +58,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             the record's timestamp is its event time. See `EventTime`.
         custom: Instead of a handler, for a group that brings its own kind of task (`Group.custom_tasks`): the function
             that these call.
+        tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
+            goes to the dead letters.
     """
 
     stream: Stream[K, E]
@@ -69,6 +71,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     once: Once[E] | None = None
     time: Callable[[E], int | datetime] | None = None
     custom: Callable[..., Any] | None = None
+    tombstones: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -78,6 +81,12 @@ class Input(Edge[K, V], Generic[K, E, V]):
             raise GraphError(
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
                 "handler=, batch=, aggregate="
+            )
+        taken = (("aggregate", self.aggregate), ("once", self.once), ("time", self.time))
+        if self.tombstones and (names := [f"{name}=" for name, given in taken if given is not None]):
+            raise GraphError(
+                f"input {self.stream.name!r} has tombstones=True with {' and '.join(names)}: a record without a value has "
+                "nothing to take that from. Give handler= or batch= alone"
             )
 
 

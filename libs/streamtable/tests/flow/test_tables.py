@@ -225,6 +225,19 @@ def test_groups_of_a_table_are_exact_after_crashes_and_lost_disks(
         assert {key: found.get(key, 0) for key in expected} == expected
 
 
+@pytest.mark.parametrize("by", ["repartition", "key_by"])
+def test_a_deletion_goes_through_a_topic_of_the_flow(tester: Tester, by: str) -> None:
+    flow = Flow("f")
+    odd = flow.stream(NUMBERS).to_table("latest").filter(lambda value: value % 2).to_stream()
+    through = odd.repartition("through") if by == "repartition" else odd.key_by("through", str, key=String())
+    table = through.to_table("odd")
+    tester.run(flow)
+    for event in [("a", 1), ("a", 2), ("b", 3)]:
+        tester.emit_many(NUMBERS, [event])
+    assert tester.table(table.table) == ({"b": 3} if by == "repartition" else {"1": 1, "3": 3})
+    assert tester.dead_letters(flow.group("through")) == []
+
+
 def test_a_table_of_another_group_is_read_with_its_changes(tester: Tester) -> None:
     people = Group("people", Input(TEXTS, lambda ctx, text: ctx.set(text)), Persist(String()))
     flow = Flow("f")

@@ -111,6 +111,19 @@ def comma(row: str, value: int) -> str:
     return f"{row},{value}"
 
 
+@pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
+def test_a_session_whose_row_becomes_none_has_ended(tester: Tester, *, at_once: bool) -> None:
+    flow = Flow("f")
+    grouped = flow.stream(TIMES, time=lambda value: value).group_by_key()
+    ending: Any = lambda row, value: None if value == 3 else row + value  # noqa: E731 - types say that rows are not None
+    table = grouped.window(SESSION).reduce("t", ending)
+    tester.run(flow)
+    events = [("a", 1), ("a", 3), ("a", 4)]
+    for part in [events] if at_once else [[event] for event in events]:
+        emit(tester, *part)
+    assert rows(tester, table) == {("a", 4, 4): 4}
+
+
 def test_a_record_that_merges_sessions_deletes_their_rows(tester: Tester) -> None:
     flow, table = counting(SESSION)
     out = Stream("out", table.table.key, Long())

@@ -89,7 +89,7 @@ class InputCalls:
         """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
-        bad = unfit(records, keys, events, self._mode)
+        bad = unfit(records, keys, events, self._mode, deletions=self._edge.tombstones)
         if self._timed is None:
             return self._call_in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)

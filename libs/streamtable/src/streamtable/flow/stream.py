@@ -329,7 +329,8 @@ def through(plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], v
         timed=True,
         feeds=topic.name,
     )
-    source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, **handler))
+    # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
+    source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler))
     return plan.source(topic.name, source)
 
 

@@ -203,7 +203,14 @@ class _Sessions:
             former = self.rows.pop(each)
             row = former if row is None else fold.merge(row, former)
             self.touched[each] = index
-        self.spans, self.rows[span] = spans, fold.add(row, value)
+        made = fold.add(row, value)
+        if made is None:
+            spans.remove(
+                span
+            )  # the row is deleted: the next record begins a session, in whichever batch it comes
+        else:
+            self.rows[span] = made
+        self.spans = spans
         self.touched[span] = index
         return True
 

@@ -1,0 +1,164 @@
+"""Flows write what Kafka Streams writes, record by record, but for the differences that docs/reference/kafka-streams.md lists."""
+
+import os
+from typing import Any
+
+import pytest
+from tests.interop.flows import ours
+from tests.interop.flows.compare import differences, rows
+from tests.interop.flows.differences import PROGRAMS
+from tests.interop.flows.programs import Program, comparable, random_program
+from tests.interop.flows.theirs import DIFFERENCES, GOLDEN, Answer, ask, read
+from tests.interop.shared.programs import TOPOLOGY
+
+CASES = read(GOLDEN)
+KNOWN = {program["name"]: (program, answer) for program, answer in read(DIFFERENCES)}
+SEED = int(os.environ.get("FAULTS_SEED", "20260"))
+PARTS = 10
+IN_A_PART = 100
+each_case = pytest.mark.parametrize("case", CASES, ids=[program["name"] for program, _ in CASES])
+with_java = pytest.mark.skipif(bool(TOPOLOGY.unfit), reason=TOPOLOGY.unfit)
+
+
+def wrong(program: Program, answer: Answer) -> list[str]:
+    """Return how a flow differs from Kafka Streams, with a commit for each input, and with one for all."""
+    found = differences(program, ours.run(program), answer)
+    one_order = all(topic == "a" for topic, *_ in program["inputs"])
+    if one_order and comparable(program["steps"], at_once=True):
+        made = rows(ours.run_at_once(program))
+        theirs = rows([record for step in answer for record in step])
+        if made != theirs:
+            found.append(f"all inputs in one batch make {made}, Kafka Streams' table is {theirs}")
+    return found
+
+
+@each_case
+def test_a_flow_writes_what_kafka_streams_writes(case: tuple[Program, Answer]) -> None:
+    program, answer = case
+    assert not wrong(program, answer), program["steps"]
+
+
+@with_java
+def test_the_committed_answers_are_those_of_kafka_streams() -> None:
+    for cases in (CASES, list(KNOWN.values())):
+        assert ask([program for program, _ in cases]) == [answer for _, answer in cases]
+
+
+def test_the_committed_programs_are_those_that_are_made_today() -> None:
+    assert [program for program, _ in KNOWN.values()] == PROGRAMS
+    assert [program for program, _ in CASES] == [random_program(seed) for seed in range(len(CASES))]
+
+
+@with_java
+@pytest.mark.faults_long
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_thousand_flows_write_what_kafka_streams_writes(part: int) -> None:
+    begin = SEED * 10_000 + part * IN_A_PART
+    programs = [random_program(seed) for seed in range(begin, begin + IN_A_PART)]
+    found: dict[str, Any] = {}
+    for program, answer in zip(programs, ask(programs), strict=True):
+        if lines := wrong(program, answer):
+            found[program["name"]] = program["steps"], lines[:2]
+    assert not found, f"FAULTS_SEED={SEED}"
+
+
+# ---- differences that are intended, each as in the table of the page -------------------------------------------------------------
+
+
+def both(name: str) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Return the keys and values that we write for each input of a program, and what Kafka Streams does."""
+    program, answer = KNOWN[name]
+    return [_short(step) for step in ours.run(program)], [_short(step) for step in answer]
+
+
+def timestamps(name: str) -> tuple[list[int], list[int]]:
+    """The same of the timestamps."""
+    program, answer = KNOWN[name]
+    return [each[2] for step in ours.run(program) for each in step], [
+        each[2] for step in answer for each in step
+    ]
+
+
+def _short(step: list[list[Any]]) -> list[Any]:
+    """Return keys and values; of a windowed key the letter, and the start (and of a session the end) of its window."""
+    short = []
+    for data, value, _ in step:
+        raw = bytes.fromhex(data)
+        times = [int.from_bytes(raw[at - 8 : at or None], "big") for at in range(0, -(len(raw) // 8) * 8, -8)]
+        key = raw[: len(raw) - 8 * len(times)].decode()
+        short.append((key, *times, value))
+    return short
+
+
+def test_a_row_that_changes_several_times_in_a_commit_is_one_change() -> None:
+    assert both("one-change-for-several-records") == ([[("x", 3)]], [[("x", 1), ("x", 2), ("x", 3)]])
+
+
+def test_a_group_that_is_there_between_two_changes_only_has_no_row() -> None:
+    we, they = both("group-between-two-changes")
+    assert we == [[("g1", 1)]]
+    assert they == [[("g3", 1), ("g3", 0), ("g0", 1), ("g0", 0), ("g1", 1)]]
+
+
+def test_a_row_that_was_not_there_is_not_deleted() -> None:
+    we, they = both("tombstone-for-no-row")
+    assert we == [[], [("x", 4)], [("x", None)], []]
+    assert they == [[("x", None)], [("x", 4)], [("x", None)], [("x", None)]]
+
+
+def test_a_change_has_the_time_of_its_record() -> None:
+    assert timestamps("time-of-a-change") == ([20, 10], [20, 20])
+
+
+def test_a_final_result_has_the_last_time_of_its_window() -> None:
+    assert timestamps("time-of-a-final-result") == ([9], [3])
+
+
+def test_a_session_that_stays_the_same_is_not_deleted_first() -> None:
+    we, they = both("update-of-a-session")
+    assert we[2] == [("x", 10, 14, 3)]
+    assert they[2] == [("x", 10, 14, None), ("x", 10, 14, 3)]
+
+
+def test_a_session_closes_a_millisecond_after_its_end_and_gap_and_grace() -> None:
+    we, they = both("session-closed-one-ms-early")
+    assert [each for step in we for each in step if each[0] == "x"] == [("x", 10, 15, 2)]
+    assert [each for step in they for each in step if each[0] == "x"] == [("x", 10, 10, 1), ("x", 15, 15, 1)]
+
+
+def test_only_rows_that_were_there_are_taken_away() -> None:
+    assert both("taking-away-the-initial-row") == ([[("g1", 1)], [("g1", 2)]], [[("g1", 1)], [("g1", 1)]])
+
+
+def test_only_rows_of_sessions_are_merged() -> None:
+    we, they = both("merging-with-the-initial-row")
+    first = 5 * 31 + 1
+    assert we[1][-1] == ("x", 10, 12, first * 31 + 1)
+    assert they[1][-1] == ("x", 10, 12, (5 * 7 + first) * 31 + 1)
+
+
+def test_a_record_that_is_filtered_out_moves_event_time() -> None:
+    assert both("filtered-records-and-time") == (
+        [[("x", 0, 1)], [], []],
+        [[("x", 0, 1)], [], [("x", 0, 2)]],
+    )
+
+
+def test_a_record_is_not_late_because_another_input_is_ahead() -> None:
+    assert both("merged-inputs-and-time") == ([[("x", 20, 1)], [("x", 0, 1)]], [[("x", 20, 1)], []])
+
+
+def test_a_value_of_none_counts() -> None:
+    assert both("none-in-an-aggregate") == ([[("x", 1)], [("x", 2)]], [[("x", 1)], []])
+
+
+def test_a_record_without_a_value_goes_to_the_dead_letters() -> None:
+    program, answer = KNOWN["record-without-a-value"]
+    assert [_short(step) for step in answer] == [[("x", 2)], [("x", None)]]
+    assert ours.dead_letters(program) == ["f"]
+
+
+def test_a_window_of_a_silent_stream_closes() -> None:
+    program, answer = KNOWN["window-of-a-silent-stream"]
+    assert answer == [[]]
+    assert _short(ours.run_until_idle(program)) == [("x", 0, 1)]
