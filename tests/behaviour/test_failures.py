@@ -39,10 +39,10 @@ def test_poison_goes_to_the_dead_letters_and_the_others_go_on(world: World) -> N
         (b"a", None),
     ]
     assert [letter.error for letter in letters] == [
-        "PoisonRecord",
-        "PoisonRecord",
-        "PoisonRecord",
-        "PoisonRecord",
+        "DeserializationError",
+        "DeserializationError",
+        "DeserializationError",
+        "DeserializationError",
     ]
     assert "no key" in letters[2].reason
     assert "tombstone" in letters[3].reason
@@ -110,7 +110,9 @@ def test_a_row_that_does_not_fit_its_schema_is_the_fault_of_the_record_that_made
     world.emit_many(events, [("a", "x"), ("b", "text"), ("a", "x")])
     world.settle()
     assert world.table(group) == {"a": 2}
-    assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [(b"b", "Unencodable")]
+    assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [
+        (b"b", "SerializationError")
+    ]
 
 
 def test_an_output_larger_than_its_topic_accepts_is_the_fault_of_its_record(world: World) -> None:
@@ -126,7 +128,9 @@ def test_an_output_larger_than_its_topic_accepts_is_the_fault_of_its_record(worl
     world.emit_many(events, [("a", "x"), ("b", "x" * 600_000), ("a", "y")])
     world.settle()
     assert [record.value for record in world.records(out)] == ["xx", "yy"]
-    assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [(b"b", "Unencodable")]
+    assert [(letter.key, letter.error) for letter in world.dead_letters(group)] == [
+        (b"b", "SerializationError")
+    ]
 
 
 def test_a_failing_handler_stops_its_group_which_goes_on_once_it_is_mended(world: World) -> None:

@@ -320,8 +320,8 @@ def test_an_output_that_cannot_be_sent_undoes_the_row_it_belongs_to(world: World
     assert [record.value for record in world.records(large)] == ["x", "y"]
     assert [record.value for record in world.records(numbers)] == [1, 1]
     assert [(letter.value, letter.error) for letter in world.dead_letters(group)] == [
-        (b"l", "Unencodable"),
-        (b"u", "Unencodable"),
+        (b"l", "SerializationError"),
+        (b"u", "SerializationError"),
     ]
 
 

@@ -16,7 +16,7 @@ from click_count.emitter import build_emitter
 from contracts.records import UserClick
 from servicekit.http.produce import SendTimeouts
 from servicekit.http.server import HttpServer
-from streamtable.errors import QueueFull, RetryLater, Unencodable
+from streamtable.errors import QueueFull, RetryLater, SerializationError
 from streamtable.types import Ack
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs/how-to/send-with-retries.md").read_text("utf-8")
@@ -33,7 +33,7 @@ class UnreliableEmitter:
     def emit(self, key: str, value: UserClick) -> "Future[Ack]":
         future: Future[Ack] = Future()
         if value["url"] == "too large":
-            future.set_exception(Unencodable("too large"))
+            future.set_exception(SerializationError("too large"))
             return future
         fate = self._random.choice(["stored", "stored", "stored", "unanswered", "lost", "full"])
         if fate in {"stored", "unanswered"}:

@@ -138,7 +138,7 @@ class Process:
         """The partitions whose records it handles, as its log says."""
         found: set[int] = set()
         for event in self.events(since_start=True) if self.running else []:
-            if event["event"] == "partition at work":
+            if event["event"] == "task started":
                 found.add(event["partition"])
             elif event["event"] in {"partitions revoked", LOST}:
                 found.difference_update(event["partitions"])

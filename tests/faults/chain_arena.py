@@ -172,7 +172,7 @@ class ChainArena(Arena):
         seen = Counter(event["event"] for event in logs)
         thrown = [event["reason"] for event in logs if event["event"].startswith("local copy thrown away")]
         return (
-            f"deaths: {listed(self.deaths)}; {seen['table is loading']} tables loaded, {seen['commit undone']} commits "
+            f"deaths: {listed(self.deaths)}; {seen['table is loading']} tables loaded, {seen['commit aborted']} commits "
             f"undone, {seen['outcome of a commit unknown: all tables recover again']} of unknown outcome, {seen[LOST]} "
             f"times lost, copies thrown away: {thrown or 'none'}; {len(self.events)} events of {len(self.keys)} keys"
         )

@@ -70,7 +70,7 @@ def test_a_handler_that_amplifies_beyond_the_quota_of_its_client_stays_in_its_gr
         assert sum(bench.rows(group).values()) == RECORDS
         assert len(bench.read(out.name)) == RECORDS * OUTPUTS
         tell(
-            f"{throttled} of {RECORDS} records under the quota, {said.count('commit undone')} commits undone"
+            f"{throttled} of {RECORDS} records under the quota, {said.count('commit aborted')} commits undone"
         )
     finally:
         bench.close()

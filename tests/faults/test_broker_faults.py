@@ -60,7 +60,7 @@ def attacked(arena: Arena, broker: Broker, rng: random.Random) -> str:
     arena.verify()
     logs = [event["event"] for process in processes for event in process.events()]
     return (
-        f"all handled {back:.1f} s after the last attack; {logs.count('commit undone')} commits undone, "
+        f"all handled {back:.1f} s after the last attack; {logs.count('commit aborted')} commits undone, "
         f"{logs.count('outcome of a commit unknown: all tables recover again')} of unknown outcome"
     )
 

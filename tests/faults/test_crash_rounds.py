@@ -52,7 +52,7 @@ def crash_rounds(arena: Arena, rounds: int) -> str:
     verdict = arena.verify(over_max)
     logs = [event for process in arena.processes.values() for event in process.events()]
     loaded = sum(event["event"] == "table is loading" for event in logs)
-    undone = sum(event["event"] == "commit undone" for event in logs)
+    undone = sum(event["event"] == "commit aborted" for event in logs)
     return (
         f"{rounds} kills, {lost_disks} disks lost, {loaded} tables loaded, {undone} commits undone, "
         f"{verdict.events} events, {verdict.over} counted twice (at most {over_max}), "

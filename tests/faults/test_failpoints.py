@@ -80,8 +80,8 @@ def started(arena: Arena, place: str) -> Process:
 def provoke(arena: Arena, process: Process, place: str) -> None:
     """Bring the process to where the place is reached, if it does not get there by itself."""
     if place == "revoked-committed":
-        process.wait_log("partition at work")
+        process.wait_log("task started")
         arena.start("b")
     elif place in {"closing", "store-closed"}:
-        process.wait_log("partition at work")
+        process.wait_log("task started")
         process.child.signal_stop()

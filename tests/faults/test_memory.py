@@ -102,7 +102,7 @@ class Slow:
 
     def at_work_count(self) -> int:
         """How many partitions are whole, since it was last started."""
-        return self.log.read_text(errors="replace").count("partition at work")
+        return self.log.read_text(errors="replace").count("task started")
 
     def counts(self) -> Iterator[tuple[int, int]]:
         """The rows of its table on disk: the number of a key, and its count."""

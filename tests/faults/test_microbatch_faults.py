@@ -67,7 +67,7 @@ def test_a_frozen_process_that_writes_late_changes_nothing(
     arena = cast("BatchArena", make(kind))
     place = "changelog-produced" if kind is EmbeddedArena and place == "rows-written" else place
     zombie = arena.start("zombie", f"stop@{place}:3")
-    zombie.wait_log("partition at work")
+    zombie.wait_log("task started")
     arena.feed(600)
     zombie.wait_stopped()
     heir = arena.start("heir")
@@ -94,7 +94,7 @@ def test_a_store_that_stands_still_past_the_deadline_costs_nothing_but_time(make
     arena.wait_handled()
     arena.redis.pause()
     arena.feed(300)
-    process.wait_log("commit undone", 60)
+    process.wait_log("commit aborted", 60)
     arena.redis.resume()
     arena.feed(300)
     arena.wait_handled()

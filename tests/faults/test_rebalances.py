@@ -37,7 +37,7 @@ def stints(process: Process, until: float) -> Iterator[Stint]:
     began: dict[int, float] = {}
     for event in process.events():
         at = datetime.fromisoformat(event["time"]).timestamp()
-        if event["event"] == "partition at work":
+        if event["event"] == "task started":
             began[event["partition"]] = at
         elif event["event"] in {"partitions revoked", LOST}:
             for partition in event["partitions"]:
@@ -75,7 +75,7 @@ def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) ->
     """Let members come and go while one stays. Returns the longest pause, and what was done."""
     rng = random.Random(seed)
     guests = ["b", "c", "d"]
-    arena.start("a").wait_log("partition at work")
+    arena.start("a").wait_log("task started")
     load = arena.load(seconds)
     ends = time.monotonic() + seconds
     joined = left = 0

@@ -109,7 +109,7 @@ def frozen_in(arena: Arena, place: str) -> Process:
     first, second, _ = parts(arena.events, 3)
     arena.feed(first)
     zombie = arena.start("zombie", f"stop@{place}:3")
-    zombie.wait_log("partition at work")
+    zombie.wait_log("task started")
     load = arena.load(LOAD_SECONDS, second)
     zombie.wait_stopped()
     load.finish()

@@ -3,7 +3,7 @@
     python -m tests.hostile.codec_fuzz --seed 1 --seconds 10      # prints how many rounds went well
     python -m tests.hostile.codec_fuzz --seed 1 --round 4711      # one round again
 
-Only `PoisonRecord` may come out of a decoder. What it accepts, it writes again as bytes that it reads as the same
+Only `DeserializationError` may come out of a decoder. What it accepts, it writes again as bytes that it reads as the same
 value. It accepts what a plain reading of the specification does (`Strict`), no more and no less; and fastavro, which
 checks less, reads the same value from that. Of many messages at once it makes what it makes of each.
 """
@@ -28,7 +28,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from exactavro import Schema
 from streamtable.codec import Avro, Bytes, Confluent, Framing, Json, Long, Plain, SingleObject, String
-from streamtable.errors import ConfigurationError, PoisonRecord
+from streamtable.errors import ConfigurationError, DeserializationError
 from streamtable.ports import Codec
 
 MEMORY_BYTES = 1_000_000_000
@@ -311,7 +311,7 @@ class _Ids:
 
     def schema(self, schema_id: int) -> Schema:
         if schema_id != 1:
-            raise PoisonRecord(f"schema id {schema_id}: unknown")
+            raise DeserializationError(f"schema id {schema_id}: unknown")
         return self._known
 
     def id_of(self, subject: str, schema: Schema) -> int:
@@ -344,7 +344,7 @@ def judge(case: Case) -> None:
     column = codec.decode_many([None, data, None])
     try:
         found = codec.decode(data)
-    except PoisonRecord as error:
+    except DeserializationError as error:
         message = error.message
     else:
         assert same(column.values, [None, found, None])
@@ -374,7 +374,7 @@ def as_each(codec: Avro[Any], batch: list[bytes]) -> None:
     for index, data in enumerate(batch):
         try:
             expected = repr(codec.decode(data))
-        except PoisonRecord as error:
+        except DeserializationError as error:
             expected = f"poison: {error.message}"
         error_found = column.poison.get(index)
         found = f"poison: {error_found.message}" if error_found else repr(column.values[index])

@@ -18,7 +18,7 @@ import pytest
 
 from exactavro import Schema
 from streamtable.codec import Avro, Confluent, Plain
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 
 SECONDS_MAX = 1.0  # a thousand times what one takes: only a blow-up is slower, not a busy machine
 BYTES_MAX = 1_000_000
@@ -167,12 +167,12 @@ HOSTILE_FIELDS: list[tuple[str, str, bytes, str]] = [
 ]
 
 
-def poison_of(codec: Avro[Any], data: bytes, good: tuple[bytes, Any]) -> PoisonRecord:
+def poison_of(codec: Avro[Any], data: bytes, good: tuple[bytes, Any]) -> DeserializationError:
     """The error, the same alone and in a column; with the limits and the neighbours checked."""
     tracemalloc.start()
     try:
         started = time.thread_time()
-        with pytest.raises(PoisonRecord) as caught:
+        with pytest.raises(DeserializationError) as caught:
             codec.decode(data)
         column = codec.decode_many([good[0], data, None, good[0]])
         assert time.thread_time() - started < SECONDS_MAX
@@ -243,7 +243,7 @@ class Ids:
 
     def schema(self, schema_id: int) -> Schema:
         if schema_id not in self._schemas:
-            raise PoisonRecord(f"schema id {schema_id}: unknown")
+            raise DeserializationError(f"schema id {schema_id}: unknown")
         return self._schemas[schema_id]
 
     def id_of(self, subject: str, schema: Schema) -> int:

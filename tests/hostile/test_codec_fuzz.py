@@ -18,7 +18,7 @@ GREEDY = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_AS, (1_000_000_000, 1_000_000_000))
 from streamtable.codec import Avro, Json, Plain
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 def record(*types):
     return {"type": "record", "name": "R", "fields": [{"name": f"f{i}", "type": t} for i, t in enumerate(types)]}
 SIZE = 1_000_000
@@ -34,7 +34,7 @@ for codec, data in [
 ]:
     try:
         codec.decode(data)
-    except PoisonRecord:
+    except DeserializationError:
         pass
 print("done", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)
 """

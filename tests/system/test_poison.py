@@ -90,7 +90,7 @@ def test_the_records_around_a_bad_one_are_counted_once_and_it_leaves_no_trace(
     assert [(r.key, r.value) for r in bench.read(bench.name("out"))] == expected
     failed = [(2, "ValueError"), (5, "ValueError")] if on_error is OnError.DEAD_LETTER else []
     letters = bench.letters(group)
-    assert sorted(origins(letters)) == sorted([(1, "PoisonRecord"), *failed])
+    assert sorted(origins(letters)) == sorted([(1, "DeserializationError"), *failed])
     assert bench.committed(group)[TopicPartition(bench.name("in"), 0)] == 6
     for letter in letters:
         assert letter.headers["streamtable-origin-topic"] == bench.name("in").encode()
@@ -164,7 +164,7 @@ def test_what_is_too_large_for_its_topic_is_set_aside_and_the_limit_is_kafkas_ow
     # The topic's limit is 1,048,588 bytes a record batch: 1,040,000 must fit, and so it must for the client.
     bench.send(bench.name("in"), ("a", "10"), ("b", "1048588"), ("c", "1040000"), ("d", "10"))
     bench.work_off(group)
-    assert origins(bench.letters(group)) == [(1, "Unencodable")]
+    assert origins(bench.letters(group)) == [(1, "SerializationError")]
     topic = group.table.name if kind == "row" else bench.name("out")
     assert {record.key: len(record.value or b"") for record in bench.read(topic)} == {
         b"a": 10,
@@ -210,7 +210,7 @@ def test_dead_letters_sent_again_are_handled_as_their_origins_records(bench: Ben
     assert origins([again]) == [(1, "ValueError")]
     assert again.headers["streamtable-origin-topic"] == bench.name("in").encode()
     assert again.headers["streamtable-attempt"] == b"2"
-    assert stray.headers["streamtable-error"] == b"PoisonRecord"
+    assert stray.headers["streamtable-error"] == b"DeserializationError"
     assert b"no origin headers" in (stray.headers["streamtable-message"] or b"")
 
 
@@ -225,7 +225,7 @@ def test_a_bad_record_does_not_hold_up_other_partitions(bench: Bench) -> None:
     with bench.run(group) as running:
         until(lambda: bench.table(group) == {"b": 1}, "the other partition is handled")
         bench.wait_handled(group, running)
-    assert origins(bench.letters(group)) == [(0, "PoisonRecord")]
+    assert origins(bench.letters(group)) == [(0, "DeserializationError")]
 
 
 def test_many_small_rows_fit_a_topic_that_accepts_only_small_batches(bench: Bench) -> None:

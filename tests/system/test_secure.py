@@ -26,8 +26,8 @@ from contracts.grpc.click_count.v1.click_count_pb2_grpc import ClickCountsStub
 from localkafka.certificates import Authority, write_secret
 from localkafka.security import BROKER
 from streamtable import Emitter, Kafka
-from streamtable.errors import RetryLater, RightNeeded
-from streamtable.kafka.rights import Right
+from streamtable.errors import AuthorizationError, RetryLater
+from streamtable.kafka.acls import Acl
 from streamtable.ports import TopicDescription
 from streamtable.types import TopicPartition
 from user_status.topics import UPDATES
@@ -67,7 +67,7 @@ def only(world: World) -> Iterator[Callable[..., None]]:
     user = "user-status-emitter"
     before = admin.rights([user])
 
-    def give(*rights: Right) -> None:
+    def give(*rights: Acl) -> None:
         admin.revoke(admin.rights([user]))
         admin.grant(rights)
         wait_until(lambda: admin.rights([user]) == set(rights))
@@ -90,8 +90,8 @@ def count_of(user: str, stub: Any, metadata: Any) -> int:
     return count
 
 
-def right(operation: str, resource: str, name: str) -> Right:
-    return Right("user-status-emitter", resource, name, operation)
+def right(operation: str, resource: str, name: str) -> Acl:
+    return Acl("user-status-emitter", resource, name, operation)
 
 
 # ---- what works --------------------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ def test_what_was_applied_is_as_declared_and_what_is_too_much_is_taken_away(worl
     assert len(planned["same"]) > 30
     admin = world.kafka("admin").admin()
     admin.grant(
-        [Right("click-count-view", "topic", "user-clicks", "WRITE"), Right("others", "group", "*", "READ")]
+        [Acl("click-count-view", "topic", "user-clicks", "WRITE"), Acl("others", "group", "*", "READ")]
     )
     wait_until(lambda: len(admin.rights(["click-count-view", "others"])) > 5)
     caught = world.command("admin", "users", "apply", *files)
@@ -174,7 +174,7 @@ def test_a_broker_takes_a_renewed_certificate_while_it_runs(world: World) -> Non
 # ---- who is refused ----------------------------------------------------------------------------------------------------
 
 
-def refused(error: RightNeeded) -> tuple[str, str, str, str]:
+def refused(error: AuthorizationError) -> tuple[str, str, str, str]:
     return error.user, error.operation, error.resource, error.name
 
 
@@ -190,7 +190,7 @@ def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_writing_requ
     lacking = ("user-status-emitter", "WRITE", "topic", UPDATES.name)
     emitter = Emitter(UPDATES, kafka)
     with pytest.raises(
-        RightNeeded, match="lacks the right WRITE on topic 'user-status-updates': grant it"
+        AuthorizationError, match="lacks the right WRITE on topic 'user-status-updates': grant it"
     ) as caught:
         emitter.emit_now("alice", UPDATE)
     assert refused(caught.value) == lacking
@@ -201,13 +201,13 @@ def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_writing_requ
     outbox.open(30)
     outbox.begin()
     outbox.produce(UPDATES.name, b"alice", b"x", partition=0, tracked=True)
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         outbox.flush(30)
     assert refused(caught.value) == lacking
     outbox.close()
 
     stranger = kafka.transactional_producer("of-others")
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         stranger.open(30)
     assert refused(caught.value) == ("user-status-emitter", "WRITE", "transactional id", "of-others")
     stranger.close()
@@ -220,11 +220,11 @@ def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_reading_requ
     kafka = world.kafka("user-status-emitter")
     reader = kafka.table_reader("mine")
     reader.assign({TopicPartition(UPDATES.name, 0): 0})
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         wait_until(lambda: bool(reader.poll(10, 0.1)))
     assert refused(caught.value) == ("user-status-emitter", "READ", "topic", UPDATES.name)
     reader.close()
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         kafka.cluster().topics([UPDATES.name])
     assert refused(caught.value) == ("user-status-emitter", "DESCRIBE_CONFIGS", "topic", UPDATES.name)
 
@@ -246,24 +246,24 @@ def test_a_client_that_may_not_join_a_group_gets_an_error_that_names_it(
     kafka = Kafka(world.broker.bootstrap_servers, options, group_protocol=protocol, admin_timeout=20)
     consumer = kafka.group_consumer("of-others", "here")
     consumer.subscribe([UPDATES.name], NoListener())
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         wait_until(lambda: bool(consumer.poll(10, 0.1)))
     assert refused(caught.value) == ("user-status-emitter", "READ", "group", "of-others")
     consumer.close()
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         kafka.cluster().stable_offsets("of-others", [TopicPartition(UPDATES.name, 0)])
     assert refused(caught.value) == ("user-status-emitter", "DESCRIBE", "group", "of-others")
 
 
 def test_a_service_may_neither_make_topics_nor_grant_rights(world: World) -> None:
     admin = world.kafka("click-count-processor").admin()
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         admin.create_topics([TopicDescription("mine", 1, 1)])
     assert refused(caught.value) == ("click-count-processor", "CREATE", "topic", "mine")
-    with pytest.raises(RightNeeded) as caught:
-        admin.grant([Right("click-count-processor", "topic", "*", "READ")])
+    with pytest.raises(AuthorizationError) as caught:
+        admin.grant([Acl("click-count-processor", "topic", "*", "READ")])
     assert refused(caught.value) == ("click-count-processor", "ALTER", "cluster", "kafka-cluster")
-    with pytest.raises(RightNeeded) as caught:
+    with pytest.raises(AuthorizationError) as caught:
         admin.set_passwords({"admin": b"mine"})
     assert refused(caught.value)[1:] == ("ALTER", "cluster", "kafka-cluster")
     admin.close()
@@ -326,7 +326,7 @@ def test_at_the_edge_a_missing_wrong_or_lesser_key_is_refused_in_words(
 def test_doctor_says_who_we_are_and_what_we_may_not(world: World) -> None:
     files = ("--file", str(world.file))
     admin = world.kafka("admin").admin()
-    taken = Right("click-count-view", "topic", "click-count-table", "READ")
+    taken = Acl("click-count-view", "topic", "click-count-table", "READ")
     admin.revoke([taken])
     found = json.loads(world.command("admin", "doctor", *files, "--over", "0", "--json"))
     admin.grant([taken])

@@ -14,8 +14,8 @@ from streamtable.errors import (
     GraphError,
     HandlerFailed,
     RetryLater,
+    SerializationError,
     StateLost,
-    Unencodable,
 )
 from streamtable_testing import Tester
 
@@ -327,7 +327,7 @@ def test_keys_of_rows_that_are_too_long_are_refused_at_once(tester: Tester) -> N
     tester.run(batches(lambda batch, _: batch.rows(TOTALS).get("a" * 5_000)))
     with pytest.raises(HandlerFailed) as caught:
         tester.emit(EVENTS, "a", 1)
-    assert isinstance(caught.value.__cause__, Unencodable)
+    assert isinstance(caught.value.__cause__, SerializationError)
 
 
 def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(tester: Tester) -> None:
@@ -336,7 +336,7 @@ def test_a_row_that_the_store_refuses_for_its_size_is_blamed_on_its_record(teste
             for at, (key, data) in enumerate(rows.items()):
                 if len(data or b"") > 500:
                     super().write(dict(list(rows.items())[:at]), number, timeout)
-                    raise Unencodable(f"{key!r} is too large")
+                    raise SerializationError(f"{key!r} is too large")
             return super().write(rows, number, timeout)
 
     texts: Rows[Any] = Rows("texts", value=Json())

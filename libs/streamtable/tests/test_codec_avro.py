@@ -14,7 +14,7 @@ from exactavro import Schema
 from streamtable.aggregate import Count
 from streamtable.codec import Avro, Confluent, Framing, Long, Plain, SingleObject, String
 from streamtable.codec.lazy import Lazy
-from streamtable.errors import ConfigurationError, PoisonRecord, Unencodable
+from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable.graph import Group, Input, Persist
 from streamtable.topics import Stream
 from streamtable_testing import Tester
@@ -81,14 +81,14 @@ def test_plain_bytes_that_are_not_what_the_schema_says_are_poison_with_place_and
 
 
 def test_a_value_that_does_not_fit_is_unencodable_with_its_place() -> None:
-    with pytest.raises(Unencodable, match=r"^Click\.at: more than 64 bits$"):
+    with pytest.raises(SerializationError, match=r"^Click\.at: more than 64 bits$"):
         Avro(CLICK).encode({"user": "alice", "at": 2**63})
 
 
 def test_a_message_larger_than_the_limit_is_poison() -> None:
     codec = Avro("bytes", Plain(), max_bytes=100)
     assert len(codec.decode(codec.encode(b"x" * 90))) == 90
-    with pytest.raises(PoisonRecord, match="at most 100"):
+    with pytest.raises(DeserializationError, match="at most 100"):
         codec.decode(codec.encode(b"x" * 100))
     assert list(codec.decode_many([codec.encode(b"x" * 100)]).poison) == [0]
 
@@ -131,7 +131,7 @@ def test_a_history_in_which_one_fingerprint_means_milliseconds_and_microseconds_
 )
 def test_a_record_that_names_no_known_schema_is_poison_and_reported_in_hex(data: bytes, reason: str) -> None:
     codec = Avro("long")
-    with pytest.raises(PoisonRecord, match=reason):
+    with pytest.raises(DeserializationError, match=reason):
         codec.decode(data)
     decoded = codec.decode_many([codec.encode(5), data, codec.encode(6)])
     assert decoded.values == [5, None, 6]
@@ -140,7 +140,7 @@ def test_a_record_that_names_no_known_schema_is_poison_and_reported_in_hex(data:
 
 def test_poison_is_reported_with_its_place_and_without_the_data() -> None:
     codec = Avro(CLICK)
-    with pytest.raises(PoisonRecord, match=r"^Click\.user: .*utf-8.*\(17 bytes\)$") as caught:
+    with pytest.raises(DeserializationError, match=r"^Click\.user: .*utf-8.*\(17 bytes\)$") as caught:
         codec.decode(codec.encode({"user": "alice", "at": 0})[:10] + b"\x0a\xff\xff\xff\xff\xff\x00")
     assert "ff" not in caught.value.message.replace("0xff", "")
 
@@ -191,7 +191,7 @@ def one_by_one(codec: Avro[Any], data: list[bytes | None]) -> tuple[list[Any], d
     for index, item in enumerate(data):
         try:
             values.append(None if item is None else codec.decode(item))
-        except PoisonRecord as error:
+        except DeserializationError as error:
             values.append(None)
             poison[index] = error.message
     return values, poison

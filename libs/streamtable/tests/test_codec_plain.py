@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from streamtable.codec import Bytes, Json, Long, String
 from streamtable.codec.lazy import Lazy
-from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, SerializationError
 
 if TYPE_CHECKING:
     from streamtable.ports import Codec
@@ -33,13 +33,13 @@ def test_a_string_comes_back_as_it_was(text: Any) -> None:
 
 @pytest.mark.parametrize("data", [b"\xff", b"\xc0\x80", b"\xed\xa0\x80", b"caf\xe9"])
 def test_a_string_that_is_not_utf8_is_poison(data: Any) -> None:
-    with pytest.raises(PoisonRecord, match="UTF-8"):
+    with pytest.raises(DeserializationError, match="UTF-8"):
         String().decode(data)
 
 
 @pytest.mark.parametrize("value", ["\ud800", 5, b"x", None])
 def test_a_string_refuses_what_utf8_cannot_hold(value: Any) -> None:
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         String().encode(value)
 
 
@@ -62,7 +62,7 @@ def test_a_column_of_ascii_is_checked_at_once_and_its_texts_are_made_when_looked
 def test_bytes_pass_unchanged_and_nothing_else_does() -> None:
     assert Bytes().decode(Bytes().encode(b"\x00\xff")) == b"\x00\xff"
     assert Bytes().decode_many([b"", None]).values == [b"", None]
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         Bytes().encode("text")  # type: ignore[arg-type]  # the mistake under test
 
 
@@ -82,13 +82,13 @@ def test_a_long_is_written_as_javas_serializer_does(number: Any, data: Any) -> N
 
 @pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 1.5, "1", True, None])
 def test_a_long_refuses_what_is_no_number_of_64_bits(value: Any) -> None:
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         Long().encode(value)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00" * 7, b"\x00" * 9])
 def test_a_long_of_other_than_8_bytes_is_poison(data: Any) -> None:
-    with pytest.raises(PoisonRecord, match="must be 8"):
+    with pytest.raises(DeserializationError, match="must be 8"):
         Long().decode(data)
     assert list(Long().decode_many([data]).poison) == [0]
 
@@ -114,14 +114,14 @@ def test_json_comes_back_as_it_was(value: Any) -> None:
     ],
 )
 def test_json_refuses_what_is_no_json(value: Any) -> None:
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         Json().encode(value)
 
 
 def test_json_nested_without_end_is_refused() -> None:
     loop: list[object] = []
     loop.append(loop)
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         Json().encode(loop)
 
 
@@ -130,12 +130,12 @@ def test_json_nested_without_end_is_refused() -> None:
     [b"", b"NaN", b"[1e400]", b'"\\ud800"', b"\xff", b"{", b"[" * 100_000, b"\xef\xbb\xbf1", b"01", b"1 2"],
 )
 def test_bad_json_is_poison(data: Any) -> None:
-    with pytest.raises(PoisonRecord):
+    with pytest.raises(DeserializationError):
         Json().decode(data)
 
 
 def test_json_larger_than_the_limit_is_poison() -> None:
-    with pytest.raises(PoisonRecord, match="at most 10"):
+    with pytest.raises(DeserializationError, match="at most 10"):
         Json(max_bytes=10).decode(b'"0123456789"')
     assert list(Json(max_bytes=10).decode_many([b"1", b'"0123456789"']).poison) == [1]
 

@@ -11,7 +11,7 @@ import pytest
 
 from streamtable.codec import Avro, Confluent
 from streamtable.codec.registry import FileRegistry, HttpRegistry
-from streamtable.errors import ConfigurationError, PoisonRecord, RetryLater
+from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
 
 OLD = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}]}
 NEW = {
@@ -122,7 +122,7 @@ def test_an_unknown_id_is_poison_and_asked_for_again_only_after_a_while(
     assert len(server.requests) == 1
     server.has(9, OLD)
     clock.now = 59.0
-    with pytest.raises(PoisonRecord, match="schema id 9"):
+    with pytest.raises(DeserializationError, match="schema id 9"):
         codec.decode(message(9, "02"))
     clock.now = 61.0
     assert codec.decode(message(9, "02")) == {"a": 1}
@@ -130,7 +130,7 @@ def test_an_unknown_id_is_poison_and_asked_for_again_only_after_a_while(
 
 @pytest.mark.parametrize("number", [0, 2**31, 2**32 - 1])
 def test_absurd_ids_are_poison(registry: HttpRegistry, number: int) -> None:
-    with pytest.raises(PoisonRecord, match=f"schema id {number}"):
+    with pytest.raises(DeserializationError, match=f"schema id {number}"):
         Avro("long", Confluent(registry)).decode(message(number, "02"))
 
 
@@ -138,7 +138,7 @@ def test_absurd_ids_are_poison(registry: HttpRegistry, number: int) -> None:
 def test_a_wrong_magic_is_poison_without_a_question(
     server: Server, registry: HttpRegistry, data: bytes
 ) -> None:
-    with pytest.raises(PoisonRecord, match="not Confluent's format"):
+    with pytest.raises(DeserializationError, match="not Confluent's format"):
         Avro("long", Confluent(registry)).decode(data)
     assert server.requests == []
 
@@ -199,7 +199,7 @@ def test_a_registered_schema_that_cannot_be_used_makes_its_records_poison(
 
 def test_the_right_id_before_another_schemas_bytes_is_poison(server: Server, registry: HttpRegistry) -> None:
     server.has(7, OLD)
-    with pytest.raises(PoisonRecord, match="end of the message"):
+    with pytest.raises(DeserializationError, match="end of the message"):
         Avro(OLD, Confluent(registry)).decode(message(7, "0a68656c6c6f"))
 
 
@@ -215,7 +215,7 @@ def test_a_file_serves_ids_without_a_network(tmp_path: Path) -> None:
     codec = Avro(NEW, Confluent(FileRegistry(path), "r-value"))
     assert codec.encode({"a": 1, "b": 2}) == message(8, "0204")
     assert codec.decode(message(7, "02")) == {"a": 1, "b": 0}
-    with pytest.raises(PoisonRecord, match=r"schema id 9 is not in .*ids\.json"):
+    with pytest.raises(DeserializationError, match=r"schema id 9 is not in .*ids\.json"):
         codec.decode(message(9, "02"))
     with pytest.raises(ConfigurationError, match="no subject 'r-value' with the schema R"):
         Avro(OLD, Confluent(FileRegistry(path), "r-value")).encode({"a": 1})
@@ -228,7 +228,7 @@ def test_ids_of_one_canonical_form_keep_their_logical_types_apart(tmp_path: Path
     registry = FileRegistry(path)
     codec = Avro(micros, Confluent(registry, "a"))
     assert codec.decode(bytes.fromhex("000000000200")).year == 1970
-    with pytest.raises(PoisonRecord, match="timestamp-millis cannot be read as timestamp-micros"):
+    with pytest.raises(DeserializationError, match="timestamp-millis cannot be read as timestamp-micros"):
         codec.decode(bytes.fromhex("000000000100"))
     with pytest.raises(ConfigurationError, match="no subject 'a' with the schema"):
         codec.encode(codec.decode(bytes.fromhex("000000000200")))

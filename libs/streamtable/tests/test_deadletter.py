@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable.deadletter import PREFIX, Origin, OutputRecord, dead_letter, replayed_marker
-from streamtable.errors import HandlerFailed, PoisonRecord
+from streamtable.errors import DeserializationError, HandlerFailed
 from streamtable.types import RecordBatch
 
 # What Kafka adds: 61 bytes for a batch, and up to 21 for a record's own lengths and differences.
@@ -21,7 +21,7 @@ def letter_of(record: Any, error: Any = None, *, bytes_max: int = 1_000_000, **c
         "now": 1234.5678,
         "bytes_max": bytes_max,
     }
-    return dead_letter(records, 0, error or PoisonRecord("bad"), **given_ | changes)
+    return dead_letter(records, 0, error or DeserializationError("bad"), **given_ | changes)
 
 
 def size_in_kafka(letter: OutputRecord) -> int:
@@ -48,7 +48,7 @@ def test_a_dead_letter_is_the_record_itself_and_says_where_from_why_and_when(rec
         ("streamtable-origin-partition", b"3"),
         ("streamtable-origin-offset", b"42"),
         ("streamtable-origin-timestamp-ms", b"777"),
-        ("streamtable-error", b"PoisonRecord"),
+        ("streamtable-error", b"DeserializationError"),
         ("streamtable-message", b"bad"),
         ("streamtable-attempt", b"1"),
         ("streamtable-group", b"g"),
@@ -169,7 +169,7 @@ def test_whatever_the_record_its_dead_letter_fits_the_topic(
         def timestamp(self) -> tuple[int, int]:
             return (0, -1)
 
-    letter = letter_of(Raw(), PoisonRecord(message), bytes_max=6_000)
+    letter = letter_of(Raw(), DeserializationError(message), bytes_max=6_000)
     assert size_in_kafka(letter) <= 6_000
     assert Origin.read(letter.headers) == Origin("in", 3, 0, -1, 1)
 

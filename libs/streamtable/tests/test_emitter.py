@@ -9,7 +9,7 @@ from localkafka.broker import Broker
 from localkafka.fixtures import OwnBroker, Topics
 from streamtable.codec.plain import Bytes, Long, String
 from streamtable.emitter import Emitter
-from streamtable.errors import Fenced, QueueFull, RetryLater, StreamtableError, Unencodable
+from streamtable.errors import Fenced, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.kafka import Kafka
 from streamtable.partitioner import Partitioner, partition_for
 from streamtable.ports import Log
@@ -85,7 +85,7 @@ def test_a_record_that_is_too_large_fails_alone_as_unencodable(broker: Broker, t
         too_large = emitter.emit("alice", b"x" * 5_000_000)
         small = emitter.emit("alice", b"x")
         assert small.result(20).offset >= 0
-        assert isinstance(too_large.exception(20), Unencodable)
+        assert isinstance(too_large.exception(20), SerializationError)
 
 
 def test_a_broker_that_is_gone_means_retry_later_for_every_unacknowledged_record(
@@ -195,14 +195,14 @@ def as_log(log: Any) -> Log:
 def test_a_value_that_does_not_fit_its_codec_is_refused_before_anything_is_queued(
     log: HeldLog, emitter: Emitter[str, Any]
 ) -> None:
-    with pytest.raises(Unencodable) as refused:
+    with pytest.raises(SerializationError) as refused:
         emitter.emit("alice", "not a number")
     assert refused.value.topic == "user-clicks"
     assert log.held.waiting == []
 
 
 def test_a_record_without_a_key_is_refused(log: HeldLog, emitter: Emitter[Any, int]) -> None:
-    with pytest.raises(Unencodable, match="key"):
+    with pytest.raises(SerializationError, match="key"):
         emitter.emit(None, 1)
     assert log.held.waiting == []
 

@@ -12,7 +12,7 @@ from confluent_kafka import Consumer, TopicPartition
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
-from streamtable.errors import ConfigurationError, QueueFull, RetryLater, StreamtableError, Unencodable
+from streamtable.errors import ConfigurationError, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.kafka import Kafka
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.types import Ack
@@ -68,7 +68,7 @@ def test_a_record_that_is_too_large_for_client_or_topic_is_unencodable(
     producer.produce(topic, b"k", b"x" * 2_000_000, answers.append)
     producer.produce(topic, b"k", b"x" * 2_000, answers.append)
     assert producer.flush(WITHIN_S) == 0
-    assert [type(answer) for answer in answers] == [Unencodable, Unencodable]
+    assert [type(answer) for answer in answers] == [SerializationError, SerializationError]
 
 
 @pytest.mark.parametrize(
@@ -87,10 +87,10 @@ def test_a_record_that_no_topic_takes_is_unencodable(
     try:
         producer.produce(topic, b"k", b"v", answers.append, headers=headers, timestamp_ms=timestamp_ms)
         assert producer.flush(10) == 0
-    except Unencodable as error:
+    except SerializationError as error:
         answers.append(error)
     (answer,) = answers
-    assert isinstance(answer, Unencodable)
+    assert isinstance(answer, SerializationError)
     assert reason in str(answer)
 
 

@@ -11,11 +11,11 @@ from confluent_kafka import KafkaError, KafkaException
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.waiting import Deadline
-from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, Unencodable
+from streamtable.errors import Fenced, Migrated, OutcomeUnknown, RetryLater, RewindNeeded, SerializationError
 from streamtable.kafka import Kafka
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership
 from streamtable.kafka.transactional import KafkaTransactionalProducer
-from streamtable.kafka.watch import ClientLog
 from streamtable.types import Committed, NextOffset, TopicPartition
 
 WITHIN_S = 30
@@ -86,7 +86,7 @@ def test_flush_tells_the_offset_of_the_last_tracked_record_of_each_partition(
 def test_a_header_name_that_would_crash_the_client_is_refused(topics: Topics, opened: Open) -> None:
     outbox = opened(topics.name("tx"))
     outbox.begin()
-    with pytest.raises(Unencodable, match="UTF-8"):
+    with pytest.raises(SerializationError, match="UTF-8"):
         outbox.produce(topics.create("out"), b"key", b"value", headers=[("\udcff", b"x")])
 
 
@@ -159,7 +159,7 @@ def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
     topic = topics.create("out", partitions=1)
     outbox = opened(transactional_id and topics.name(transactional_id))
     outbox.begin()
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         outbox.produce(topic, b"key", b"x" * (65 << 20))
     outbox.produce(topic, b"key", b"small")
     outbox.flush(WITHIN_S)
@@ -174,7 +174,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
     outbox.begin()
     outbox.produce(topic, b"key", b"x" * 5_000)
     outbox.flush(WITHIN_S)
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         outbox.commit(WITHIN_S)
     with pytest.raises(OutcomeUnknown, match="new producer"):
         outbox.abort(WITHIN_S)
@@ -192,7 +192,7 @@ def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked
     topic = topics.create("out", partitions=1, config={"max.message.bytes": "1000"})
     outbox = opened(None)
     outbox.produce(topic, b"key", b"x" * 5_000)
-    with pytest.raises(Unencodable) as caught:
+    with pytest.raises(SerializationError) as caught:
         outbox.flush(WITHIN_S)
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     outbox.produce(topic, b"key", b"small", tracked=True)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.rights import Right
+from streamtable.kafka.acls import Acl
 from streamtable_admin.acls import required_acls
 from streamtable_admin.declared import Declared, load
 
@@ -113,5 +113,5 @@ def test_no_service_of_ours_has_a_right_to_change_topics_or_the_cluster() -> Non
 
 
 def test_a_right_has_one_text_that_tells_a_prefix_from_a_name() -> None:
-    assert str(Right("u", "group", "g", "READ")) == "READ on group g"
-    assert str(Right("u", "group", "g", "READ", prefix=True)) == "READ on group g*"
+    assert str(Acl("u", "group", "g", "READ")) == "READ on group g"
+    assert str(Acl("u", "group", "g", "READ", prefix=True)) == "READ on group g*"

@@ -21,7 +21,7 @@ from localkafka.fixtures import Topics
 from localkafka.waiting import wait_until
 from streamtable import App, Avro, Group, Input, Kafka, Long, Persist, Processor, Stream, String
 from streamtable.deadletter import Origin, dead_letter
-from streamtable.errors import PoisonRecord, RetryLater
+from streamtable.errors import DeserializationError, RetryLater
 from streamtable.graph import Edge
 from streamtable.types import Committed, NextOffset, RecordBatch, TopicPartition
 from streamtable_cli.main import app
@@ -187,7 +187,7 @@ class World:
         now = time.time()
         origin = Origin(group.inputs[0].stream.name, partition, offset, int(now * 1000), attempt=0)
         batch = RecordBatch(origin.topic, partition, [_Message(key, value, offset, int(now * 1000))])
-        error = PoisonRecord(f"this is no number: {value!r}")
+        error = DeserializationError(f"this is no number: {value!r}")
         made = dead_letter(
             batch,
             0,

@@ -48,7 +48,7 @@ def test_letters_are_listed_with_origin_and_reason(group: Group[str, int], cli: 
     assert found.keys() == {"a", "b", "c", "d"}
     letter = found["a"]
     assert letter["origin"]["topic"] == world.topics.name("in")
-    assert (letter["error"], letter["attempt"], letter["replayed"]) == ("PoisonRecord", 1, None)
+    assert (letter["error"], letter["attempt"], letter["replayed"]) == ("DeserializationError", 1, None)
     assert "no number" in letter["message"]
     ran = cli("dead-letters", "list", group.name).good()
     assert letter["letter"] in ran.out
@@ -58,7 +58,7 @@ def test_letters_are_listed_with_origin_and_reason(group: Group[str, int], cli: 
 @pytest.mark.parametrize(
     ("flags", "count"),
     [
-        (("--error", "PoisonRecord"), 4),
+        (("--error", "DeserializationError"), 4),
         (("--error", "HandlerFailed"), 0),
         (("--origin-topic", "other"), 0),
         (("--since", "10m"), 4),

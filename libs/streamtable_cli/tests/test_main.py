@@ -162,7 +162,7 @@ def test_a_secret_does_not_show_in_an_error(nowhere: Cli) -> None:
         ("group", "reset", "some"),
         ("dead-letters", "replay", "some"),
         ("dead-letters", "replay", "some", "0:1", "--all"),
-        ("dead-letters", "replay", "some", "--all", "--error", "PoisonRecord"),
+        ("dead-letters", "replay", "some", "--all", "--error", "DeserializationError"),
         ("graph", "show"),
         ("graph", "show", "a:B", "--format", "png"),
         ("graph", "show", "a:B", "--format", "svg", "--json"),

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.rights import Right
+from streamtable.kafka.acls import Acl
 from streamtable_admin.acls import plan_acls
 from streamtable_admin.declared import Declared
 from streamtable_cli.users import read_passwords
@@ -14,7 +14,7 @@ DECLARED = Declared.model_validate({"topics": {"in": None}, "users": {"alice": {
 
 
 def test_what_is_missing_is_granted_and_what_is_too_much_is_revoked() -> None:
-    kept, missing, had = (Right("alice", "topic", name, "READ") for name in ("kept", "missing", "had"))
+    kept, missing, had = (Acl("alice", "topic", name, "READ") for name in ("kept", "missing", "had"))
     found = plan_acls({kept, missing}, {kept, had})
     assert (found.grant, found.revoke, found.same) == ((missing,), (had,), (kept,))
 

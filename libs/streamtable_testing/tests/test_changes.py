@@ -6,7 +6,7 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.context import Context, RowChange
-from streamtable.errors import PoisonRecord, StateLost
+from streamtable.errors import DeserializationError, StateLost
 from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Changes, Group, OnError, Persist
 from streamtable.ports import Codec
@@ -143,7 +143,7 @@ class Forgetful(Long):
     def decode(self, data: bytes) -> int:
         value = super().decode(data)
         if value in self.unreadable:
-            raise PoisonRecord(f"{value} is not readable")
+            raise DeserializationError(f"{value} is not readable")
         return value
 
 

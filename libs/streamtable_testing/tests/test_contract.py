@@ -17,8 +17,8 @@ from streamtable.errors import (
     Migrated,
     OutcomeUnknown,
     RetryLater,
+    SerializationError,
     StreamtableError,
-    Unencodable,
 )
 from streamtable.kafka import Kafka
 from streamtable.ports import GroupConsumer, Log, TableReader, TransactionalProducer
@@ -489,7 +489,7 @@ def test_a_record_larger_than_the_client_accepts_is_refused_at_once(
     topic = place.create("out")
     outbox = place.transactional_producer(transactional_id)
     outbox.begin()
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         outbox.produce(topic, b"key", b"x" * (65 << 20))
     outbox.produce(topic, b"key", b"small")
     outbox.flush(WITHIN_S)
@@ -502,7 +502,7 @@ def test_a_failed_record_without_a_report_fails_the_commit_and_ends_this_produce
     outbox.begin()
     outbox.produce(topic, b"key", b"x" * 5_000)
     outbox.flush(WITHIN_S)
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         outbox.commit(WITHIN_S)
     with pytest.raises(OutcomeUnknown, match="new producer"):
         outbox.abort(WITHIN_S)
@@ -518,7 +518,7 @@ def test_without_transactions_flush_reports_a_failed_record_that_was_not_tracked
     topic = place.create("out", config={"max.message.bytes": "1000"})
     outbox = place.transactional_producer(None)
     outbox.produce(topic, b"key", b"x" * 5_000)
-    with pytest.raises(Unencodable) as caught:
+    with pytest.raises(SerializationError) as caught:
         outbox.flush(WITHIN_S)
     assert (caught.value.topic, caught.value.partition) == (topic, 0)
     outbox.produce(topic, b"key", b"small", tracked=True)
@@ -662,6 +662,6 @@ def test_each_single_record_is_answered(place: Place) -> None:
     producer.produce(topic, b"alice", b"x" * 2_000, answers.append)
     producer.close(WITHIN_S)
     assert answers[:2] == [Ack(topic, 9, 0), Ack(topic, 9, 1)]
-    assert isinstance(answers[2], Unencodable)
+    assert isinstance(answers[2], SerializationError)
     assert isinstance(answers[2], StreamtableError)
     assert place.visible(topic, 9) == [b"1", None]

@@ -27,7 +27,7 @@ from streamtable import (
     String,
     Sum,
 )
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.ports import Codec, Decoded
 from streamtable_testing import Tester
 
@@ -59,11 +59,11 @@ class OneByOne(Avro[Sale]):
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Sale]:
         values: list[Sale | None] = []
-        poison: dict[int, PoisonRecord] = {}
+        poison: dict[int, DeserializationError] = {}
         for index, item in enumerate(data):
             try:
                 values.append(None if item is None else self.decode(item))
-            except PoisonRecord as error:
+            except DeserializationError as error:
                 poison[index] = error
                 values.append(None)
         return Decoded(values, poison)

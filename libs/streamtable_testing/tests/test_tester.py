@@ -13,10 +13,10 @@ from streamtable.codec.plain import Long, String
 from streamtable.context import Batch, Context, RowChange
 from streamtable.errors import (
     ConfigurationError,
+    DeserializationError,
     GraphError,
     HandlerFailed,
     NotReady,
-    PoisonRecord,
     StateLost,
     TopicMismatch,
 )
@@ -91,7 +91,7 @@ def test_records_are_typed_and_say_where_they_stand(tester: Tester) -> None:
     tester.emit_raw("counts", None, None)
     assert (tester.records(COUNTS)[-1].key, tester.records(COUNTS)[-1].value) == (None, None)
     tester.emit_raw("counts", b"k", b"no long")
-    with pytest.raises(PoisonRecord):
+    with pytest.raises(DeserializationError):
         tester.records(COUNTS)
 
 

@@ -112,7 +112,7 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
         "instance": (("instances", group), ("All processes", f"{world.clicks.name} 0")),
         "table": (("tables", world.group.table.name), ("alice", "bob", "rows")),
         "letter groups": (("letters",), (group,)),
-        "letters": (("letters", group), ("PoisonRecord", world.clicks.name, "never sent again")),
+        "letters": (("letters", group), ("DeserializationError", world.clicks.name, "never sent again")),
         "topics": (("topics",), (world.clicks.name, "Growth")),
         "records": (("topics", world.clicks.name), ("eve", "UserClick", "records")),
         "runs": (("runs",), ("rebuild", "RetryLater: no answer", "2 of 40 rows")),
@@ -239,7 +239,7 @@ def test_a_console_with_keys_asks_for_one_and_sends_letters_again(world: World, 
     browser.press(*"wrong", ENTER)
     browser.until_text("This key is not known.")
     browser.press(*KEY, ENTER)
-    browser.until_text("PoisonRecord", "Send again: choose letters")
+    browser.until_text("DeserializationError", "Send again: choose letters")
     assert violations(browser) == []
     browser.run("window.confirm = () => true; document.getElementById('choose-all').focus()")
     browser.press(ENTER)

@@ -207,7 +207,7 @@ def test_rows_are_shown_as_they_change(world: World) -> None:
 
 def test_a_dead_letter_is_shown_with_its_reason(world: World) -> None:
     (letter,) = world.until(f"/api/letters/{world.group.name}", lambda answer: answer["letters"])["letters"]
-    assert letter["error"] == "PoisonRecord"
+    assert letter["error"] == "DeserializationError"
     assert letter["origin"]["topic"] == world.clicks.name
     assert letter["value"]["value"] == "<img src=x onerror=alert(1)>"
     assert letter["raw"]["key"] == b"eve".hex()

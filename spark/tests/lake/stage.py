@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from contracts.records import USER_CLICK, USER_STATUS_UPDATE, UserClick, UserStatusUpdate
 from localkafka.waiting import wait_until
 from streamtable import Avro
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 
 PARTITIONS = 3
 DAY_MS = 86_400_000
@@ -132,6 +132,6 @@ class Stage:
         found = {}
         for place, (key, value) in self.committed(topic).items():
             if value is not None and key not in (None, b"\xff"):
-                with suppress(PoisonRecord):
+                with suppress(DeserializationError):
                     found[place] = CLICK.decode(value)
         return found

@@ -94,7 +94,7 @@ class Send:
 
         Raises:
             GraphError: the stream is no output of this `MicroBatch`.
-            Unencodable: it does not fit its schema, or is larger than the topic accepts.
+            SerializationError: it does not fit its schema, or is larger than the topic accepts.
         """
         self._emit(stream, key, value, headers, timestamp_ms or 0)
 

@@ -22,7 +22,7 @@ from microbatch.stores.port import Row
 from microbatch.task import BatchTask, Done, Surroundings
 from streamtable.clock import Clock
 from streamtable.custom_task import TaskServices
-from streamtable.errors import GraphError, StateLost, Unencodable
+from streamtable.errors import GraphError, SerializationError, StateLost
 from streamtable.failpoint import Failpoint
 from streamtable.tracing import UNTRACED, Tracer
 from streamtable.types import Committed
@@ -110,7 +110,7 @@ class EmbeddedTask(BatchTask):
         sizes = {key: len(key) + len(data or b"") for key, data in rows.items()}
         largest = max(sizes, key=sizes.__getitem__)
         if sizes[largest] > bytes_max:
-            raise Unencodable(
+            raise SerializationError(
                 f"row {largest[:100]!r} of the changelog {self._group.table.name!r} has {sizes[largest]:,} bytes, "
                 f"more than the {bytes_max:,} that its topic accepts"
             )

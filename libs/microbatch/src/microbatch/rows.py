@@ -6,7 +6,13 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from microbatch.stores.port import LONGEST_KEY, Fields, FieldValue, Row
 from microbatch.stores.versions import ABSENT, NOTHING, Head, Ledger, Version, replace
-from streamtable.errors import GraphError, PoisonRecord, StateLost, StreamtableError, Unencodable
+from streamtable.errors import (
+    DeserializationError,
+    GraphError,
+    SerializationError,
+    StateLost,
+    StreamtableError,
+)
 from streamtable.ports import Codec
 from streamtable.topics import legal_name
 
@@ -43,13 +49,13 @@ class Rows(Generic[V]):
         }
 
     def key(self, key: str) -> bytes:
-        """Return the key in the store. Raises `Unencodable`: too long, or no text."""
+        """Return the key in the store. Raises `SerializationError`: too long, or no text."""
         try:
             found = f"{self.name}/{key}".encode()
         except UnicodeEncodeError as error:
-            raise Unencodable(f"the key {key!r} of rows {self.name!r} is no Unicode text") from error
+            raise SerializationError(f"the key {key!r} of rows {self.name!r} is no Unicode text") from error
         if len(found) > LONGEST_KEY:
-            raise Unencodable(
+            raise SerializationError(
                 f"a key of rows {self.name!r} has {len(found)} bytes, {LONGEST_KEY} are allowed: {key[:40]!r}..."
             )
         return found
@@ -149,7 +155,7 @@ class BatchRows(Generic[V]):
         self.put_many({key: value})
 
     def put_many(self, rows: Mapping[str, V]) -> None:
-        """Raises `Unencodable` for a key that is too long; a value that does not fit is found when the batch ends."""
+        """Raises `SerializationError` for a key that is too long; a value that does not fit is found when the batch ends."""
         for key in rows:
             self._key(key)
         self._values.update(rows)
@@ -166,7 +172,7 @@ class BatchRows(Generic[V]):
         self._changed.update(dict.fromkeys(gone))
 
     def changes(self) -> dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]]:
-        """Return the encoded changes by store key, with their search fields. Raises `Unencodable`."""
+        """Return the encoded changes by store key, with their search fields. Raises `SerializationError`."""
         found: dict[bytes, tuple[bytes | None, Mapping[str, FieldValue] | None]] = {}
         for key in self._changed:
             value, fields = self._values[key], self._rows.fields
@@ -196,7 +202,7 @@ class BatchRows(Generic[V]):
             return None
         try:
             return self._rows.value.decode(data)
-        except PoisonRecord as error:
+        except DeserializationError as error:
             raise StateLost(
                 f"a row of {self._rows.name!r} in the central store cannot be decoded: {error.message}. Something else "
                 "has written it, or the codec reads older rows no more"
@@ -216,7 +222,7 @@ def written(kinds: Iterable[BatchRows[Any]], stored: StoredRows, ledger: Ledger 
     """Return the rows to write for these changes. Rows that were put without being read are read first, in one round trip.
 
     Raises:
-        Unencodable: a value does not fit its schema.
+        SerializationError: a value does not fit its schema.
         RetryLater: the store does not answer.
     """
     found: dict[bytes, bytes | None] = {}

@@ -71,7 +71,7 @@ class Searcher(Generic[V]):
         Raises:
             RetryLater: the store or Kafka did not answer in time, or others are searching for longer than that.
             ConfigurationError: the store cannot search.
-            Unencodable: a text is longer than 1,000 characters.
+            SerializationError: a text is longer than 1,000 characters.
         """
         if not self._one.acquire(timeout=timeout):
             raise RetryLater(f"other searches have taken longer than {timeout:g} s: ask again")

@@ -30,16 +30,16 @@ from streamtable.custom_task import Written as WrittenAhead
 from streamtable.deadletter import Origin
 from streamtable.errors import (
     ConfigurationError,
+    DeserializationError,
     Fatal,
     HandlerFailed,
     Migrated,
     OutcomeUnknown,
-    PoisonRecord,
     RetryLater,
     RewindNeeded,
+    SerializationError,
     StoreCorrupted,
     StreamtableError,
-    Unencodable,
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import OnError
@@ -282,7 +282,7 @@ class BatchTask:
                 else:
                     found += self._good(origin.dated(record), origin.topic, outputs)
                     continue
-                error = PoisonRecord(f"a record in the retry topic cannot be handled: {reason}")
+                error = DeserializationError(f"a record in the retry topic cannot be handled: {reason}")
                 outputs.set_aside(record, 0, error)
         return found
 
@@ -293,7 +293,7 @@ class BatchTask:
         for raw, what in ((records.values, "value: a tombstone is no event"), (records.keys, "key")):
             if None in raw:
                 bad.update(
-                    (index, PoisonRecord(f"the record has no {what}"))
+                    (index, DeserializationError(f"the record has no {what}"))
                     for index, data in enumerate(raw)
                     if data is None
                 )
@@ -345,7 +345,7 @@ class BatchTask:
         if done is not None and rows:
             try:
                 self._server.put_many(rows, done.written.number, done.written.fields)
-            except Unencodable as error:
+            except SerializationError as error:
                 raise self._failed(error, done.cut) from error
             self._around.failpoint("rows-written")
         ledger = self._next_ledger()

@@ -14,7 +14,7 @@ from localstores.cassandra import CassandraServer
 from microbatch.stores.cassandra import CassandraDriver
 from microbatch.stores.port import Row
 from microbatch.stores.store import RemoteStore
-from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, Unencodable
+from streamtable.errors import ConfigurationError, RetryKeys, RetryLater, SerializationError
 
 pytestmark = pytest.mark.broker
 Connect = Callable[..., RemoteStore]
@@ -186,5 +186,5 @@ def test_an_error_that_stays_is_not_asked_again(code: int, text: str) -> None:
 
 def test_a_row_that_is_too_large_is_refused_for_its_size() -> None:
     text = "CQL Message of size 6000089 bytes exceeds allowed maximum of 4194304 bytes"
-    with pytest.raises(Unencodable, match="6000089 bytes"):
+    with pytest.raises(SerializationError, match="6000089 bytes"):
         RemoteStore(Answering(0x2200, text), deadline=60).put_many({b"a": b"1"}, 1)

@@ -20,7 +20,7 @@ from microbatch.stores.versions import (
     ledger_key,
     replace,
 )
-from streamtable.errors import ConfigurationError, Migrated, Unencodable
+from streamtable.errors import ConfigurationError, Migrated, SerializationError
 
 MakeDriver = Callable[[str], Driver]
 LARGE = (1 << 53) + 1  # the first integer that a floating-point number cannot hold
@@ -145,9 +145,9 @@ def test_any_bytes_are_a_key(store: RemoteStore) -> None:
 
 
 def test_a_key_that_is_too_long_is_refused_before_anything_is_sent(store: RemoteStore) -> None:
-    with pytest.raises(Unencodable, match="4097 bytes"):
+    with pytest.raises(SerializationError, match="4097 bytes"):
         store.put_many({b"a": b"1", b"k" * 4097: b"1"}, 1)
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         store.get(b"k" * 4097)
     assert store.get(b"a") is None
 

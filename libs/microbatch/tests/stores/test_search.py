@@ -24,7 +24,7 @@ from microbatch.stores.versions import (
     ledger_key,
     replace,
 )
-from streamtable.errors import ConfigurationError, RetryLater, Unencodable
+from streamtable.errors import ConfigurationError, RetryLater, SerializationError
 
 FIELDS = {"url": "keyword", "text": "text", "tweets": "long"}
 broker = pytest.mark.broker
@@ -165,7 +165,7 @@ def test_a_value_that_is_too_long_to_be_found_by_is_kept_all_the_same(group: Gro
     group.commit()
     assert group.find(text="words") == [value]
     assert group.find(url="u" * 900) == []
-    with pytest.raises(Unencodable, match="1000 are allowed"):
+    with pytest.raises(SerializationError, match="1000 are allowed"):
         group.find(url="u" * 1_001)
 
 

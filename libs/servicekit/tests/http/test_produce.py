@@ -11,7 +11,7 @@ from servicekit.http.app import build_app
 from servicekit.http.guard import RequestLimits
 from servicekit.http.produce import Accepted, OutgoingRecord, SendTimeouts, send_all
 from servicekit.http.server import HttpServer
-from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater, Unencodable
+from streamtable.errors import ConfigurationError, Fenced, QueueFull, RetryLater, SerializationError
 from streamtable.types import Ack
 
 IDS = [f"0190f6a2-5a7c-7c3e-8f3e-{n:012}" for n in range(100)]
@@ -33,13 +33,13 @@ class MemoryEmitter:
             case "closed":
                 raise RetryLater("the emitter is closed")
             case "misfit":
-                raise Unencodable("does not fit its schema")
+                raise SerializationError("does not fit its schema")
             case "broken":
                 raise ZeroDivisionError
             case "full":
                 future.set_exception(QueueFull("no room"))
             case "bad":
-                future.set_exception(Unencodable("too large"))
+                future.set_exception(SerializationError("too large"))
             case "late":
                 future.set_exception(RetryLater("not acknowledged in time"))
             case "fenced":

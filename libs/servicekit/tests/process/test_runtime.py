@@ -12,7 +12,7 @@ from servicekit.process.edge_settings import EdgeSettings
 from servicekit.process.runtime import Program, Reachable, Runtime, wait_for_topic, wait_to_stop
 from servicekit.process.service_settings import ServiceSettings
 from servicekit.process.signals import StopSignals
-from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, TopicMismatch
+from streamtable.errors import AuthorizationError, ConfigurationError, RetryLater, TopicMismatch
 from streamtable.ports import TopicInfo
 from streamtable.settings import Address, Settings
 
@@ -84,7 +84,9 @@ class RefusingKafka:
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
         (name,) = names
-        raise RightNeeded(user="me", operation="DESCRIBE", resource="topic", name=name, reason="refused")
+        raise AuthorizationError(
+            user="me", operation="DESCRIBE", resource="topic", name=name, reason="refused"
+        )
 
     def close(self) -> None: ...
 

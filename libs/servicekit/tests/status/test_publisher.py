@@ -22,7 +22,7 @@ from servicekit.status.publisher import (
     status_stream,
 )
 from streamtable import App, Context, Group, Input, Json, Kafka, Persist, Stream, String, Table
-from streamtable.errors import PoisonRecord, RetryLater, StreamtableError
+from streamtable.errors import DeserializationError, RetryLater, StreamtableError
 from streamtable.observe import Metrics
 from streamtable.types import Ack
 
@@ -106,9 +106,9 @@ def test_the_first_role_stays(board: StatusBoard) -> None:
 
 
 def test_an_error_is_reported_by_kind_and_place_and_never_by_its_text(board: StatusBoard) -> None:
-    board.failed(PoisonRecord("the record says: secret").at("clicks", 3, 17))
+    board.failed(DeserializationError("the record says: secret").at("clicks", 3, 17))
     assert status(board)["state"] == "failed"
-    assert status(board)["error"] == "PoisonRecord clicks 3 17"
+    assert status(board)["error"] == "DeserializationError clicks 3 17"
 
 
 def test_a_record_is_bounded_and_says_what_it_leaves_out(board: StatusBoard) -> None:

@@ -100,7 +100,7 @@ class Scope(Generic[K, V]):
             timestamp_ms: Milliseconds since 1970; 0: the time of the commit.
 
         Raises:
-            Unencodable: The record does not fit the schema, or is larger than Kafka accepts.
+            SerializationError: The record does not fit the schema, or is larger than Kafka accepts.
             GraphError: The graph does not declare the stream as `Output`.
         """
         self._emit(stream, key, value, headers, timestamp_ms)
@@ -124,7 +124,7 @@ class Scope(Generic[K, V]):
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
 
         Raises:
-            Unencodable: A record does not fit the schema, or is larger than Kafka accepts.
+            SerializationError: A record does not fit the schema, or is larger than Kafka accepts.
             GraphError: The graph does not declare the stream as `Output`.
         """
         if self._reach.emit_many is not None:
@@ -146,7 +146,7 @@ class Scope(Generic[K, V]):
             headers: The headers, names and bytes, written as they are.
 
         Raises:
-            Unencodable: The event does not fit the schema, or is larger than Kafka accepts.
+            SerializationError: The event does not fit the schema, or is larger than Kafka accepts.
             GraphError: The stream is not the group's loop.
         """
         if stream.name != self._reach.loop:
@@ -288,7 +288,7 @@ class Context(Scope[K, V]):
 
         Raises:
             GraphError: The graph does not declare the table as joined.
-            PoisonRecord: The row cannot be decoded.
+            DeserializationError: The row cannot be decoded.
         """
         row: J | None = self._joined(table).get(self._raw_key)
         return row

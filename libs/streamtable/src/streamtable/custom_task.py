@@ -43,7 +43,7 @@ class Outputs(Protocol):
     def emit(
         self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
     ) -> None:
-        """Send to one of the group's outputs. Raises `GraphError`, `Unencodable`."""
+        """Send to one of the group's outputs. Raises `GraphError`, `SerializationError`."""
         ...
 
     def set_aside(self, records: RecordBatch, index: int, error: StreamtableError) -> None:

@@ -8,7 +8,7 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
-from streamtable.errors import QueueFull, RetryLater, StreamtableError, Unencodable
+from streamtable.errors import QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.ports import Log
 from streamtable.topics import Stream
 from streamtable.tracing import UNTRACED, carrying, tracer_of
@@ -67,21 +67,21 @@ class Emitter(Generic[K, V]):
 
         Returns:
             Where the record stands in the log, or its failure: `RetryLater` (not acknowledged in time: it may have
-            arrived), `QueueFull` (it was not sent), `Unencodable` (larger than Kafka accepts). Cannot be cancelled.
+            arrived), `QueueFull` (it was not sent), `SerializationError` (larger than Kafka accepts). Cannot be cancelled.
             Callbacks run in the producer's thread and must not block.
 
         Raises:
-            Unencodable: The key or the value does not fit their codec; nothing was queued.
+            SerializationError: The key or the value does not fit their codec; nothing was queued.
             RetryLater: The emitter is closed.
         """
         if self._closed:
             raise RetryLater("the emitter is closed: make a new one", topic=self.stream.name)
         if key is None:
-            raise Unencodable("a record needs a key: it decides the partition", topic=self.stream.name)
+            raise SerializationError("a record needs a key: it decides the partition", topic=self.stream.name)
         try:
             key_bytes = self.stream.key.encode(key)
             value_bytes = None if value is None else self.stream.value.encode(value)
-        except Unencodable as error:
+        except SerializationError as error:
             error.topic = self.stream.name
             raise
         answer = _Answer(lambda: self._unseen)

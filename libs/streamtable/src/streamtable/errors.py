@@ -6,11 +6,11 @@
     │   │   └── WrongPartition  send an event to the key with `loopback`; its row is in another partition
     │   └── TopicMismatch       create or alter the topic, or correct the graph
     │       └── TopicMissing    create the topic
-    ├── PoisonRecord            this record can never be processed: dead-letter it
+    ├── DeserializationError            this record can never be processed: dead-letter it
     │   └── UnreadableRow       this row of a table cannot be decoded: write it again, or correct the codec
     ├── FutureEventTime         correct the clock of the program that wrote the record; it is a dead letter
     ├── InvalidEventTime        correct the function that takes the time from an event
-    ├── Unencodable             correct the value; it does not fit its schema or Kafka's size limit
+    ├── SerializationError             correct the value; it does not fit its schema or Kafka's size limit
     ├── HandlerFailed           correct the handler; input was not lost, it is read again
     ├── RetryLater              the broker or a store is not answering: ask again
     │   ├── NotReady            the table is still being loaded: ask again
@@ -22,7 +22,7 @@
     ├── OutcomeUnknown          the commit may have happened: new producer, recover every task
     ├── StoreCorrupted          throw the local copy away and load it again
     └── Fatal                   stop the process; a person must look
-        ├── RightNeeded         the broker does not let this user do it: grant the right
+        ├── AuthorizationError         the broker does not let this user do it: grant the right
         ├── Fenced              another process uses this instance id
         ├── StoreInUse          another process owns this folder
         ├── StoreBroken         the disk refuses writes
@@ -115,11 +115,11 @@ class TopicMissing(TopicMismatch):
     """A topic does not exist, or not yet for the broker that was asked."""
 
 
-class PoisonRecord(StreamtableError):
+class DeserializationError(StreamtableError):
     """The bytes of a record cannot be decoded, now or later: it goes to the dead letters."""
 
 
-class UnreadableRow(PoisonRecord):
+class UnreadableRow(DeserializationError):
     """A row of a table cannot be decoded. Its key must be written again, by a program that uses the table's codec.
 
     Args:
@@ -151,7 +151,7 @@ class InvalidEventTime(StreamtableError):
     """What was taken as the event time of a record is no time."""
 
 
-class Unencodable(StreamtableError):
+class SerializationError(StreamtableError):
     """A value does not fit its schema, or is larger than Kafka accepts."""
 
 
@@ -210,7 +210,7 @@ class Fatal(StreamtableError):
     fatal = True
 
 
-class RightNeeded(Fatal):
+class AuthorizationError(Fatal):
     """The broker denies the operation to this user: an ACL must be granted.
 
     Args:

@@ -130,7 +130,7 @@ class Metrics:
         hanging_transaction_seconds: For which a partition has waited for a transaction that does not end; only from
             `hanging_transaction_timeout` on.
         recovery_remaining: Changelog records still to load; of a table's partition.
-        standby_lag: Changelog records that the copy of a partition at work elsewhere has still to read.
+        standby_lag: Changelog records that the copy of a task started elsewhere has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
         view_position: The next changelog offset to apply; of a table's partition.

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from streamtable.errors import PoisonRecord, StreamtableError
+from streamtable.errors import DeserializationError, StreamtableError
 from streamtable.partitioner import Partitioner
 from streamtable.types import Ack, Committed, Headers, RecordBatch, TopicPartition, Watermarks
 
@@ -31,7 +31,7 @@ class Decoded(Generic[T]):
     """
 
     values: Sequence[T | None]
-    poison: Mapping[int, PoisonRecord]
+    poison: Mapping[int, DeserializationError]
 
 
 @runtime_checkable
@@ -50,7 +50,7 @@ class Codec(Protocol[T]):
         """Bytes of a value. Never called with None: a tombstone needs no codec.
 
         Raises:
-            Unencodable: The value does not fit the schema.
+            SerializationError: The value does not fit the schema.
         """
         ...
 
@@ -58,7 +58,7 @@ class Codec(Protocol[T]):
         """The value of bytes. Never called with None.
 
         Raises:
-            PoisonRecord: For whatever is wrong with the bytes; nothing else comes out.
+            DeserializationError: For whatever is wrong with the bytes; nothing else comes out.
             RetryLater: The schema must be asked for elsewhere (a registry) and that does not answer.
         """
         ...
@@ -359,7 +359,7 @@ class TransactionalProducer(Protocol):
             refused: Called if the broker refuses this very record for good, before `flush` or `commit` raises.
 
         Raises:
-            Unencodable: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
+            SerializationError: Larger than the client's or the topic's limit, or a header's name is no UTF-8.
         """
         ...
 
@@ -381,7 +381,7 @@ class TransactionalProducer(Protocol):
 
         Raises:
             RewindNeeded: A record failed, or a tracked one has no known offset: the work must be repeated.
-            Unencodable: The broker refuses a record for good.
+            SerializationError: The broker refuses a record for good.
         """
         ...
 
@@ -444,7 +444,7 @@ class Producer(Protocol):
             key: Bytes, or None for any partition.
             value: Bytes, or None for a tombstone.
             done: Called once, from a thread of the producer's: with the acknowledgement of all in-sync replicas, or
-                with `RetryLater` (not delivered in time) or `Unencodable` (too large). It must not block or raise.
+                with `RetryLater` (not delivered in time) or `SerializationError` (too large). It must not block or raise.
             headers: The headers, written as they are.
             timestamp_ms: 0: now.
 

@@ -106,7 +106,7 @@ class Timers:
 
         Raises:
             GraphError: The graph does not have the timer.
-            Unencodable: The payload does not fit its schema.
+            SerializationError: The payload does not fit its schema.
         """
         row_key = self._row_key(timer, id)
         data = _TIME.pack(min(max(when_ms, 0), (1 << 63) - 1)) + timer.payload.encode(payload)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any, Final
 
 from streamtable.codec import Avro
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.ports import Codec
 
 ROWS_AT_ONCE = 1_000
@@ -56,7 +56,7 @@ class VisitProgress:
     done: bool = False
 
     def encode(self) -> bytes:
-        """Return the value of the record. Raises `Unencodable` for a text that is not Unicode."""
+        """Return the value of the record. Raises `SerializationError` for a text that is not Unicode."""
         return visit_progress_codec().encode(asdict(self))
 
     @staticmethod
@@ -66,7 +66,7 @@ class VisitProgress:
             return None
         try:
             progress = VisitProgress(**visit_progress_codec().decode(value))
-        except PoisonRecord:
+        except DeserializationError:
             return None
         return progress if progress.visited >= 0 else None
 

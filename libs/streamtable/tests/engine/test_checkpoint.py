@@ -13,9 +13,9 @@ from streamtable.errors import (
     OutcomeUnknown,
     RetryLater,
     RewindNeeded,
+    SerializationError,
     StateLost,
     StreamtableError,
-    Unencodable,
 )
 from streamtable.failpoint import COMMIT_STEPS, no_failpoint
 from streamtable.graph import Group, Input, Output, Persist
@@ -308,7 +308,7 @@ def test_a_changelog_that_has_gone_back_stops_before_anything_is_committed(
 def test_a_record_that_the_client_refuses_after_all_is_an_error_of_its_own(
     make: Make, worked: list[Task], steps: Any
 ) -> None:
-    steps.fail("produce out", Unencodable("too large for the client"))
+    steps.fail("produce out", SerializationError("too large for the client"))
     with pytest.raises(OutputRefused) as caught:
         make().commit(worked)
-    assert isinstance(caught.value.reason, Unencodable)
+    assert isinstance(caught.value.reason, SerializationError)

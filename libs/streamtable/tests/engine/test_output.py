@@ -6,7 +6,7 @@ import pytest
 
 from streamtable.codec.plain import Long, String
 from streamtable.engine.output import OutputBuffer
-from streamtable.errors import GraphError, PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, GraphError, SerializationError
 from streamtable.graph import Group, Input, Loop, Output
 from streamtable.partitioner import partition_for
 from streamtable.topics import Stream
@@ -57,7 +57,7 @@ def test_what_is_not_declared_is_refused_by_name(outgoing: OutputBuffer) -> None
 def test_what_does_not_fit_is_refused_and_leaves_nothing(
     key: Any, value: Any, headers: Any, outgoing: OutputBuffer
 ) -> None:
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         outgoing.emit(OUT, key, value, headers, 0)
     assert (outgoing.records, outgoing.bytes) == ([], 0)
 
@@ -70,7 +70,7 @@ def test_a_partition_is_named_where_the_client_would_choose_another(outgoing: Ou
 
 def test_dead_letters_are_counted_and_all_is_forgotten_together(outgoing: OutputBuffer, batch: Make) -> None:
     outgoing.emit(OUT, "k", 1, (), 0)
-    outgoing.set_aside(batch("events", [(b"a", b"x")], partition=3), 0, PoisonRecord("bad"))
+    outgoing.set_aside(batch("events", [(b"a", b"x")], partition=3), 0, DeserializationError("bad"))
     assert (outgoing.dead_letters, outgoing.records[1].topic, outgoing.records[1].partition) == (
         1,
         "g-dead-letters",
@@ -107,7 +107,7 @@ def test_what_the_topic_would_refuse_is_refused_when_it_is_emitted(
     )
     outgoing = OutputBuffer(group, infos, clock)
     given: dict[str, Any] = {"key": "k", "value": 1, "headers": (), "timestamp_ms": 0, **more}
-    with pytest.raises(Unencodable, match=why):
+    with pytest.raises(SerializationError, match=why):
         outgoing.emit(OUT, given["key"], given["value"], given["headers"], given["timestamp_ms"])
     assert outgoing.records == []
     outgoing.emit(OUT, "k", 1, [("h", b"x"), ("n", None)], 1_000_000_000)

@@ -327,7 +327,7 @@ def test_what_is_too_large_for_its_topic_is_as_if_the_handler_had_failed(
     assert [task.stores["g-table"].get(key) is not None for key in (b"a", b"b", b"c")] == [True, False, True]
     letters = [o for o in outputs if o.topic == "g-dead-letters"]
     assert offsets_of(letters) == ([1] if on_error is OnError.DEAD_LETTER else [])
-    assert all(dict(letter.headers)["streamtable-error"] == b"Unencodable" for letter in letters)
+    assert all(dict(letter.headers)["streamtable-error"] == b"SerializationError" for letter in letters)
 
 
 @pytest.mark.parametrize("handler", [enlarge, emit_large])
@@ -400,7 +400,7 @@ def test_one_that_is_fine_is_not_blamed_for_a_row_that_a_record_before_it_made_t
     task.rewind()
     letters = [*work_through(task, large, []), *work_through(task, fine, [])]
     assert [(letter.value, dict(letter.headers)["streamtable-error"]) for letter in letters] == [
-        (b"5000", b"Unencodable")
+        (b"5000", b"SerializationError")
     ]
     assert task.stores["g-table"].get(b"a") == b"x" * 10
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from streamtable.codec.plain import Json, Long
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.joined import JoinedTable
 from streamtable.types import RecordBatch
@@ -62,7 +62,7 @@ def test_a_row_that_cannot_be_decoded_is_named_with_table_and_key(
     table: JoinedTable[Any], batch: Make
 ) -> None:
     table.apply(batch("users", [(b"a", b"no JSON")]))
-    with pytest.raises(PoisonRecord, match="joined table 'users' for key b'a'"):
+    with pytest.raises(DeserializationError, match="joined table 'users' for key b'a'"):
         table.get(b"a")
     table.apply(batch("users", [(b"a", b"1")], first=1))
     assert table.get(b"a") == 1

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamtable.codec.plain import Json, Long
-from streamtable.errors import Fatal, Unencodable
+from streamtable.errors import Fatal, SerializationError
 from streamtable.ports import Decoded
 from streamtable.store.memory import MemoryStore, MemoryStores
 from streamtable.tables.working_table import WorkingTable
@@ -161,7 +161,7 @@ def test_the_size_of_the_next_commit_follows_the_size_of_rows(make: Make, store:
 def test_a_row_that_its_codec_refuses_is_unencodable_at_the_commit(make: Make) -> None:
     table = make()
     table.put(b"a", "no number")
-    with pytest.raises(Unencodable):
+    with pytest.raises(SerializationError):
         table.changes(BYTES_MAX)
 
 
@@ -179,7 +179,7 @@ def test_a_row_larger_than_its_topic_accepts_is_unencodable_at_the_commit(make: 
     table.put(b"k" * 90, "x")  # a long key and a long value, but of different rows
     assert len(table.changes(100)) == 2
     table.put(b"b", "x" * 99)
-    with pytest.raises(Unencodable, match="102 bytes, more than the 100"):
+    with pytest.raises(SerializationError, match="102 bytes, more than the 100"):
         table.changes(100)
 
 

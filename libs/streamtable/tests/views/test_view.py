@@ -12,9 +12,9 @@ from prometheus_client import CollectorRegistry
 from streamtable.codec.plain import Long, String
 from streamtable.errors import (
     ConfigurationError,
+    DeserializationError,
     GraphError,
     NotReady,
-    PoisonRecord,
     StoreCorrupted,
     TopicMismatch,
     UnreadableRow,
@@ -228,7 +228,7 @@ class _Picky(Long):
 
     def decode(self, data: bytes) -> int:
         if (number := super().decode(data)) == 13:
-            raise PoisonRecord("13 is not a number")
+            raise DeserializationError("13 is not a number")
         return number
 
 

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.rights import Right
+from streamtable.kafka.acls import Acl
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.declared import Declared, DeclaredGroup, DeclaredUser
 
-__all__ = ["AclPlan", "Right", "plan_acls", "plan_declared_acls", "required_acls"]
+__all__ = ["Acl", "AclPlan", "plan_acls", "plan_declared_acls", "required_acls"]
 
 EVERYTHING = "*"
 _SETTINGS = "DESCRIBE_CONFIGS"  # every client checks how its topics are configured before it uses them
@@ -23,12 +23,12 @@ _NO_GROUP = ("DESCRIBE", True)
 class AclPlan:
     """The ACLs of the declared users: those to grant, those to revoke, and those that are as declared."""
 
-    grant: tuple[Right, ...]
-    revoke: tuple[Right, ...]
-    same: tuple[Right, ...]
+    grant: tuple[Acl, ...]
+    revoke: tuple[Acl, ...]
+    same: tuple[Acl, ...]
 
 
-def plan_acls(required: set[Right], found: set[Right]) -> AclPlan:
+def plan_acls(required: set[Acl], found: set[Acl]) -> AclPlan:
     """Compare the ACLs that users need with those that they have."""
     return AclPlan(
         grant=tuple(sorted(required - found)),
@@ -43,14 +43,14 @@ def plan_declared_acls(cluster: Cluster, declared: Declared) -> AclPlan:
     return plan_acls(required, cluster.admin.rights(declared.users))
 
 
-def required_acls(declared: Declared) -> set[Right]:
+def required_acls(declared: Declared) -> set[Acl]:
     """Return what all declared users need, and no more.
 
     Raises:
         ConfigurationError: A user runs a group, or reads or writes a topic, that is not declared.
     """
     topics = declared.descriptions()
-    found = set[Right]()
+    found = set[Acl]()
     for name, user in declared.users.items():
         _check(name, "runs group", user.runs, declared.groups)
         _check(name, "follows group", user.follows, declared.groups)
@@ -63,7 +63,7 @@ def required_acls(declared: Declared) -> set[Right]:
     return found
 
 
-def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Right]:
+def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Acl]:
     for group in user.runs:
         yield from _running(name, group, declared.groups[group])
     for topic in user.writes:
@@ -71,32 +71,32 @@ def _acls(name: str, user: DeclaredUser, declared: Declared) -> Iterator[Right]:
     for topic in user.reads:
         yield from _on(name, topic, "READ")
     if EVERYTHING in user.reads:
-        yield Right(name, "group", EVERYTHING, "DESCRIBE")
+        yield Acl(name, "group", EVERYTHING, "DESCRIBE")
     elif user.reads:
-        yield Right(name, "group", "views-", *_NO_GROUP)
+        yield Acl(name, "group", "views-", *_NO_GROUP)
     for group in user.follows:
-        yield Right(name, "group", group, "DESCRIBE")
+        yield Acl(name, "group", group, "DESCRIBE")
         for topic in declared.groups[group].inputs:
-            yield Right(name, "topic", topic, "DESCRIBE")
+            yield Acl(name, "topic", topic, "DESCRIBE")
     for group in user.rebuilds:
-        yield Right(name, "group", group, "READ")
-        yield Right(name, "transactional id", f"streamtable-rebuild-{group}-table-", "WRITE", prefix=True)
+        yield Acl(name, "group", group, "READ")
+        yield Acl(name, "transactional id", f"streamtable-rebuild-{group}-table-", "WRITE", prefix=True)
         yield from _on(name, f"{group}-table", "WRITE")
         # A consumer that commits an offset of a topic needs READ on it.
         for topic in (f"{group}-table", f"{group}-retry"):
             yield from _on(name, topic, "READ")
     if user.replays:
         for group in declared.groups:
-            yield Right(name, "transactional id", f"{group}.", "WRITE", prefix=True)
+            yield Acl(name, "transactional id", f"{group}.", "WRITE", prefix=True)
             for topic in (f"{group}-retry", f"{group}-dead-letters"):
                 yield from _on(name, topic, "WRITE")
 
 
-def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Right]:
+def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Acl]:
     """Yield the ACLs of a processor: for its group, its transactions, and each topic that it uses."""
-    yield Right(user, "group", name, "READ")
-    yield Right(user, "transactional id", f"{name}-", "WRITE", prefix=True)
-    yield Right(user, "group", f"{name}-", *_NO_GROUP)
+    yield Acl(user, "group", name, "READ")
+    yield Acl(user, "transactional id", f"{name}-", "WRITE", prefix=True)
+    yield Acl(user, "group", f"{name}-", *_NO_GROUP)
     own = {topic.name.removeprefix(name) for topic in group.implied(name, 1, 1)}
     read = [*group.reads, *group.lookups, *(name + each for each in own - {"-dead-letters"})]
     written = [*group.outputs, *(name + each for each in own - {"-retry", "-visits"})]
@@ -106,9 +106,9 @@ def _running(user: str, name: str, group: DeclaredGroup) -> Iterator[Right]:
         yield from _on(user, topic, "WRITE")
 
 
-def _on(user: str, topic: str, operation: str) -> Iterator[Right]:
-    yield Right(user, "topic", topic, operation)
-    yield Right(user, "topic", topic, _SETTINGS)
+def _on(user: str, topic: str, operation: str) -> Iterator[Acl]:
+    yield Acl(user, "topic", topic, operation)
+    yield Acl(user, "topic", topic, _SETTINGS)
 
 
 def _check(user: str, does: str, names: Iterable[str], known: Iterable[str]) -> None:

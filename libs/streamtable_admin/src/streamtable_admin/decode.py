@@ -13,7 +13,7 @@ from typing import Any
 
 from streamtable import Avro, Bytes, Group, Stream, String, Table
 from streamtable.deadletter import ORIGIN_TOPIC
-from streamtable.errors import ConfigurationError, PoisonRecord, StreamtableError
+from streamtable.errors import ConfigurationError, DeserializationError, StreamtableError
 from streamtable.partitioner import Partitioner
 from streamtable.ports import Codec
 from streamtable.types import Headers
@@ -136,7 +136,7 @@ class Decoder:
             return False
         try:
             codec.decode(data)
-        except PoisonRecord:
+        except DeserializationError:
             return False
         return True
 

@@ -14,7 +14,8 @@ from streamtable_cli.times import milliseconds
 
 OriginTopic = Annotated[str | None, typer.Option(metavar="TOPIC", help="Only records from this topic.")]
 Error = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only letters with this error, for example PoisonRecord.")
+    str | None,
+    typer.Option(metavar="NAME", help="Only letters with this error, for example DeserializationError."),
 ]
 Since = Annotated[
     str | None, typer.Option(metavar="TIME", help="Only letters from this time on; 2h: two hours ago.")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from streamtable import Bytes, Long, String
-from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.ports import Codec
 from streamtable_admin.decode import Decoder, decoder_for, known_schemas, schemas_in
 from streamtable_admin.errors import Refused
@@ -64,7 +64,7 @@ def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> byte
         if kind is None:
             try:
                 return codec.encode(json.loads(text))
-            except (ValueError, Unencodable, PoisonRecord) as error:
+            except (ValueError, SerializationError, DeserializationError) as error:
                 raise Refused(
                     f"key {text!r}, read as JSON, does not fit the graph's codec: {error}"
                 ) from error
@@ -78,5 +78,5 @@ def key_bytes(text: str, kind: KeyType | None, codec: Codec[Any] | None) -> byte
                 return bytes.fromhex(text)
             case _:
                 return text.encode()
-    except (ValueError, Unencodable) as error:
+    except (ValueError, SerializationError) as error:
         raise Refused(f"key {text[:100]!r} is no {kind or 'text'}: {error}") from error

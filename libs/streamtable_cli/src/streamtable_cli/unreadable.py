@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from streamtable import Group, Table
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable_admin.cluster import Cluster
 from streamtable_admin.decode import Decoder
@@ -134,7 +134,7 @@ def _readable_by(table: Table[Any, Any]) -> Readable:
         try:
             table.key.decode(key)
             table.value.decode(value)
-        except PoisonRecord:
+        except DeserializationError:
             return False
         return True
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from streamtable.clock import Clock
-from streamtable.errors import RetryLater, StreamtableError, Unencodable
+from streamtable.errors import RetryLater, SerializationError, StreamtableError
 from streamtable.partitioner import Partitioner
 from streamtable.ports import TopicInfo
 from streamtable.types import Ack, Committed, Headers, TopicPartition, Watermarks
@@ -112,7 +112,7 @@ class VirtualProducer:
             if found is None:
                 raise RetryLater("the record was not delivered: there is no such topic", topic=topic)
             if not found.fits(key, value, headers):
-                raise Unencodable("the record is larger than the topic accepts", topic=topic)
+                raise SerializationError("the record is larger than the topic accepts", topic=topic)
             partition = found.partition_of(key, self._partitioner)
             return Ack(*partition.place, partition.append(key, value, headers, at))
 

@@ -62,7 +62,7 @@ class Emitted(Generic[K, V]):
 
     @staticmethod
     def of(stream: Stream[K, V], partition: int, message: Message) -> "Emitted[K, V]":
-        """Decode a record of a stream. Raises `PoisonRecord`."""
+        """Decode a record of a stream. Raises `DeserializationError`."""
         key, value = message.key(), message.value()
         return Emitted(
             None if key is None else stream.key.decode(key),
@@ -388,7 +388,7 @@ class Tester:
     # ---- output ----------------------------------------------------------------------------------------------------
 
     def records(self, stream: Stream[K, V]) -> list[Emitted[K, V]]:
-        """The committed records of a stream, partition by partition. Raises `PoisonRecord` for one that is."""
+        """The committed records of a stream, partition by partition. Raises `DeserializationError` for one that is."""
         self._exists(stream.name)
         found = self.kafka.records(stream.name)
         return [Emitted.of(stream, place.partition, record) for place, record in found]

@@ -13,8 +13,8 @@ from streamtable.errors import (
     OutcomeUnknown,
     RetryLater,
     RewindNeeded,
+    SerializationError,
     StreamtableError,
-    Unencodable,
 )
 from streamtable.ports import Membership
 from streamtable.types import Committed, Headers, TopicPartition
@@ -111,7 +111,7 @@ class VirtualTransactionalProducer:
     ) -> None:
         self._raise_dead()
         if size_of(key, value, headers) > _CLIENT_BYTES_MAX:
-            raise Unencodable("a record is larger than the client accepts", topic=topic)
+            raise SerializationError("a record is larger than the client accepts", topic=topic)
         at = timestamp_ms or round(self._clock.now() * 1000)
         self._queued.append(_Queued(topic, key, value, partition, tuple(headers), at, tracked, refused))
 
@@ -207,7 +207,7 @@ class VirtualTransactionalProducer:
             raise
         self._tracked.update(delivered.tracked)
         for record, why in delivered.refused:
-            if record.refused is not None and isinstance(why, Unencodable):
+            if record.refused is not None and isinstance(why, SerializationError):
                 record.refused(why)
             if record.tracked or record.refused is not None or self._id is None:
                 self._failed = self._failed or why
@@ -233,7 +233,7 @@ class VirtualTransactionalProducer:
             else:
                 partition = topic.partition_of(record.key)
             if not topic.fits(record.key, record.value, record.headers):
-                error = Unencodable("a record is larger than the topic accepts").at(*partition.place)
+                error = SerializationError("a record is larger than the topic accepts").at(*partition.place)
                 done.refused.append((record, error))
                 continue
             offset = partition.append(

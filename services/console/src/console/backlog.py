@@ -10,7 +10,7 @@ from console.clusters import LIMITS, Clusters
 from console.history import StatusReport
 from contracts.records import PROCESS_STATUS
 from streamtable import Avro
-from streamtable.errors import PoisonRecord, RetryLater
+from streamtable.errors import DeserializationError, RetryLater
 from streamtable_admin.errors import NotFound
 from streamtable_admin.records import TopicRecord, collect
 
@@ -49,6 +49,6 @@ def _report(record: TopicRecord) -> StatusReport | None:
         return None
     try:
         status = None if record.value is None else _STATUS.decode(record.value)
-    except PoisonRecord:
+    except DeserializationError:
         return None  # the collector logs it while it is the latest of its key
     return StatusReport((record.key or b"").decode(errors="replace"), status, record.timestamp)

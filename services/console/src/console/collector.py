@@ -15,7 +15,7 @@ from console.lags import Lags
 from contracts.records import PROCESS_STATUS, ProcessStatus
 from servicekit.http.server_events import ServerEvent
 from streamtable import Avro, View
-from streamtable.errors import PoisonRecord, RetryLater
+from streamtable.errors import DeserializationError, RetryLater
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
@@ -141,7 +141,7 @@ class Collector:
                 return
             try:
                 yield key.decode(errors="replace"), STATUS.decode(value)
-            except PoisonRecord as error:
+            except DeserializationError as error:
                 self._warn(key, "a status cannot be read", str(error))
 
     def _small_rows(self) -> Iterator[tuple[bytes, bytes]]:

@@ -7,7 +7,7 @@ import structlog
 from console.tables import Tables
 from contracts.records import JOB_RUN, JobRun
 from streamtable import Avro
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable_admin.errors import NoSuchTopic
 
 log = structlog.get_logger()
@@ -68,7 +68,7 @@ def _decoded(key: bytes, value: bytes) -> JobRun | None:
     """Return None for a record that cannot be decoded: any producer may write to the topic, and it must not hide others."""
     try:
         return _CODEC.decode(value)
-    except PoisonRecord as error:
+    except DeserializationError as error:
         log.warning("a run cannot be read", key=key.hex(), reason=str(error))
         return None
 

@@ -32,7 +32,7 @@ from cassandra.protocol import ErrorMessage, RequestValidationException
 from cassandra.query import BatchStatement, BatchType
 
 from microbatch.stores.port import OWN, Found, Row, Written, tenant_name
-from streamtable.errors import ConfigurationError, RetryLater, Unencodable
+from streamtable.errors import ConfigurationError, RetryLater, SerializationError
 
 _IN_FLIGHT = 256
 _KEYS_A_READ = 50
@@ -228,7 +228,7 @@ class CassandraDriver:
             if _FULL in str(error):
                 return f"Cassandra: {error}"
             if _TOO_LARGE in str(error):
-                raise Unencodable(f"Cassandra refuses a row for its size: {error}") from error
+                raise SerializationError(f"Cassandra refuses a row for its size: {error}") from error
             raise ConfigurationError(
                 f"Cassandra refuses: {error} (keyspace and table are made by `create`, never by the way)"
             ) from error

@@ -13,7 +13,7 @@ from microbatch.stores.elasticsearch import ElasticsearchDriver, Query
 from microbatch.stores.port import Driver
 from microbatch.stores.store import RemoteStore
 from microbatch.stores.versions import CommittedState, Ledger, VersionedCell, ledger_key
-from streamtable.errors import ConfigurationError, Unencodable
+from streamtable.errors import ConfigurationError, SerializationError
 
 LIMIT_MAX = 100
 _CHARACTERS_MAX = 1_000
@@ -54,7 +54,7 @@ def search(
     Raises:
         RetryLater: the store did not answer in time.
         ConfigurationError: the store cannot search.
-        Unencodable: a text is longer than 1,000 characters.
+        SerializationError: a text is longer than 1,000 characters.
         StateLost: neither version of a row counts.
     """
     if not 1 <= limit <= LIMIT_MAX:
@@ -63,7 +63,7 @@ def search(
         raise ConfigurationError("a search names a field at least")
     for name, value in fields.items():
         if isinstance(value, str) and len(value) > _CHARACTERS_MAX:
-            raise Unencodable(
+            raise SerializationError(
                 f"a search for {name} has {len(value)} characters, {_CHARACTERS_MAX} are allowed: {value[:40]!r}..."
             )
     if not isinstance(driver, ElasticsearchDriver):

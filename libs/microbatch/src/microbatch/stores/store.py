@@ -7,7 +7,7 @@ import structlog
 
 from microbatch.stores.port import LARGEST_NUMBER, LONGEST_KEY, Driver, Fields, Row, SearchDriver
 from streamtable.clock import Clock, SystemClock
-from streamtable.errors import Migrated, RetryKeys, RetryLater, Unencodable
+from streamtable.errors import Migrated, RetryKeys, RetryLater, SerializationError
 
 R = TypeVar("R")
 log = structlog.get_logger()
@@ -75,7 +75,7 @@ class RemoteStore:
         Raises:
             Migrated: a row has a higher number, and the store is one that says so. Others of the batch may be
                 written.
-            Unencodable: a key is longer than 4,096 bytes, or a row larger than the store accepts.
+            SerializationError: a key is longer than 4,096 bytes, or a row larger than the store accepts.
         """
         assert number is None or 0 < number <= LARGEST_NUMBER
         self._check_keys(rows)
@@ -143,7 +143,7 @@ class RemoteStore:
     def _check_keys(keys: Iterable[bytes]) -> None:
         for key in keys:
             if len(key) > LONGEST_KEY:
-                raise Unencodable(
+                raise SerializationError(
                     f"a key of a central store has {len(key)} bytes, {LONGEST_KEY} are allowed: {key[:40]!r}..."
                 )
 

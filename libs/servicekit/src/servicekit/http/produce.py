@@ -17,7 +17,7 @@ from pydantic import BaseModel, Field
 from servicekit.http.deadline import deadline_of
 from servicekit.http.problems import MEDIA_TYPE, Problem
 from servicekit.http.read_your_writes import DESCRIPTION
-from streamtable.errors import ConfigurationError, QueueFull, RetryLater, StreamtableError, Unencodable
+from streamtable.errors import ConfigurationError, QueueFull, RetryLater, SerializationError, StreamtableError
 from streamtable.types import Ack
 
 R = TypeVar("R")
@@ -204,7 +204,7 @@ class SendReport:
         match error:
             case QueueFull():
                 self.add_not_sent(identity)
-            case Unencodable():
+            case SerializationError():
                 self.rejected.append(identity)
             case None if future is not None and future.done():
                 ack = future.result()

@@ -32,7 +32,13 @@ from servicekit.status.publisher import StatusBoard, publishing
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
 from streamtable import Kafka, Settings
-from streamtable.errors import ConfigurationError, RetryLater, RightNeeded, StreamtableError, TopicMismatch
+from streamtable.errors import (
+    AuthorizationError,
+    ConfigurationError,
+    RetryLater,
+    StreamtableError,
+    TopicMismatch,
+)
 from streamtable.hosts import OwnHosts, is_loopback, is_unspecified
 from streamtable.observe import Metrics, configure_logging, metrics_page
 from streamtable.ports import TopicInfo
@@ -209,7 +215,7 @@ class Program(Generic[S]):
             cluster.topics([self.topic])
         except RetryLater as error:
             return str(error)
-        except RightNeeded:
+        except AuthorizationError:
             return None  # it answers; not every command needs this topic
         finally:
             cluster.close()
@@ -294,7 +300,7 @@ class Reachable:
             if self._asked_at is None or time.monotonic() - self._asked_at > self._seconds:
                 try:
                     self._answer = self._topic in self._cluster.topics([self._topic])
-                except (RetryLater, RightNeeded):
+                except (RetryLater, AuthorizationError):
                     self._answer = False
                 self._asked_at = time.monotonic()
             return self._answer

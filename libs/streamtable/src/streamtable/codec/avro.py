@@ -19,7 +19,7 @@ from exactavro import (
 )
 from streamtable.codec.framing import Framing, SingleObject
 from streamtable.codec.lazy import Lazy
-from streamtable.errors import ConfigurationError, PoisonRecord, Unencodable
+from streamtable.errors import ConfigurationError, DeserializationError, SerializationError
 from streamtable.ports import Decoded
 
 if TYPE_CHECKING:
@@ -128,10 +128,10 @@ class Avro(Generic[T]):
         self._write = make_writer(self.schema)
         self._prefix: bytes | None = None
         self._known: dict[bytes, Schema] = {}
-        self._by_text: dict[str, Reader | PoisonRecord] = {}
+        self._by_text: dict[str, Reader | DeserializationError] = {}
         for version in (self.schema, *map(_load, history)):
             reader = self._reader_of(version)
-            if isinstance(reader, PoisonRecord):
+            if isinstance(reader, DeserializationError):
                 raise ConfigurationError(f"a released version cannot be read: {reader.message}")
             self._known[version.fingerprint] = version
         # By the prefix of a record. Filled as prefixes are met, by what the framing says, so it stays small.
@@ -152,19 +152,19 @@ class Avro(Generic[T]):
         try:
             return prefix + self._write(value)
         except WRITE_ERRORS as error:
-            raise Unencodable(placed(self._title, str(unfit(error)))) from error
+            raise SerializationError(placed(self._title, str(unfit(error)))) from error
 
     def decode(self, data: bytes) -> T:
         """See `ports.Codec`."""
         size = self._framing.size
         if len(data) > self._max_bytes:
-            raise PoisonRecord(f"{self._title}: {len(data)} bytes, at most {self._max_bytes}")
+            raise DeserializationError(f"{self._title}: {len(data)} bytes, at most {self._max_bytes}")
         prefix = data[:size]
         read = self._readers.get(prefix) or self._reader_for(prefix)
         try:
             return cast("T", decode(read, data, size))
         except Malformed as error:
-            raise PoisonRecord(placed(self._title, f"{error} ({len(data)} bytes)")) from error
+            raise DeserializationError(placed(self._title, f"{error} ({len(data)} bytes)")) from error
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """See `ports.Codec`."""
@@ -210,7 +210,7 @@ class Avro(Generic[T]):
     def _one_by_one(self, data: Sequence[bytes | None]) -> Decoded[T]:
         """What is new or wrong is left to `decode`, which knows why."""
         values: list[T | None] = []
-        poison: dict[int, PoisonRecord] = {}
+        poison: dict[int, DeserializationError] = {}
         append, known, size, limit = values.append, self._readers.get, self._framing.size, self._max_bytes
         for item in data:
             if item is None:
@@ -228,7 +228,7 @@ class Avro(Generic[T]):
                     pass
             try:
                 append(self.decode(item))
-            except PoisonRecord as error:
+            except DeserializationError as error:
                 poison[len(values)] = error
                 append(None)
         return Decoded(values, poison)
@@ -236,14 +236,14 @@ class Avro(Generic[T]):
     def _reader_for(self, prefix: bytes) -> Reader:
         schema = self._framing.writer(prefix, self._known)
         reader = self._reader_of(schema)
-        if isinstance(reader, PoisonRecord):
-            raise PoisonRecord(reader.message)
+        if isinstance(reader, DeserializationError):
+            raise DeserializationError(reader.message)
         self._readers[prefix] = reader
         if schema.canonical == self.schema.canonical:  # the same bytes; columns know no logical types
             self._own, self._columns = prefix, None
         return reader
 
-    def _reader_of(self, writer: Schema) -> Reader | PoisonRecord:
+    def _reader_of(self, writer: Schema) -> Reader | DeserializationError:
         """Remembered also if there is none: a schema's answer never changes.
 
         By its text: schemas of one fingerprint may differ in logical types, milliseconds in one, microseconds in
@@ -254,7 +254,9 @@ class Avro(Generic[T]):
             try:
                 reader = make_reader(writer, self.schema)
             except Unusable as error:
-                reader = PoisonRecord(f"written with {writer.name} {writer.fingerprint[::-1].hex()}: {error}")
+                reader = DeserializationError(
+                    f"written with {writer.name} {writer.fingerprint[::-1].hex()}: {error}"
+                )
             self._by_text[writer.text] = reader
         return reader
 

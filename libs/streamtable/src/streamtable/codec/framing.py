@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Protocol
 
 from exactavro import Schema
-from streamtable.errors import ConfigurationError, PoisonRecord
+from streamtable.errors import ConfigurationError, DeserializationError
 
 _SINGLE_OBJECT_MAGIC = b"\xc3\x01"
 _CONFLUENT_MAGIC = b"\x00"
@@ -36,7 +36,7 @@ class Framing(Protocol):
             known: The schemas that need not be asked for, by fingerprint.
 
         Raises:
-            PoisonRecord: It names none.
+            DeserializationError: It names none.
             RetryLater: A registry must be asked, and does not answer.
         """
         ...
@@ -52,10 +52,12 @@ class SingleObject:
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
         if len(prefix) < self.size or not prefix.startswith(_SINGLE_OBJECT_MAGIC):
-            raise PoisonRecord(f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}")
+            raise DeserializationError(
+                f"not Avro single-object encoding: begins with {prefix.hex() or 'nothing'}"
+            )
         schema = known.get(prefix[2:])
         if schema is None:
-            raise PoisonRecord(f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}")
+            raise DeserializationError(f"written with an unknown schema, fingerprint {prefix[:1:-1].hex()}")
         return schema
 
 
@@ -68,14 +70,16 @@ class Plain:
         return b""
 
     def writer(self, prefix: bytes, known: Mapping[bytes, Schema]) -> Schema:
-        raise PoisonRecord(f"plain Avro has no prefix; {len(known)} schemas are known, {prefix!r} names none")
+        raise DeserializationError(
+            f"plain Avro has no prefix; {len(known)} schemas are known, {prefix!r} names none"
+        )
 
 
 class Registry(Protocol):
     """Where Confluent's schema ids are looked up. Any thread."""
 
     def schema(self, schema_id: int) -> Schema:
-        """The schema of an id. Raises `PoisonRecord` (there is none, or not one for us) and `RetryLater`."""
+        """The schema of an id. Raises `DeserializationError` (there is none, or not one for us) and `RetryLater`."""
         ...
 
     def id_of(self, subject: str, schema: Schema) -> int:
@@ -110,5 +114,5 @@ class Confluent:
         known: Mapping[bytes, Schema],  # noqa: ARG002 - the protocol's
     ) -> Schema:
         if len(prefix) < self.size or not prefix.startswith(_CONFLUENT_MAGIC):
-            raise PoisonRecord(f"not Confluent's format: begins with {prefix.hex() or 'nothing'}")
+            raise DeserializationError(f"not Confluent's format: begins with {prefix.hex() or 'nothing'}")
         return self._registry.schema(int.from_bytes(prefix[1:], "big"))

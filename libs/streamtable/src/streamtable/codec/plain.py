@@ -16,7 +16,7 @@ from orjson import (
 )
 
 from streamtable.codec.lazy import Lazy
-from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.ports import Decoded, JsonValue
 
 T = TypeVar("T")
@@ -28,11 +28,11 @@ _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASST
 def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> Decoded[T]:
     """A column by a codec's `decode`; poison stays with its index."""
     values: list[T | None] = []
-    poison: dict[int, PoisonRecord] = {}
+    poison: dict[int, DeserializationError] = {}
     for number, item in enumerate(data):
         try:
             values.append(None if item is None else decode(item))
-        except PoisonRecord as error:
+        except DeserializationError as error:
             values.append(None)
             poison[number] = error
     return Decoded(values, poison)
@@ -45,15 +45,15 @@ class String:
         try:
             return value.encode()
         except UnicodeEncodeError as error:
-            raise Unencodable(f"String: not a text that UTF-8 can hold: {error}") from error
+            raise SerializationError(f"String: not a text that UTF-8 can hold: {error}") from error
         except AttributeError as error:
-            raise Unencodable(f"String: must be a str, not {type(value).__name__}") from error
+            raise SerializationError(f"String: must be a str, not {type(value).__name__}") from error
 
     def decode(self, data: bytes) -> str:
         try:
             return data.decode()
         except UnicodeDecodeError as error:
-            raise PoisonRecord(f"String: not UTF-8: {error.reason} at byte {error.start}") from error
+            raise DeserializationError(f"String: not UTF-8: {error.reason} at byte {error.start}") from error
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[str]:
         items = cast("Sequence[bytes]", data)
@@ -76,7 +76,7 @@ class Bytes:
 
     def encode(self, value: bytes) -> bytes:
         if not isinstance(value, bytes):
-            raise Unencodable(f"Bytes: must be bytes, is {type(value).__name__}")
+            raise SerializationError(f"Bytes: must be bytes, is {type(value).__name__}")
         return value
 
     def decode(self, data: bytes) -> bytes:
@@ -95,16 +95,16 @@ class Long:
     def encode(self, value: int) -> bytes:
         try:
             if isinstance(value, bool):
-                raise Unencodable("Long: a bool is no number")
+                raise SerializationError("Long: a bool is no number")
             return _LONG.pack(value)
         except StructError as error:
-            raise Unencodable(f"Long: {error}") from error
+            raise SerializationError(f"Long: {error}") from error
 
     def decode(self, data: bytes) -> int:
         try:
             number: int = _LONG.unpack(data)[0]
         except StructError as error:
-            raise PoisonRecord(f"Long: {len(data)} bytes, must be 8") from error
+            raise DeserializationError(f"Long: {len(data)} bytes, must be 8") from error
         return number
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[int]:
@@ -131,18 +131,18 @@ class Json:
         try:
             data = dumps(value, option=_JSON_OPTIONS)
         except TypeError as error:
-            raise Unencodable(f"Json: {error}") from error
+            raise SerializationError(f"Json: {error}") from error
         if b"null" in data and not _finite(value):  # what orjson makes of NaN; only then look for one
-            raise Unencodable("Json: NaN and infinity are no JSON numbers")
+            raise SerializationError("Json: NaN and infinity are no JSON numbers")
         return data
 
     def decode(self, data: bytes) -> JsonValue:
         if len(data) > self._max_bytes:
-            raise PoisonRecord(f"Json: {len(data)} bytes, at most {self._max_bytes}")
+            raise DeserializationError(f"Json: {len(data)} bytes, at most {self._max_bytes}")
         try:
             value: JsonValue = loads(data)
         except JSONDecodeError as error:
-            raise PoisonRecord(f"Json: {error}") from error
+            raise DeserializationError(f"Json: {error}") from error
         return value
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[JsonValue]:

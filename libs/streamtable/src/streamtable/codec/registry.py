@@ -14,7 +14,7 @@ from httpx import Client, HTTPError, codes
 from orjson import loads
 
 from exactavro import Schema, Unusable, make_reader
-from streamtable.errors import ConfigurationError, PoisonRecord, RetryLater
+from streamtable.errors import ConfigurationError, DeserializationError, RetryLater
 
 _NOT_FOUND_CODES = {40401, 40402, 40403}
 _FIRST_PAUSE_SECONDS = 0.1
@@ -43,7 +43,7 @@ class FileRegistry:
         try:
             return self._schemas[schema_id]
         except KeyError:
-            raise PoisonRecord(f"schema id {schema_id} is not in {self._path}") from None
+            raise DeserializationError(f"schema id {schema_id} is not in {self._path}") from None
 
     def id_of(self, subject: str, schema: Schema) -> int:
         number = self._subjects.get(subject)
@@ -129,7 +129,7 @@ class HttpRegistry:
     def _ask_schema(self, schema_id: int) -> Schema:
         until, message = self._unknown.get(schema_id, (0.0, ""))
         if message and self._clock() < until:
-            raise PoisonRecord(message)
+            raise DeserializationError(message)
         answer = self._ask("GET", f"/schemas/ids/{schema_id}", None)
         if answer is None:
             raise self._poison(schema_id, "the registry does not know it")
@@ -140,11 +140,11 @@ class HttpRegistry:
         except Unusable as error:
             raise self._poison(schema_id, str(error)) from error
 
-    def _poison(self, schema_id: int, message: str) -> PoisonRecord:
+    def _poison(self, schema_id: int, message: str) -> DeserializationError:
         """The error, which stands for a while without asking again."""
         while len(self._unknown) >= _UNKNOWN_IDS_MAX:
             del self._unknown[next(iter(self._unknown))]
-        error = PoisonRecord(f"schema id {schema_id}: {message}")
+        error = DeserializationError(f"schema id {schema_id}: {message}")
         self._unknown[schema_id] = self._clock() + self._unknown_seconds, error.message
         return error
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from streamtable.clock import Clock
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES
-from streamtable.errors import Unencodable
+from streamtable.errors import SerializationError
 from streamtable.ports import TopicInfo
 
 _TIME_MS_MAX = 1 << 63
@@ -28,10 +28,12 @@ class Acceptance:
         self._clock = clock
 
     def check(self, key: bytes | None, headers: Any, timestamp_ms: Any) -> None:
-        """Check everything but the size. Raises `Unencodable`: the broker or the client would refuse it."""
+        """Check everything but the size. Raises `SerializationError`: the broker or the client would refuse it."""
         name = self._topic.name
         if key is None and self._topic.compacted:
-            raise Unencodable(f"the record for {name!r} has no key, and the topic is compacted: give it one")
+            raise SerializationError(
+                f"the record for {name!r} has no key, and the topic is compacted: give it one"
+            )
         if headers:
             _check_headers(name, headers)
         if timestamp_ms != 0 or type(timestamp_ms) is not int:
@@ -40,7 +42,7 @@ class Acceptance:
     def _check_time(self, timestamp_ms: Any) -> None:
         topic = self._topic
         if type(timestamp_ms) is not int or not 0 <= timestamp_ms < _TIME_MS_MAX:
-            raise Unencodable(
+            raise SerializationError(
                 f"the record for {topic.name!r} has the timestamp {timestamp_ms!r}: give an int of milliseconds since 1970"
             )
         if not topic.keeps_timestamps:
@@ -51,7 +53,7 @@ class Acceptance:
             (topic.timestamp_before_max_ms, now - timestamp_ms, "message.timestamp.before.max.ms", "behind"),
         ):
             if away > limit + _CLOCKS_APART_MS:
-                raise Unencodable(
+                raise SerializationError(
                     f"the record for {topic.name!r} has the timestamp {timestamp_ms}, {away} ms {way} the clock: the topic "
                     f"accepts {limit} ({config})"
                 )
@@ -60,18 +62,18 @@ class Acceptance:
 def _check_headers(name: str, headers: Any) -> None:
     for header in headers:
         if not (isinstance(header, tuple | list) and len(header) == 2):  # noqa: PLR2004 - name and value
-            raise Unencodable(
+            raise SerializationError(
                 f"the record for {name!r} has the header {header!r}: give (name, bytes or None)"
             )
         key, value = header
         if not isinstance(key, str) or not isinstance(value, bytes | None):
-            raise Unencodable(
+            raise SerializationError(
                 f"the record for {name!r} has a header of {type(key).__name__} and {type(value).__name__}: give "
                 "(text, bytes or None)"
             )
         try:
             key.encode()
         except UnicodeEncodeError as error:
-            raise Unencodable(
+            raise SerializationError(
                 f"the record for {name!r} has a header whose name is no UTF-8: {error}"
             ) from error

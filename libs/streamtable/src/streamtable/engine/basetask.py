@@ -1,4 +1,4 @@
-"""What the engine asks of a partition at work, whatever its records become: rows of a local table, or of another store.
+"""What the engine asks of a task started, whatever its records become: rows of a local table, or of another store.
 
 `engine.task.Task` is the one with local tables, `engine.adapted.AdaptedTask` the one around a `CustomTask`.
 """

@@ -18,7 +18,7 @@ from itertools import islice
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.basetask import BaseTask, Work
 from streamtable.engine.budget import STEP_SECONDS
-from streamtable.errors import OutcomeUnknown, RetryLater, StateLost, StreamtableError, Unencodable
+from streamtable.errors import OutcomeUnknown, RetryLater, SerializationError, StateLost, StreamtableError
 from streamtable.failpoint import Failpoint
 from streamtable.ports import GroupConsumer, TransactionalProducer
 from streamtable.tables.position import TablePosition
@@ -93,7 +93,7 @@ class Checkpoint:
             self._refused.clear()
             try:
                 works = self._commit(tasks, span.headers)
-            except Unencodable as error:
+            except SerializationError as error:
                 span.note(outcome="undone")
                 raise OutputRefused(error, dict(self._refused)) from error
             except StreamtableError as error:
@@ -172,7 +172,7 @@ class Checkpoint:
                     timestamp_ms=timestamp_ms,
                     refused=lambda _, index=index: refused.append(index),  # type: ignore[misc] # bound now
                 )
-            except Unencodable:
+            except SerializationError:
                 refused.append(index)
                 raise
 

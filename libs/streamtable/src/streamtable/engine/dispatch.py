@@ -24,8 +24,8 @@ from streamtable.engine.state import KeptState
 from streamtable.engine.timers import TimerCalls
 from streamtable.engine.undo import RecordUndo, RowJournal
 from streamtable.errors import (
+    DeserializationError,
     HandlerFailed,
-    PoisonRecord,
     RewindNeeded,
     StreamtableError,
 )
@@ -418,7 +418,7 @@ class Dispatcher:
     # ---- what is wrong with records --------------------------------------------------------------------------------
 
     def _refuse(self, record: RecordBatch, reason: str) -> None:
-        self.outgoing.set_aside(record, 0, PoisonRecord(reason))
+        self.outgoing.set_aside(record, 0, DeserializationError(reason))
 
     # ---- commit and rewind -----------------------------------------------------------------------------------------
 

@@ -166,7 +166,7 @@ class DueIndex:
     # ---- what has changed ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Take note of the rows that were changed since the last look. Raises `Unencodable`: one does not fit its schema."""
+        """Take note of the rows that were changed since the last look. Raises `SerializationError`: one does not fit its schema."""
         table, due = self._table, self._due
         if not table.fresh:
             return

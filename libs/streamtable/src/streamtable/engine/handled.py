@@ -10,7 +10,7 @@ from typing import Any
 import structlog
 
 from streamtable.engine.named_table import NamedTable
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.graph import Changes
 from streamtable.ports import Store
 from streamtable.tables.joined import Joined, Missing
@@ -43,19 +43,19 @@ class HandledRows(NamedTable):
         """The value that the handler was given last for this row; None if there was none, or it was deleted.
 
         Raises:
-            PoisonRecord: It cannot be decoded any more. It existed, so it is not given as None.
+            DeserializationError: It cannot be decoded any more. It existed, so it is not given as None.
         """
         data = self.get(_row(edge.table.name, key))
         try:
             return None if data is None else edge.table.value.decode(data)
-        except PoisonRecord as error:
-            raise PoisonRecord(
+        except DeserializationError as error:
+            raise DeserializationError(
                 f"the old row of {edge.table.name!r} for key {key!r}, as it was handled last, cannot be decoded: "
                 f"{error.message}"
             ) from error
 
     def handled(self, table: str, key: bytes, data: bytes | None) -> None:
-        """The handler has been given this value. Raises `Unencodable`: it does not fit the topic."""
+        """The handler has been given this value. Raises `SerializationError`: it does not fit the topic."""
         row = _row(table, key)
         refuse_if_larger(
             len(row) + len(data or b""), self._bytes_max, "a row of the table of handled changes"
@@ -99,7 +99,7 @@ class HandledRows(NamedTable):
     def _take_as_known(self, edge: Changes[Any, Any, Any], key: bytes, data: bytes) -> None:
         try:
             edge.table.value.decode(data)
-        except PoisonRecord as error:
+        except DeserializationError as error:
             log.warning(
                 "row of a joined table cannot be decoded and is taken as not there",
                 table=edge.table.name, key=repr(key), error=str(error),

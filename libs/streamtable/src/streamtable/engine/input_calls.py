@@ -12,7 +12,7 @@ from streamtable.engine.careful import CarefulMode
 from streamtable.engine.event_time import TimedInput
 from streamtable.engine.firing import DueRunner
 from streamtable.engine.ids import IdTable
-from streamtable.errors import HandlerFailed, PoisonRecord, StreamtableError
+from streamtable.errors import DeserializationError, HandlerFailed, StreamtableError
 from streamtable.graph import Input, OnError
 from streamtable.once import ids_of
 from streamtable.ports import Decoded
@@ -237,11 +237,14 @@ def unfit(
     bad: dict[int, StreamtableError] = {}
     if None in records.keys:
         missing = (index for index, key in enumerate(records.keys) if key is None)
-        bad.update((index, PoisonRecord("the record has no key; this group is keyed")) for index in missing)
+        bad.update(
+            (index, DeserializationError("the record has no key; this group is keyed")) for index in missing
+        )
     if not deletions and None in records.values:
         missing = (index for index, value in enumerate(records.values) if value is None)
         bad.update(
-            (index, PoisonRecord("the record has no value: a tombstone is no event")) for index in missing
+            (index, DeserializationError("the record has no value: a tombstone is no event"))
+            for index in missing
         )
     if keys.poison or events.poison:
         bad.update(events.poison)

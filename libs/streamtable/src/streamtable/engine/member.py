@@ -293,7 +293,7 @@ class Member:
             self.heartbeat.commit_due([task.partition], self._clock.monotonic())
             self._seek(task)
             if isinstance(error, RetryLater):
-                log.warning("handling waits", reason=str(error))
+                log.warning("processing paused, will retry", reason=str(error))
                 self._back_off()
             return None
         except StoreCorrupted as error:
@@ -350,7 +350,7 @@ class Member:
         for task in at_work:
             self._seek(task)
             self._consumer.resume(self.assignment.places(task.partition))
-            log.info("partition at work", group=self.group.name, partition=task.partition,
+            log.info("task started", group=self.group.name, partition=task.partition,
                      changelog=task.changelog_position, inputs=dict(task.next_offsets))  # fmt: skip
         return started
 
@@ -416,7 +416,7 @@ class Member:
     def _undo(self, error: Exception) -> None:
         """The commit did not happen: abort it, and let every task go back."""
         self._vitals.aborted()
-        log.warning("commit undone", group=self.group.name, reason=str(error))
+        log.warning("commit aborted", group=self.group.name, reason=str(error))
         try:
             self._checkpoint.abort()
         except OutcomeUnknown as unknown:

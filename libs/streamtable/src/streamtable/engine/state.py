@@ -48,7 +48,7 @@ class KeptState:
         return self.table.changed_bytes
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The records for the changelog. Raises `Unencodable`: a row does not fit its schema or its topic."""
+        """The records for the changelog. Raises `SerializationError`: a row does not fit its schema or its topic."""
         return self.table.changes(self._bytes_max, self.journal.encoded)
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Iterable[tuple[bytes, bytes | None]]:

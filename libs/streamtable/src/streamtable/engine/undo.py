@@ -73,7 +73,7 @@ class RowJournal(Generic[V]):
         self._written = set()
 
     def written(self) -> list[tuple[bytes, bytes | None]]:
-        """Return what the record has written, encoded. Raises `Unencodable`: a row does not fit its schema or its topic."""
+        """Return what the record has written, encoded. Raises `SerializationError`: a row does not fit its schema or its topic."""
         encoded = []
         for key in self._written:
             data = self._table.encoded(key)
@@ -175,7 +175,7 @@ class RecordUndo:
             journal.begin()
 
     def keep(self, records: RecordBatch, index: int, on_error: OnError) -> None:
-        """What was done since `begin`, by this record, stands. Raises `Unencodable`: it does not, and is to be undone."""
+        """What was done since `begin`, by this record, stands. Raises `SerializationError`: it does not, and is to be undone."""
         self._keep_rows()
         if len(self._outgoing.records) > self._outputs:
             self._outgoing.made_by(Source(records, index, on_error))

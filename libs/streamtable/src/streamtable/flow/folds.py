@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from operator import add, sub
 from typing import Any
 
-from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.nodes import Step
 from streamtable.ports import Codec, Decoded
@@ -81,12 +81,14 @@ class Retractable:
     def encode(self, value: tuple[bool, Any]) -> bytes:
         added, row = value
         if row is None:
-            raise Unencodable("a row that is added or taken away cannot be None")
+            raise SerializationError("a row that is added or taken away cannot be None")
         return (_ADD if added else _SUBTRACT) + self._rows.encode(row)
 
     def decode(self, data: bytes) -> tuple[bool, Any]:
         if data[:1] not in {_ADD, _SUBTRACT}:
-            raise PoisonRecord(f"a change of a grouped table begins with {data[:1]!r} instead of '+' or '-'")
+            raise DeserializationError(
+                f"a change of a grouped table begins with {data[:1]!r} instead of '+' or '-'"
+            )
         return data[:1] == _ADD, self._rows.decode(data[1:])
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[bool, Any]]:
@@ -95,7 +97,7 @@ class Retractable:
         values: list[tuple[bool, Any] | None] = []
         for index, item in enumerate(data):
             if item is not None and item[:1] not in {_ADD, _SUBTRACT}:
-                poison[index] = PoisonRecord(f"a change of a grouped table begins with {item[:1]!r}")
+                poison[index] = DeserializationError(f"a change of a grouped table begins with {item[:1]!r}")
             good = item is not None and index not in poison
             values.append((item[:1] == _ADD, rows.values[index]) if good and item is not None else None)
         return Decoded(values, poison)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
-from streamtable.errors import PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, SerializationError
 from streamtable.ports import Codec, Decoded
 
 K = TypeVar("K")
@@ -121,26 +121,28 @@ class SessionKey(Generic[K]):
 
 def _packed(layout: Struct, *times: int) -> bytes:
     if not all(0 <= time < 1 << 63 for time in times):
-        raise Unencodable(f"a window from {times!r}: give milliseconds since 1970")
+        raise SerializationError(f"a window from {times!r}: give milliseconds since 1970")
     return layout.pack(*times)
 
 
 def _unpacked(layout: Struct, data: bytes) -> tuple[int, ...]:
     if len(data) < layout.size:
-        raise PoisonRecord(f"a windowed key of {len(data)} bytes: it has at least {layout.size}")
+        raise DeserializationError(f"a windowed key of {len(data)} bytes: it has at least {layout.size}")
     times = layout.unpack_from(data, len(data) - layout.size)
     if min(times) < 0:
-        raise PoisonRecord(f"a windowed key with the time {min(times)}: a window begins at 0 or later")
+        raise DeserializationError(
+            f"a windowed key with the time {min(times)}: a window begins at 0 or later"
+        )
     return times
 
 
 def _decode_each(codec: Codec[Windowed[K]], data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
     values: list[Windowed[K] | None] = []
-    poison: dict[int, PoisonRecord] = {}
+    poison: dict[int, DeserializationError] = {}
     for index, item in enumerate(data):
         try:
             values.append(None if item is None else codec.decode(item))
-        except PoisonRecord as error:
+        except DeserializationError as error:
             values.append(None)
             poison[index] = error
     return Decoded(values, poison)

@@ -15,15 +15,15 @@ from confluent_kafka.admin import AdminClient
 from streamtable.errors import ConfigurationError
 from streamtable.kafka import options
 from streamtable.kafka.admin import KafkaAdmin
-from streamtable.kafka.caller import Caller, Complaints
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.cluster import Isolation, KafkaCluster
 from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.kafka.errors import cause, describe
+from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
 from streamtable.kafka.options import DELIVERY_TIMEOUT_S, TRANSACTION_TIMEOUT_S
 from streamtable.kafka.producer import KafkaProducer
 from streamtable.kafka.reader import KafkaTableReader
 from streamtable.kafka.transactional import KafkaTransactionalProducer
-from streamtable.kafka.watch import ClientLog
 from streamtable.observe import log_as_set, log_to_stderr_by_default
 from streamtable.partitioner import Partitioner
 from streamtable.settings import Settings
@@ -77,9 +77,9 @@ class Kafka:
 
     def admin(self) -> KafkaAdmin:
         """The cluster with what people may ask of it and do to it."""
-        complaints = Complaints()
+        connection_errors = ConnectionErrors()
         # These clients are not polled, so their log lines would pile up; their errors come with the answers.
-        quiet = {"log_level": 0, "error_cb": complaints.heard}
+        quiet = {"log_level": 0, "error_cb": connection_errors.heard}
 
         def outsider(group: str, isolation: Isolation) -> Consumer:
             asking = {**options.outsider(group), "isolation.level": isolation, **quiet}
@@ -87,7 +87,7 @@ class Kafka:
             return consumer
 
         admin = _made(AdminClient, self._config("cluster", quiet))
-        return KafkaAdmin(admin, outsider, self._caller(), complaints, self.admin_timeout)
+        return KafkaAdmin(admin, outsider, self._caller(), connection_errors, self.admin_timeout)
 
     def group_consumer(self, group: str, instance_id: str) -> KafkaGroupConsumer:
         config = options.consumer(group)
@@ -142,9 +142,11 @@ class Kafka:
     def _config(self, client_id: str, config: Mapping[str, object]) -> dict[str, object]:
         return {**options.client(self.bootstrap_servers, client_id), **config, **self.options}
 
-    def _caller(self, **names: str) -> Caller:
+    def _caller(self, **names: str) -> ClientIdentity:
         authorities = None if "ssl.ca.pem" in self.options else self.options.get("ssl.ca.location", "")
-        return Caller(self.bootstrap_servers, self.options.get("sasl.username", ""), authorities, **names)
+        return ClientIdentity(
+            self.bootstrap_servers, self.options.get("sasl.username", ""), authorities, **names
+        )
 
     def _watched(
         self, client_id: str, config: Mapping[str, object], **names: str

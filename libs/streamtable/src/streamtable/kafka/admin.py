@@ -16,9 +16,9 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import ConfigResource, ConfigSource, OffsetSpec, ResourceType
 
 from streamtable.errors import ConfigurationError, RetryLater
+from streamtable.kafka.acls import KafkaAcls
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import FORBIDDEN, MIGRATED, cause, describe
-from streamtable.kafka.rights import KafkaRights
 from streamtable.types import Committed, TopicPartition, Watermarks
 
 
@@ -60,7 +60,7 @@ class GroupDescription:
     members: tuple[GroupMember, ...] = ()
 
 
-class KafkaAdmin(KafkaRights):
+class KafkaAdmin(KafkaAcls):
     """A cluster with what a person may do to it. All methods raise `RetryLater` when there is no answer."""
 
     def brokers(self) -> list[BrokerAddress]:

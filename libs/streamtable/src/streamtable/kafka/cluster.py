@@ -28,8 +28,8 @@ from confluent_kafka.admin import (
 )
 
 from streamtable.errors import ConfigurationError, RetryLater, StreamtableError, TransactionPending
-from streamtable.kafka.caller import Caller, Complaints
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
+from streamtable.kafka.identity import ClientIdentity, ConnectionErrors
 from streamtable.ports import TopicDescription, TopicInfo
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
 
@@ -61,7 +61,7 @@ class KafkaCluster:
         outsider: Makes a consumer that asks for the offsets of a group without being its member; of committed
             transactions only, or, for the isolation level read_uncommitted, also of those that are pending.
         caller: The user that the clients act as, for errors.
-        complaints: The connection errors of the clients.
+        connection_errors: The connection errors of the clients.
         timeout: Seconds to wait for each answer.
     """
 
@@ -69,8 +69,8 @@ class KafkaCluster:
         self,
         admin: AdminClient,
         outsider: Callable[[str, Isolation], Consumer],
-        caller: Caller,
-        complaints: Complaints,
+        caller: ClientIdentity,
+        connection_errors: ConnectionErrors,
         timeout: float,
     ) -> None:
         self._admin = admin
@@ -81,7 +81,7 @@ class KafkaCluster:
         self._asking = threading.Lock()  # for the consumers: one call at a time
         self._bootstrap_servers = caller.servers
         self._caller = caller
-        self._complaints = complaints
+        self._connection_errors = connection_errors
         self._timeout = timeout
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
@@ -323,7 +323,7 @@ class KafkaCluster:
     def _unanswered(
         self, error: KafkaError, operation: str = "DESCRIBE", topic: str = "", group: str = ""
     ) -> StreamtableError:
-        """`RightNeeded` where the broker has refused, else `RetryLater`."""
+        """`AuthorizationError` where the broker has refused, else `RetryLater`."""
         if error.code() in FORBIDDEN:
             return replace(self._caller, group=group).lacks(error, operation, topic)
         return self._silent(error)
@@ -332,6 +332,6 @@ class KafkaCluster:
         """There is no answer: because no broker is reachable, or because it refuses the connection."""
         with suppress(KafkaException):
             self._admin.poll(0)  # delivers its connection errors, which are not read before
-        complaint = self._complaints.taken()
-        why = describe(error) if complaint is None else self._caller.explain(complaint)
+        refusal = self._connection_errors.taken()
+        why = describe(error) if refusal is None else self._caller.explain(refusal)
         return RetryLater(f"no answer from Kafka at {self._bootstrap_servers} ({why})")

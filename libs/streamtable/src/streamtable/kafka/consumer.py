@@ -10,6 +10,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import Migrated, RetryLater, StreamtableError
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import (
     DEAD,
     END,
@@ -25,7 +26,6 @@ from streamtable.kafka.errors import (
     unreadable,
 )
 from streamtable.kafka.fetch import fetch, split
-from streamtable.kafka.watch import ClientLog
 from streamtable.ports import RebalanceListener
 from streamtable.types import Committed, RecordBatch, TopicPartition
 

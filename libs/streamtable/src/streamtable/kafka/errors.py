@@ -2,7 +2,7 @@
 
 from confluent_kafka import KafkaError, KafkaException
 
-from streamtable.errors import Fatal, Fenced, InputLost, Migrated, StreamtableError, Unencodable
+from streamtable.errors import Fatal, Fenced, InputLost, Migrated, SerializationError, StreamtableError
 from streamtable.types import Headers
 
 
@@ -50,9 +50,9 @@ REFUSED = _codes("MSG_SIZE_TOO_LARGE INVALID_TIMESTAMP INVALID_RECORD")
 """The topic will never accept this record."""
 
 
-def refused(error: KafkaError, topic: str | None) -> Unencodable:
+def refused(error: KafkaError, topic: str | None) -> SerializationError:
     text = "the topic or the client accepts no record of this size, with this timestamp, or without a key"
-    return Unencodable(f"{text} ({describe(error)})", topic=topic)
+    return SerializationError(f"{text} ({describe(error)})", topic=topic)
 
 
 def sendable(headers: Headers, topic: str) -> list[tuple[str, str | bytes | None]]:
@@ -61,7 +61,7 @@ def sendable(headers: Headers, topic: str) -> list[tuple[str, str | bytes | None
         for name, _ in headers:
             name.encode()
     except (UnicodeEncodeError, AttributeError) as error:
-        raise Unencodable(
+        raise SerializationError(
             f"a header's name is not a text that UTF-8 can hold: {error}", topic=topic
         ) from error
     return list(headers)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from streamtable.errors import QueueFull, RetryLater, StreamtableError
-from streamtable.kafka.caller import Caller
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import DEAD, REFUSED, cause, describe, fatal, forbidden, refused, sendable
-from streamtable.kafka.watch import ClientLog
+from streamtable.kafka.identity import ClientIdentity
 from streamtable.types import Ack, Headers
 
 Done = Callable[[Ack | StreamtableError], None]
@@ -124,7 +124,7 @@ class KafkaProducer:
                     self._served.notify_all()
 
 
-def _failure(error: KafkaError, topic: str, caller: Caller) -> StreamtableError:
+def _failure(error: KafkaError, topic: str, caller: ClientIdentity) -> StreamtableError:
     if error.code() in REFUSED:
         return refused(error, topic)
     if refusal := forbidden(error):

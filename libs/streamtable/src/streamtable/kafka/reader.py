@@ -6,9 +6,9 @@ from confluent_kafka import Consumer, Message
 from confluent_kafka import TopicPartition as Partition
 
 from streamtable.errors import StreamtableError
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import END, FORBIDDEN, PASSING, unreadable
 from streamtable.kafka.fetch import fetch, split
-from streamtable.kafka.watch import ClientLog
 from streamtable.types import RecordBatch, TopicPartition
 
 

@@ -16,6 +16,7 @@ from streamtable.errors import (
     RewindNeeded,
     StreamtableError,
 )
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.consumer import GroupMembership, offsets_of
 from streamtable.kafka.errors import (
     DEAD,
@@ -33,7 +34,6 @@ from streamtable.kafka.errors import (
     sendable,
 )
 from streamtable.kafka.options import TRANSACTION_TIMEOUT_S
-from streamtable.kafka.watch import ClientLog
 from streamtable.ports import Membership
 from streamtable.types import Committed, Headers, TopicPartition
 

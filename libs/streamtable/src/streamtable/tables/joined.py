@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from streamtable.errors import PoisonRecord
+from streamtable.errors import DeserializationError
 from streamtable.ports import Codec, Store
 from streamtable.tables.row_cache import RowCache
 from streamtable.types import RecordBatch
@@ -60,7 +60,7 @@ class JoinedTable(RowCache[J]):
         self._new_bytes = 0  # encoded
 
     def get(self, key: bytes) -> J | None:
-        """The row; None if there is none. Raises `PoisonRecord` if it cannot be decoded."""
+        """The row; None if there is none. Raises `DeserializationError` if it cannot be decoded."""
         try:
             return self._rows[key]
         except KeyError:
@@ -138,8 +138,8 @@ class JoinedTable(RowCache[J]):
         if data is not None:
             try:
                 row = self._codec.decode(data)
-            except PoisonRecord as error:
-                raise PoisonRecord(
+            except DeserializationError as error:
+                raise DeserializationError(
                     f"the row of the joined table {self.name!r} for key {key!r} cannot be decoded: {error.message}"
                 ) from error
         self._count(key, data, row)

@@ -73,7 +73,7 @@ class OrderedTable(WorkingTable[V]):
         ]
 
     def peek_encoded(self, key: bytes) -> bytes | None:
-        """Return a row as it is now, encoded. Raises `Unencodable`."""
+        """Return a row as it is now, encoded. Raises `SerializationError`."""
         return self.encoded(key) if self.is_changed(key) else self.store.get(key)
 
     def _peek(self, key: bytes, data: bytes | None) -> V | None:

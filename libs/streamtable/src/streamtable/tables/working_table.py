@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from itertools import islice
 from typing import Protocol, TypeVar
 
-from streamtable.errors import Fatal, PoisonRecord, Unencodable
+from streamtable.errors import DeserializationError, Fatal, SerializationError
 from streamtable.ports import Codec
 from streamtable.tables.row_cache import RowCache
 
@@ -92,7 +92,7 @@ class WorkingTable(RowCache[V]):
             encoded: Rows that are encoded already.
 
         Raises:
-            Unencodable: A row does not fit its schema, or has more bytes than `bytes_max`.
+            SerializationError: A row does not fit its schema, or has more bytes than `bytes_max`.
         """
         if not self._changed:
             return []
@@ -144,7 +144,7 @@ class WorkingTable(RowCache[V]):
         return key in self._changed
 
     def encoded(self, key: bytes) -> bytes | None:
-        """A changed row as the commit writes it. Raises `Unencodable`."""
+        """A changed row as the commit writes it. Raises `SerializationError`."""
         row = self._rows.get(key)
         return None if row is None else self._codec.encode(row)
 
@@ -183,7 +183,7 @@ class WorkingTable(RowCache[V]):
     def _decoded(self, key: bytes, data: bytes) -> V:
         try:
             return self._codec.decode(data)
-        except PoisonRecord as error:
+        except DeserializationError as error:
             # Not the disk's fault, which checksums would have shown: the changelog holds the same bytes, so
             # loading it again would never end.
             raise Fatal(
@@ -193,6 +193,6 @@ class WorkingTable(RowCache[V]):
 
 
 def refuse_if_larger(size: int, limit: int, what: str) -> None:
-    """Raise `Unencodable` if something would not fit into a Kafka record."""
+    """Raise `SerializationError` if something would not fit into a Kafka record."""
     if size > limit:
-        raise Unencodable(f"{what} has {size:,} bytes, more than the {limit:,} that its topic accepts")
+        raise SerializationError(f"{what} has {size:,} bytes, more than the {limit:,} that its topic accepts")

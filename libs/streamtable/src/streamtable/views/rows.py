@@ -7,7 +7,7 @@ from typing import Generic, Self, TypeVar
 
 import structlog
 
-from streamtable.errors import PoisonRecord, UnreadableRow
+from streamtable.errors import DeserializationError, UnreadableRow
 from streamtable.observe import Metrics
 from streamtable.topics import Table
 
@@ -104,7 +104,7 @@ class RowReader(Generic[K, V]):
         """The key of a row. Raises `UnreadableRow`, which is counted."""
         try:
             return self._table.key.decode(key)
-        except PoisonRecord as error:
+        except DeserializationError as error:
             raise self._found(key, data, position, error) from error
 
     def value(self, key: bytes, data: bytes, position: int | None = None) -> V:
@@ -117,11 +117,11 @@ class RowReader(Generic[K, V]):
         """
         try:
             return self._table.value.decode(data)
-        except PoisonRecord as error:
+        except DeserializationError as error:
             raise self._found(key, data, position, error) from error
 
     def _found(
-        self, key: bytes, data: bytes | None, position: int | None, cause: PoisonRecord
+        self, key: bytes, data: bytes | None, position: int | None, cause: DeserializationError
     ) -> UnreadableRow:
         partition = self._partition(key)
         error = UnreadableRow(

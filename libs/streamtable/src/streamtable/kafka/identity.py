@@ -8,7 +8,7 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 
-from streamtable.errors import RightNeeded
+from streamtable.errors import AuthorizationError
 from streamtable.kafka.errors import describe
 
 LOOK_SECONDS = 1.0
@@ -27,7 +27,7 @@ _WHY = {  # by OpenSSL's codes
 
 
 @dataclass(frozen=True, slots=True)
-class Caller:
+class ClientIdentity:
     """As whom a client comes, for the errors that name it.
 
     Args:
@@ -45,7 +45,7 @@ class Caller:
     group: str = ""
     transactional_id: str = ""
 
-    def lacks(self, error: KafkaError, operation: str, topic: str = "") -> RightNeeded:
+    def lacks(self, error: KafkaError, operation: str, topic: str = "") -> AuthorizationError:
         """The error for a refusal (`FORBIDDEN`).
 
         Args:
@@ -64,7 +64,7 @@ class Caller:
             operation = "IDEMPOTENT_WRITE" if operation == "WRITE" else operation
         else:
             resource, name = "topic", topic
-        return RightNeeded(
+        return AuthorizationError(
             user=self.user, operation=operation, resource=resource, name=name, reason=describe(error)
         )
 
@@ -119,7 +119,7 @@ def distrust(host: str, port: int, authorities: str = "", seconds: float = LOOK_
         return ""  # nothing listens there: the client reports that itself
 
 
-class Complaints:
+class ConnectionErrors:
     """The errors of a client that is not polled, since they were last taken: why it gets no connection."""
 
     def __init__(self) -> None:

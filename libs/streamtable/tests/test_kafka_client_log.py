@@ -5,7 +5,7 @@ import logging
 from confluent_kafka import KafkaError
 from structlog.testing import capture_logs
 
-from streamtable.kafka.watch import ClientLog
+from streamtable.kafka.client_log import ClientLog
 
 
 def test_the_same_kind_of_error_is_logged_every_ten_seconds_with_the_number_left_out() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import structlog
 from confluent_kafka import KafkaError
 
-from streamtable.kafka.caller import Caller
+from streamtable.kafka.identity import ClientIdentity
 
 EVERY_S = 10.0
 
@@ -30,9 +30,9 @@ class ClientLog:
         client: str,
         bootstrap_servers: str,
         clock: Callable[[], float] = time.monotonic,
-        caller: Caller | None = None,
+        caller: ClientIdentity | None = None,
     ) -> None:
-        self.caller = caller or Caller(bootstrap_servers)
+        self.caller = caller or ClientIdentity(bootstrap_servers)
         self.transaction_failed = ""
         self._log = structlog.get_logger("streamtable.kafka").bind(client=client)
         self._bootstrap_servers = bootstrap_servers

@@ -19,9 +19,9 @@ from confluent_kafka.admin import (
 )
 
 from streamtable.errors import ConfigurationError
-from streamtable.kafka.caller import CLUSTER
 from streamtable.kafka.cluster import KafkaCluster
 from streamtable.kafka.errors import FORBIDDEN, PASSING, cause, describe
+from streamtable.kafka.identity import CLUSTER
 
 SCRAM_ITERATIONS = 8_192
 _PREFIX = "User:"
@@ -36,7 +36,7 @@ _RESOURCE = {kind: name for name, kind in _KIND.items()}
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Right:
+class Acl:
     """What a user may do, from any host.
 
     Attributes:
@@ -57,10 +57,10 @@ class Right:
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefix else ''}"
 
 
-class KafkaRights(KafkaCluster):
-    """A cluster with the rights of its users. All methods raise `RetryLater` when there is no answer, and `RightNeeded`."""
+class KafkaAcls(KafkaCluster):
+    """A cluster with the rights of its users. All methods raise `RetryLater` when there is no answer, and `AuthorizationError`."""
 
-    def rights(self, users: Iterable[str]) -> set[Right]:
+    def rights(self, users: Iterable[str]) -> set[Acl]:
         """What these users were allowed, by name, from any host; rules that deny, or are for a host, are left out."""
         requested = set(users)
         listed = self._answer(self._admin.describe_acls(_every(), request_timeout=self._timeout))
@@ -71,14 +71,14 @@ class KafkaRights(KafkaCluster):
         }
         return {right for right in found if right.user in requested}
 
-    def grant(self, rights: Iterable[Right]) -> None:
+    def grant(self, rights: Iterable[Acl]) -> None:
         """Allow it; what is allowed already stays so."""
         asked = [_binding(each) for each in rights]
         if asked:
             for binding, future in self._admin.create_acls(asked, request_timeout=self._timeout).items():
                 self._change(future, f"granting {binding.name!r}", "ALTER")
 
-    def revoke(self, rights: Iterable[Right]) -> None:
+    def revoke(self, rights: Iterable[Acl]) -> None:
         """Allow it no longer; no error if it was not allowed."""
         asked = [_filter(each) for each in rights]
         if asked:
@@ -110,16 +110,16 @@ class KafkaRights(KafkaCluster):
                 ) from exception
 
 
-def _binding(right: Right) -> AclBinding:
+def _binding(right: Acl) -> AclBinding:
     return AclBinding(*_of(right))
 
 
-def _filter(right: Right) -> AclBindingFilter:
+def _filter(right: Acl) -> AclBindingFilter:
     return AclBindingFilter(*_of(right))
 
 
 def _of(
-    right: Right,
+    right: Acl,
 ) -> tuple[ResourceType, str, ResourcePatternType, str, str, AclOperation, AclPermissionType]:
     return (
         _KIND[right.resource],
@@ -145,8 +145,8 @@ def _every() -> AclBindingFilter:
     )
 
 
-def _right(found: Any) -> Right:
-    return Right(
+def _right(found: Any) -> Acl:
+    return Acl(
         user=found.principal.removeprefix(_PREFIX),
         resource=_RESOURCE[found.restype],
         name=found.name,

@@ -18,9 +18,9 @@ from localkafka.certificates import Authority, Pair
 from localkafka.waiting import Deadline
 from streamtable.errors import RetryLater
 from streamtable.kafka import Kafka
-from streamtable.kafka.caller import Caller, Complaints, distrust
+from streamtable.kafka.client_log import ClientLog
 from streamtable.kafka.errors import forbidden, forbidden_in
-from streamtable.kafka.watch import ClientLog
+from streamtable.kafka.identity import ClientIdentity, ConnectionErrors, distrust
 
 OURS, STRANGER = Authority("ours"), Authority("stranger")
 DAY = timedelta(days=1)
@@ -100,7 +100,7 @@ def test_a_certificate_that_is_accepted_or_that_no_server_shows_is_not_reported(
 
 def test_a_wrong_password_is_logged_with_the_user_and_where_to_correct_it() -> None:
     with capture_logs() as logs:
-        log = ClientLog("test", "localhost:9092", caller=Caller("localhost:9092", "alice"))
+        log = ClientLog("test", "localhost:9092", caller=ClientIdentity("localhost:9092", "alice"))
         log.error(KafkaError(KafkaError._AUTHENTICATION, "Authentication failed"))
         log.error(KafkaError(KafkaError._TRANSPORT, "gone"))
     assert [line["text"].partition(" (")[0] for line in logs] == [
@@ -113,14 +113,14 @@ def test_a_wrong_password_is_logged_with_the_user_and_where_to_correct_it() -> N
 
 
 def test_the_latest_refusal_is_reported_once_and_lost_connections_are_none() -> None:
-    complaints = Complaints()
-    assert complaints.taken() is None
+    connection_errors = ConnectionErrors()
+    assert connection_errors.taken() is None
     for code in (KafkaError._SSL, KafkaError._AUTHENTICATION, KafkaError._TRANSPORT):
-        complaints.heard(KafkaError(code))
-    taken = complaints.taken()
+        connection_errors.heard(KafkaError(code))
+    taken = connection_errors.taken()
     assert taken is not None
     assert taken.code() == KafkaError._AUTHENTICATION
-    assert complaints.taken() is None
+    assert connection_errors.taken() is None
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_the_latest_refusal_is_reported_once_and_lost_connections_are_none() -> 
     ],
 )
 def test_a_refusal_names_user_right_and_thing(code: int, operation: str, expected: str) -> None:
-    caller = Caller("localhost:9092", "alice", group="g", transactional_id="tx")
+    caller = ClientIdentity("localhost:9092", "alice", group="g", transactional_id="tx")
     error = caller.lacks(KafkaError(code), operation, "in")
     assert str(error).startswith(expected)
     assert "'streamtable users apply'" in str(error)
@@ -167,5 +167,5 @@ def test_a_refusal_is_found_in_the_words_of_a_client_that_failed_for_good() -> N
 
 
 def test_an_error_names_a_user_without_a_name_as_such() -> None:
-    error = Caller("localhost:9092").lacks(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "READ")
+    error = ClientIdentity("localhost:9092").lacks(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED), "READ")
     assert str(error).startswith("this process, which names no user, lacks the right READ on topic: grant it")
