@@ -348,3 +348,13 @@ def test_a_group_and_a_flow_run_side_by_side_in_the_tester(tester: Tester) -> No
     tester.run(a_flow(lambda s: s.to(OUT)), Group("g", Input(OUT, double), Output(BIG)))
     outcome(tester, BIG)
     assert [r.value for r in tester.records(BIG)] == [v * 2 for _, v in EVENTS]
+
+
+def test_several_records_of_one_keep_their_order_when_their_branches_are_merged(tester: Tester) -> None:
+    flow = Flow("f")
+    both = flow.stream(NUMBERS).flat_map_values(lambda n: [n, n + 1], value=Long())
+    odd, even = both.split(lambda n: n % 2)
+    table = odd.merge(even).to_table("t", value=Long())
+    tester.run(flow)
+    tester.emit_many(NUMBERS, [("a", 2), ("b", 3)])
+    assert tester.table(table.table) == {"a": 3, "b": 4}

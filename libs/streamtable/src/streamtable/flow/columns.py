@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain, compress, repeat
+from math import inf
 from typing import Any, Protocol, TypeVar
 
 from streamtable.ports import Codec
@@ -10,6 +11,9 @@ from streamtable.state import State, StateTable
 from streamtable.topics import Stream
 
 T = TypeVar("T")
+Order = tuple[float, ...]
+LAST = inf
+"""Ends an order: what a step has made of a record comes before the record itself, as Kafka Streams forwards it."""
 
 
 class Scope(Protocol):
@@ -39,8 +43,10 @@ class Columns:
         values: The values. Of changes: the new rows, None for a deleted one.
         times: The event times; None where no step asks for them.
         late_before: A window that closes at this time or before is closed for the record; None as with `times`.
-        order: The index of the input record in its batch, by which branches are merged; None as with `times`.
+        order: By what branches are merged: the index of the input record in its batch, and for each step that has made
+            several records of one the step's number and the place among them; None as with `times`.
         olds: Of changes: the rows before, None for a new one. None: these are records.
+        step: The number of the step that they are given to.
     """
 
     codec: Codec[Any] | None
@@ -49,8 +55,9 @@ class Columns:
     values: Sequence[Any]
     times: Sequence[int] | None
     late_before: Sequence[int] | None
-    order: Sequence[int] | None
+    order: Sequence[Order] | None
     olds: Sequence[Any] | None = None
+    step: int = 0
 
     def __len__(self) -> int:
         return len(self.values)
@@ -101,7 +108,14 @@ class Columns:
     def repeated(self, counts: Iterable[int]) -> "Columns":
         """Return each record as often as `counts` says."""
         counts = list(counts)
-        return self._each(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+        made = self._each(lambda column: list(chain.from_iterable(map(repeat, column, counts))))
+        if self.order is not None:
+            made.order = [
+                (*each[:-1], self.step, place, LAST)
+                for each, count in zip(self.order, counts, strict=True)
+                for place in range(count)
+            ]
+        return made
 
     def joined(self, others: Sequence["Columns"]) -> "Columns":
         """Return these records and others of the same batch, in the order of the input."""

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from streamtable.context import Batch, Context, RowChange
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
-from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.columns import LAST, Columns, Scope
 from streamtable.flow.keys import WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group
@@ -126,7 +126,7 @@ class Program:
         late_before: Sequence[int] | None,
         olds: Sequence[Any] | None = None,
     ) -> None:
-        order = range(len(values)) if self._ordered else None
+        order = [(index, LAST) for index in range(len(values))] if self._ordered else None
         first = Columns(self._topic.key, raw_keys, None, values, times, late_before, order, olds)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
@@ -134,6 +134,7 @@ class Program:
             if not inputs:
                 continue
             records = inputs[0] if len(inputs) == 1 else inputs[0].joined(inputs[1:])
+            records.step = number
             results = records if step is None else step(scope, records)
             if results:
                 made[number] = results
