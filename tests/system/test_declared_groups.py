@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from click_count.topics import by_count
+from click_count.windows import clicks_per_minute
 from messaging.groups import GROUPS
 from microbatch import MicroBatch
 from streamtable import Avro, Group, Stream, Table
@@ -17,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DECLARED: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "infra/topics.yaml").read_text())["groups"]
 OURS: list[Group[Any, Any]] = [
     by_count("click-count"),
+    *clicks_per_minute()[0].groups,
     statuses("user-status"),
     *GROUPS.values(),
     authors_stage("tweet-reach"),
@@ -38,6 +40,8 @@ def test_a_group_is_declared_with_the_topics_that_it_uses(group: Group[Any, Any]
     assert declared.get("lookups", []) == [edge.table.name for edge in group.lookups]
     assert declared.get("outputs", []) == [edge.stream.name for edge in group.outputs]
     assert declared.get("table", True) == (group.persist is not None)
+    assert declared.get("states", []) == [state.name for state in group.states]
+    assert declared.get("once", False) == any(edge.once is not None for edge in group.inputs)
 
 
 @pytest.mark.parametrize("group", OURS, ids=lambda group: group.name)
@@ -46,6 +50,7 @@ def test_every_value_that_a_group_reads_or_writes_is_avro(group: Group[Any, Any]
     used += [edge.stream for edge in group.outputs]
     used += [edge.table for edge in group.joins]
     used += [edge.table for edge in group.lookups]
+    used += [group.state_table(state) for state in group.states]
     if group.persist and not isinstance(
         group, MicroBatch
     ):  # whose table is its own store, of rows of several kinds
