@@ -77,6 +77,7 @@ class Program:
     def end(self) -> None:
         """Wait until it has ended by itself."""
         self.wait(lambda: self._child.returncode is not None, "does not end")
+        self._check_end(self._child.returncode)  # it may have ended between two looks of `wait`
 
     def ask_to_stop(self, codes: Collection[int] = (0,)) -> None:
         """Send SIGTERM and return at once; `codes` are those that it may end with."""
@@ -114,8 +115,7 @@ class Program:
             self._measure()
             ended = self._child.returncode
             self._read_marks()
-            if ended is not None and ended not in self._codes:
-                raise RowFailed(f"the program ended with {ended}: {self._tail()}")
+            self._check_end(ended)
             if done():
                 return
             if ended is not None or time.monotonic() > self._end:
@@ -140,6 +140,11 @@ class Program:
         peak = status.partition("VmHWM:")[2].split(maxsplit=1)
         if peak:  # a process that is about to end has no memory
             self.rss_mb = int(peak[0]) / 1024
+
+    def _check_end(self, code: int | None) -> None:
+        """Raise `RowFailed` if it has ended with an exit code that is not expected."""
+        if code is not None and code not in self._codes:
+            raise RowFailed(f"the program ended with {code}: {self._tail()}")
 
     def _read_marks(self) -> None:
         with self._log.open("rb") as log:

@@ -193,7 +193,8 @@ def test_a_broker_that_advertises_what_is_not_reached_from_here_is_explained(
     with reserve_port(0) as held:
         unused = held.getsockname()[1]
     broker = own_broker({"advertised.listeners": f"PLAINTEXT://127.0.0.1:{unused}"})
-    ran = Cli(broker.bootstrap_servers)("doctor", "--json")
+    # Its broker has just started, and may take a while for its first answer.
+    ran = Cli(broker.bootstrap_servers)("--timeout", "60", "doctor", "--json")
     assert ran.code == 1
     (problem,) = [each for each in ran.json if each["level"] == "problem"]
     assert problem["fact"] == f"advertises 127.0.0.1:{unused}: nothing listens there"
