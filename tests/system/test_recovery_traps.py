@@ -216,7 +216,9 @@ def test_counts_are_exact_when_the_broker_stands_still_in_the_middle_of_a_commit
         bench.wait_handled(group, running)
         bench.send(bench.name("in"), *events("a", times=100))
         bench.wait_handled(group, running)
-    assert log.outboxes >= 2  # the one whose commit is unknown was replaced, by a second or third attempt on a slow machine
+    assert (
+        log.outboxes >= 2
+    )  # the one whose commit is unknown was replaced, by a second or third attempt on a slow machine
     assert bench.table(group) == bench.rows(group) == {"a": 200}
 
 
