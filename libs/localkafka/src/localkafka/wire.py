@@ -117,6 +117,9 @@ class Wire:
         except OSError:  # the broker is away, and so is what its clients connect to
             _reset(client_out)
             return
+        except asyncio.CancelledError:  # the proxy ends while it still connects
+            _reset(client_out)
+            raise
         connection = _Connection(self, client_in, client_out, broker_in, broker_out)
         self._connections.add(connection)
         try:
