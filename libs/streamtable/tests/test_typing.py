@@ -125,6 +125,10 @@ reveal_type(T.group_by("g1", str, key=String()))  # is streamtable.flow.grouped.
 reveal_type(T.group_by("g2", str, key=String()).count("t3"))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().sum("t4", len))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().max("t5", str.upper, value=String()))  # is streamtable.flow.table.KeyedTable[str, str]
+H = timedelta(hours=1)
+reveal_type(S.join("j1", N, lambda text, number: (text, number), within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, tuple[str, int]]
+reveal_type(S.left_join("j2", N, lambda text, number: number, within=(H, H), grace=H))  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(S.outer_join("j3", N, lambda text, number: text, within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, str | None]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
@@ -223,6 +227,23 @@ S.group_by_key().window(MINUTE, late=NUMBERS)  # refused: arg-type
 S.group_by_key().window(MINUTE).sum("w2", str.upper)  # refused: arg-type
 S.group_by_key().window(GAP).aggregate("w3", int, lambda row, text: row, value=Long())  # refused: call-arg
 S.group_by_key().window(MINUTE).count("w4").final().to(NUMBERS)  # refused: arg-type
+H = timedelta(hours=1)
+
+
+def both(text: str, number: int) -> str:
+    return text
+
+
+def text_and_text(text: str, other: str) -> str:
+    return text
+
+
+S.join("j4", N, text_and_text, within=H, grace=H)  # refused: arg-type
+S.left_join("j5", N, both, within=H, grace=H)  # refused: arg-type
+S.outer_join("j6", N, both, within=H, grace=H)  # refused: arg-type
+S.join("j7", S.key_by("k9", len, key=Long()), text_and_text, within=H, grace=H)  # refused: arg-type
+S.join("j8", N, both, within=H)  # refused: call-arg
+S.join("j9", N, both, within=1, grace=H)  # refused: arg-type
 """
 
 

@@ -81,6 +81,8 @@ class Program:
         self._kind = source.source.kind
         # Sessions reach to their last record, other windows up to their end.
         self._exclusive = isinstance(self._topic.key, WindowedKey)
+        self._columns = source.source.columns
+        self._key = self._topic.key if self._columns is None else self._columns.key
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
@@ -108,8 +110,13 @@ class Program:
         self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
 
     def on_closed(self, due: DueRows[Any, Any]) -> None:
-        """Handle windows that have closed."""
+        """Handle windows that have closed, or other rows that are due."""
         if not due.rows:
+            return
+        if self._columns is not None:
+            found = self._columns.of(due)
+            if found[0]:
+                self._run(due, *found)
             return
         raw_keys, keys, rows = zip(*due.rows, strict=True)
         # The last millisecond that belongs to the window.
@@ -127,7 +134,7 @@ class Program:
         olds: Sequence[Any] | None = None,
     ) -> None:
         order = [(index, LAST) for index in range(len(values))] if self._ordered else None
-        first = Columns(self._topic.key, raw_keys, None, values, times, late_before, order, olds)
+        first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [made[parent] for parent in parents if parent in made]
