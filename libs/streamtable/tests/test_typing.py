@@ -129,6 +129,9 @@ H = timedelta(hours=1)
 reveal_type(S.join("j1", N, lambda text, number: (text, number), within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, tuple[str, int]]
 reveal_type(S.left_join("j2", N, lambda text, number: number, within=(H, H), grace=H))  # is streamtable.flow.stream.KeyedStream[str, int | None]
 reveal_type(S.outer_join("j3", N, lambda text, number: text, within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(C.join("j4", T, lambda count, number: (count, number)))  # is streamtable.flow.table.KeyedTable[str, tuple[int, int]]
+reveal_type(C.left_join("j5", T, lambda count, number: number))  # is streamtable.flow.table.KeyedTable[str, int | None]
+reveal_type(C.outer_join("j6", T, lambda count, number: count))  # is streamtable.flow.table.KeyedTable[str, int | None]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
@@ -243,6 +246,9 @@ S.left_join("j5", N, both, within=H, grace=H)  # refused: arg-type
 S.outer_join("j6", N, both, within=H, grace=H)  # refused: arg-type
 S.join("j7", S.key_by("k9", len, key=Long()), text_and_text, within=H, grace=H)  # refused: arg-type
 S.join("j8", N, both, within=H)  # refused: call-arg
+T.join("j10", S.to_table("t13"), text_and_text)  # refused: arg-type
+T.left_join("j11", T, max)  # refused: arg-type
+T.join("j12", N, max)  # refused: arg-type
 S.join("j9", N, both, within=1, grace=H)  # refused: arg-type
 """
 
