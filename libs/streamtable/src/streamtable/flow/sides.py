@@ -9,7 +9,6 @@ from streamtable.flow.joins import decode_each
 from streamtable.ports import Decoded
 
 _LENGTH = Struct(">i")
-_VERSION = Struct(">Q")
 _NONE = -1
 Part = bytes | None
 
@@ -48,33 +47,6 @@ class SidesCodec:
 
     def __repr__(self) -> str:
         return f"SidesCodec({', '.join(self._codecs)})"
-
-
-class Versioned(NamedTuple):
-    """Parts with the version of the left row that they belong to.
-
-    Attributes:
-        version: Grows with each subscription of a partition; 0: none.
-        one: The first part.
-        two: The second part.
-    """
-
-    version: int
-    one: Part = None
-    two: Part = None
-
-
-class VersionedCodec(SidesCodec):
-    """The codec of `Versioned`."""
-
-    def encode(self, value: Versioned) -> bytes:  # type: ignore[override] # another codec, made alike
-        return _VERSION.pack(value.version) + packed((value.one, value.two))
-
-    def decode(self, data: bytes) -> Versioned:  # type: ignore[override] # the same
-        if len(data) < _VERSION.size:
-            raise DeserializationError(f"{data!r} is no versioned row of a join")
-        one, two = unpacked(data[_VERSION.size :], 2)
-        return Versioned(_VERSION.unpack_from(data)[0], one, two)
 
 
 def packed(parts: Sequence[Part]) -> bytes:
