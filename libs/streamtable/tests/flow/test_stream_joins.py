@@ -261,7 +261,7 @@ def test_a_join_after_a_step_that_changes_keys_or_values_without_a_codec_is_refu
         clicks.map(lambda k, v: (k, v), value=CLICKS.value).join(
             "a", orders, names, within=ms(1), grace=ms(0)
         )
-    with pytest.raises(GraphError, match="right stream"):
+    with pytest.raises(GraphError, match="right side"):
         clicks.join("b", orders.map_values(len), names, within=ms(1), grace=ms(0))
 
 

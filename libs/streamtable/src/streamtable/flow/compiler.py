@@ -9,7 +9,8 @@ from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
 from streamtable.flow.keys import WindowedKey
 from streamtable.flow.nodes import Node, Step
-from streamtable.graph import EventTime, Group
+from streamtable.graph import EventTime, Group, Join
+from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.edge import Edge
@@ -41,12 +42,20 @@ def _group_of(name: str, nodes: Sequence[Node], event_time: EventTime) -> Group[
     for node in nodes:
         if node.source is not None:
             program = Program(node, nodes)
-            if (edge := node.source.edge(program.handler)) is not None:
+            if _only_read(node, nodes):
+                assert isinstance(node.source.topic, Table), "only tables are read"
+                edges.append(Join(node.source.topic))
+            elif (edge := node.source.edge(program.handler)) is not None:
                 edges.append(edge)
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed for node in nodes):
         edges.append(event_time)
     return Group(name, *edges)
+
+
+def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
+    """Whether only the rows of a table are read, and no step follows its changes."""
+    return any(node.reads is source for node in nodes) and not any(source in node.parents for node in nodes)
 
 
 class Program:

@@ -9,7 +9,7 @@ from datetime import timedelta
 from struct import Struct
 from typing import Any, Literal, NamedTuple
 
-from streamtable.errors import DeserializationError, GraphError, SerializationError
+from streamtable.errors import DeserializationError, GraphError
 from streamtable.ports import Codec, Decoded
 
 _MS = timedelta(milliseconds=1)
@@ -70,7 +70,7 @@ class Bounds:
             return time - self.before_ms, time + self.after_ms
         return time - self.after_ms, time + self.before_ms
 
-    def life_ms(self, side: Side) -> int:
+    def life_ms(self, side: int) -> int:
         """From the time of a record until its window is closed."""
         # A record at the very end of the window still matches, one millisecond later it does not.
         return (self.after_ms if side == LEFT else self.before_ms) + self.grace_ms + 1
@@ -85,6 +85,8 @@ _HEAD = Struct(">B?q")
 NEXT_KEY = b"next"
 """The key of the row that holds the number of the next record: shorter than those of records."""
 _NEXT = 2
+_EMPTY = 0x80
+"""Marks the side of a row without a value."""
 
 
 class Place(NamedTuple):
@@ -98,7 +100,7 @@ class Place(NamedTuple):
     """
 
     key: bytes
-    side: Side
+    side: int
     time: int
     number: int
 
@@ -144,7 +146,7 @@ class PlaceKey:
         if len(data) < _PLACE.size:
             return None
         side, time, number = _PLACE.unpack_from(data, len(data) - _PLACE.size)
-        return Place(data[: -_PLACE.size], LEFT if side == LEFT else RIGHT, time, number)
+        return Place(data[: -_PLACE.size], side, time, number)
 
     def decode(self, data: bytes) -> Place:
         found = self.split(data)
@@ -192,19 +194,18 @@ class WaitingCodec:
         self._values = left, right
 
     def encode(self, value: Waiting) -> bytes:
-        head = _HEAD.pack(value.side, value.matched, value.late_before)
-        if value.side == _NEXT:
-            return head
         if value.value is None:
-            raise SerializationError("a record that waits to be joined has no value")
+            return _HEAD.pack(value.side | _EMPTY, value.matched, value.late_before)
+        head = _HEAD.pack(value.side, value.matched, value.late_before)
         return head + self._values[value.side].encode(value.value)
 
     def decode(self, data: bytes) -> Waiting:
-        if len(data) < _HEAD.size or data[0] > _NEXT:
+        if len(data) < _HEAD.size or data[0] & ~_EMPTY > _NEXT:
             raise DeserializationError(f"{data[:20]!r} is no record that waits to be joined")
         side, matched, late_before = _HEAD.unpack_from(data)
-        value = None if side == _NEXT else self._values[side].decode(data[_HEAD.size :])
-        return Waiting(side, matched, late_before, value)
+        if side & _EMPTY:
+            return Waiting(side & ~_EMPTY, matched, late_before, None)
+        return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Waiting]:
         return decode_each(self, data)

@@ -85,6 +85,7 @@ class Node:
         timed: It needs the event times.
         windowed: It needs to know which windows are closed for a record.
         feeds: The topic through which its records go on to another group.
+        reads: The table whose rows it reads.
     """
 
     number: int
@@ -99,3 +100,4 @@ class Node:
     timed: bool = False
     windowed: bool = False
     feeds: str = ""
+    reads: "Node | None" = None

@@ -281,7 +281,9 @@ class KeyedStream(StreamJoins[K, V]):
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")
-        return kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table = kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table._versions = self._node  # noqa: SLF001 - of this package
+        return table
 
     def process(
         self,
@@ -303,8 +305,8 @@ class KeyedStream(StreamJoins[K, V]):
         key = checked_keys(self._key, "process()")
         if has_expired(self._node):
             raise GraphError(
-                "process() after a left_join() or outer_join() of streams: what nothing has matched comes out when its time "
-                "is over, without a record to be processed with. Put repartition(name) between them"
+                "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
+                "has no record to be processed with. Put repartition(name) between them"
             )
         if type(key) in {WindowedKey, SessionKey}:
             raise GraphError(

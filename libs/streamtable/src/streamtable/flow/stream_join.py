@@ -237,7 +237,7 @@ def checked_buffers(
     if left is None or right is None:
         side = "left" if left is None else "right"
         raise GraphError(
-            f"{operator}({name!r}) keeps values of the {side} stream that a step has changed: give their codec by value= "
+            f"{operator}({name!r}) keeps values of the {side} side that a step has changed: give their codec by value= "
             "at that step"
         )
     return left, right

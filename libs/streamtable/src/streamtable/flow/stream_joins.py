@@ -4,14 +4,18 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from streamtable.errors import GraphError
+from streamtable.flow.as_of import AsOfJoin
 from streamtable.flow.joins import Bounds, Within
 from streamtable.flow.nodes import Node
-from streamtable.flow.plan import Plan, checked_keys
+from streamtable.flow.plan import Plan, checked_keys, copartitioned
 from streamtable.flow.stream_join import StreamJoin, checked_buffers
+from streamtable.flow.table_rows import join_rows, rows_of
 from streamtable.ports import Codec
 
 if TYPE_CHECKING:
     from streamtable.flow.stream import KeyedStream
+    from streamtable.flow.table import KeyedTable
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -92,6 +96,121 @@ class StreamJoins(Generic[K, V]):
     ) -> "KeyedStream[K, V3]":
         """Join as `left_join` does, where unmatched records of the right stream come out too."""
         return self._joined("outer_join", name, other, function, within, grace, value)
+
+    def join_table(
+        self,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row that a table has for its key now, when the record is handled.
+
+        A change of the table makes no record. Which row a record meets depends on how far the table has come: where that
+        must be the same each time, take `join_as_of`.
+
+        Args:
+            table: A table of the same group: one that the flow keeps, or one of `Flow.table`.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: The table belongs to another group, its rows are not kept, or a step has changed the keys.
+        """
+        return self._with_rows("join_table", table, function, value)
+
+    def left_join_table(
+        self,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_table` does; a record without a row is joined with None."""
+        return self._with_rows("left_join_table", table, function, value)
+
+    def join_as_of(
+        self,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row that a table had for its key at the record's event time.
+
+        The row of a time is that of the last change up to it. A record waits until the watermark has passed its time and
+        the grace: then the answer is the same however the inputs are interleaved. The records that wait, and the old
+        versions of rows, are kept in the table `<group>-<name>`.
+
+        The rows of `to_table` have the event times of the records that they are made of. A table of `Flow.table` has the
+        timestamps of its topic, and does not hold the watermark back.
+
+        Args:
+            name: The name of the step, and of its table.
+            table: A table of the same group, of `to_table` or `Flow.table`.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            history: How long old versions are kept, for records that come late: one that comes later finds no row.
+            grace: How long a record waits for changes of the table that come late. One that comes later counts for the
+                records after the event time that its input had reached, less the grace.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: As of `join`.
+        """
+        return self._as_of("join_as_of", name, table, function, history, grace, value)
+
+    def left_join_as_of(
+        self,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_as_of` does; a record without a row is joined with None."""
+        return self._as_of("left_join_as_of", name, table, function, history, grace, value)
+
+    def _with_rows(
+        self, operator: str, table: "KeyedTable[K, V2]", function: Callable[..., V3], value: Codec[V3] | None
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        checked_keys(self._key, f"{operator}()")
+        rows = table._node  # noqa: SLF001 - of this package
+        copartitioned((self._node, rows), operator)
+        step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
+        label = f"{operator} with {rows.label}"
+        node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
+        return KeyedStream(self._plan, node, self._key, value)
+
+    def _as_of(
+        self,
+        operator: str,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[..., V3],
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None,
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        key = checked_keys(self._key, f"{operator}({name!r})")
+        values = checked_buffers(operator, name, self._value, table._value)  # noqa: SLF001 - of this package
+        versions = table._versions  # noqa: SLF001 - the same
+        if versions is None:
+            raise GraphError(
+                f"{operator}({name!r}) with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
+                "batches. Join a table of to_table() or Flow.table()"
+            )
+        nodes = self._node, versions
+        join = AsOfJoin.of(operator, name, function, history, grace)
+        return KeyedStream(self._plan, join.added(self._plan, nodes, key, values), key, value)
 
     def _joined(
         self,

@@ -44,6 +44,15 @@ class KeyedTable(TableJoins[K, V]):
         self._key = key
         self._value = value
         self._kept = kept
+        self._state: State[K, V] | None = None
+        self._versions: Node | None = None  # whose records are the versions of the rows, each of them
+
+    @classmethod
+    def of_state(cls, plan: Plan, node: Node, state: State[K, V]) -> "KeyedTable[K, V]":
+        """Return a table that the flow keeps."""
+        table = KeyedTable(plan, node, state.key, state.value, lambda: plan.table_of(node.group, state))
+        table._state = state
+        return table
 
     @property
     def table(self) -> Table[K, V]:
@@ -159,4 +168,4 @@ def kept_table(
     kept = plan.add(
         node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
     )
-    return KeyedTable(plan, kept, key, value, lambda: plan.table_of(node.group, state))
+    return KeyedTable.of_state(plan, kept, state)
