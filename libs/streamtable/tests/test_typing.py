@@ -263,8 +263,7 @@ S.join_table(T, text_and_text)  # refused: arg-type
 S.join_table(N, both)  # refused: arg-type
 S.left_join_table(T, both)  # refused: arg-type
 S.left_join_as_of("j14", T, both, history=H, grace=H)  # refused: arg-type
-S.group_by_key().cogroup(longest).cogroup(N.group_by_key(), longest)  # refused: misc
-N.group_by_key().cogroup(longest)  # refused: arg-type
+N.group_by_key().cogroup(str.upper)  # refused: arg-type
 S.join("j9", N, both, within=1, grace=H)  # refused: arg-type
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from struct import Struct
 from typing import Any
 
-from streamtable.codec.plain import Bytes
+from streamtable import Bytes
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import LEFT, codec_name, decode_each
