@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Json, Long, Stream, String
@@ -73,7 +73,7 @@ def test_streams_of_different_groups_are_refused() -> None:
         views.cogroup(flow.stream(SALES, group="other").group_by_key(), sale)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(st.tuples(st.booleans(), st.sampled_from("ab"), st.integers(0, 9)), max_size=20),
     st.data(),

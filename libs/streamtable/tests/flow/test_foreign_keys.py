@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Group, Json, Long, Stream, String
@@ -167,7 +167,7 @@ def expected(events: Iterable[Change], operator: str) -> dict[str, Any]:
     return {key: row for key, row in found.items() if operator == "left_join" or row[1] is not None}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(changes, st.sampled_from(["join", "left_join"]), st.data())
 def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_whatever_crashes(
     events: Sequence[Change], operator: str, data: st.DataObject

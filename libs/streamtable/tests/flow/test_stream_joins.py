@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Json, Long, Stream, String
@@ -372,7 +372,7 @@ def expected(events: Sequence[Event], operator: str, within: tuple[int, int], gr
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     events_of, bounds_of, st.sampled_from([0, 7]), st.sampled_from(["join", "left_join", "outer_join"]), st.data()
 )  # fmt: skip

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Group, Input, Json, Persist, Stream, String, Table
@@ -239,7 +239,7 @@ def expected(events: Iterable[Event], history: int, grace: int) -> Counter[Any]:
     return found
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(events_of, st.sampled_from([0, 10, 30]), st.sampled_from([0, 7]), st.data())
 def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_whatever_crashes(
     events: Sequence[Event], history: int, grace: int, data: st.DataObject

@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable import Group, Input, Json, Long, Persist, Stream, String, Table
@@ -196,7 +196,7 @@ def expected(events: list[tuple[Any, str, str | None]], operator: str) -> dict[s
     return {key: [left.get(key), right.get(key)] for key in keys[operator]}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.tuples(st.sampled_from([USERS, CITIES]), st.sampled_from("ab"), st.sampled_from([None, "x", "y"])),
