@@ -22,7 +22,7 @@ MODULE_LINES_MAX = 500  # all lines
 FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
 """A layer on the core with a ceiling of its own, and not counted with the core."""
 FLOW_LINES_MAX = 3_000
-FLOW_MODULE_LINES_MAX = 350  # all lines
+FLOW_MODULE_LINES_MAX = 400  # all lines; the streams, whose methods are many and short
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {
     tokenize.COMMENT,

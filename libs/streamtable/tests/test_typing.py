@@ -125,6 +125,22 @@ reveal_type(T.group_by("g1", str, key=String()))  # is streamtable.flow.grouped.
 reveal_type(T.group_by("g2", str, key=String()).count("t3"))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().sum("t4", len))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().max("t5", str.upper, value=String()))  # is streamtable.flow.table.KeyedTable[str, str]
+H = timedelta(hours=1)
+reveal_type(S.join("j1", N, lambda text, number: (text, number), within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, tuple[str, int]]
+reveal_type(S.left_join("j2", N, lambda text, number: number, within=(H, H), grace=H))  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(S.outer_join("j3", N, lambda text, number: text, within=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, str | None]
+reveal_type(C.join("j4", T, lambda count, number: (count, number)))  # is streamtable.flow.table.KeyedTable[str, tuple[int, int]]
+reveal_type(C.left_join("j5", T, lambda count, number: number))  # is streamtable.flow.table.KeyedTable[str, int | None]
+reveal_type(C.outer_join("j6", T, lambda count, number: count))  # is streamtable.flow.table.KeyedTable[str, int | None]
+reveal_type(T.join("j7", T, max, on=lambda number: str(number)))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(S.join_table(T, lambda text, number: number))  # is streamtable.flow.stream.KeyedStream[str, int]
+reveal_type(S.left_join_table(T, lambda text, number: number))  # is streamtable.flow.stream.KeyedStream[str, int | None]
+reveal_type(S.join_as_of("j8", T, lambda text, number: number, history=H, grace=H))  # is streamtable.flow.stream.KeyedStream[str, int]
+def add_text(row: int, text: str) -> int: return row
+def add_number(row: int, number: int) -> int: return row
+G = S.group_by_key().cogroup(add_text).cogroup(N.group_by_key(), add_number)
+reveal_type(G.aggregate("c1", int, value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
+reveal_type(G.window(Tumbling(H, grace=H)).aggregate("c2", int, value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
 reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.KeyedTable[str, int]
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
@@ -223,6 +239,32 @@ S.group_by_key().window(MINUTE, late=NUMBERS)  # refused: arg-type
 S.group_by_key().window(MINUTE).sum("w2", str.upper)  # refused: arg-type
 S.group_by_key().window(GAP).aggregate("w3", int, lambda row, text: row, value=Long())  # refused: call-arg
 S.group_by_key().window(MINUTE).count("w4").final().to(NUMBERS)  # refused: arg-type
+H = timedelta(hours=1)
+
+
+def both(text: str, number: int) -> str:
+    return text
+
+
+def text_and_text(text: str, other: str) -> str:
+    return text
+
+
+S.join("j4", N, text_and_text, within=H, grace=H)  # refused: arg-type
+S.left_join("j5", N, both, within=H, grace=H)  # refused: arg-type
+S.outer_join("j6", N, both, within=H, grace=H)  # refused: arg-type
+S.join("j7", S.key_by("k9", len, key=Long()), text_and_text, within=H, grace=H)  # refused: arg-type
+S.join("j8", N, both, within=H)  # refused: call-arg
+T.join("j10", S.to_table("t13"), text_and_text)  # refused: arg-type
+T.left_join("j11", T, max)  # refused: arg-type
+T.join("j12", N, max)  # refused: call-overload
+T.join("j13", T, max, on=plus)  # refused: arg-type
+S.join_table(T, text_and_text)  # refused: arg-type
+S.join_table(N, both)  # refused: arg-type
+S.left_join_table(T, both)  # refused: arg-type
+S.left_join_as_of("j14", T, both, history=H, grace=H)  # refused: arg-type
+N.group_by_key().cogroup(str.upper)  # refused: arg-type
+S.join("j9", N, both, within=1, grace=H)  # refused: arg-type
 """
 
 

@@ -86,3 +86,31 @@ PROGRAMS = [
     ),
     _program("window-of-a-silent-stream", [_tumbling("final")], [("x", 1, 3)]),
 ]
+
+_BOUNDS = {"of": "streams", "op": "join", "before": 10, "after": 10, "grace": 5}
+JOINS = [
+    {
+        "name": "join-behind-the-other-stream",
+        "kind": "join",
+        "join": _BOUNDS,
+        "inputs": [["b", "x", 2, 100], ["b", "y", 2, 1_000], ["a", "x", 1, 100]],
+    },
+    {
+        "name": "join-after-the-window",
+        "kind": "join",
+        "join": _BOUNDS,
+        "inputs": [["a", "x", 1, 100], ["b", "y", 2, 117], ["b", "x", 3, 100]],
+    },
+    {
+        "name": "alone-and-then-a-pair",
+        "kind": "join",
+        "join": {**_BOUNDS, "op": "left_join", "grace": 500},
+        "inputs": [["b", "y", 2, 120], ["a", "x", 1, 100], ["b", "x", 3, 105]],
+    },
+    {
+        "name": "last-record-of-silent-streams",
+        "kind": "join",
+        "join": {**_BOUNDS, "op": "left_join"},
+        "inputs": [["a", "x", 1, 100]],
+    },
+]

@@ -19,6 +19,10 @@ GOLDEN = HERE / "golden.jsonl"
 """Random programs with their inputs and the answers of Kafka Streams, one a line."""
 DIFFERENCES = HERE / "differences.jsonl"
 """The same of programs that show an intended difference."""
+JOINS_GOLDEN = HERE / "joins.jsonl"
+"""The first of joins."""
+JOIN_DIFFERENCES = HERE / "join_differences.jsonl"
+"""The second of joins."""
 SEEDS = range(56)
 
 Answer = list[list[list[Any]]]
@@ -57,10 +61,13 @@ def main() -> None:
     """Ask for all answers again. Raises `SystemExit` where the Java program cannot be run."""
     if TOPOLOGY.unfit:
         raise SystemExit(TOPOLOGY.unfit)
-    from tests.interop.flows.differences import PROGRAMS  # noqa: PLC0415 - it is read by the tests alone otherwise
+    from tests.interop.flows import joins  # noqa: PLC0415 - it is read by the tests alone otherwise
+    from tests.interop.flows.differences import JOINS, PROGRAMS  # noqa: PLC0415 - the same
 
     write(GOLDEN, map(random_program, SEEDS))
     write(DIFFERENCES, PROGRAMS)
+    write(JOINS_GOLDEN, map(joins.random_join, joins.SEEDS))
+    write(JOIN_DIFFERENCES, JOINS)
 
 
 if __name__ == "__main__":

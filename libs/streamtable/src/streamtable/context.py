@@ -187,7 +187,8 @@ class Scope(Generic[K, V]):
             )
         return found
 
-    def _joined(self, table: Table[Any, J]) -> Rows:
+    def joined_rows(self, table: Table[Any, J]) -> Rows:
+        """Return the rows of a joined table in this partition, by encoded key. Raises `GraphError` as `Context.join`."""
         try:
             return self._reach.joins[table.name]
         except KeyError:
@@ -290,7 +291,7 @@ class Context(Scope[K, V]):
             GraphError: The graph does not declare the table as joined.
             DeserializationError: The row cannot be decoded.
         """
-        row: J | None = self._joined(table).get(self._raw_key)
+        row: J | None = self.joined_rows(table).get(self._raw_key)
         return row
 
     def defer(self, work: Awaitable[R], then: "Callable[[Context[K, V], R], None]") -> None:
@@ -448,7 +449,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
 
     def join(self, table: Table[K, J]) -> list[J | None]:
         """The row that a joined table has for the key of each record. Raises as `Context.join`."""
-        rows = self._joined(table)
+        rows = self.joined_rows(table)
         return [rows.get(key) for key in self._records.keys if key is not None]
 
     def whole(

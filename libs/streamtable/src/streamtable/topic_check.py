@@ -46,7 +46,8 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
             raise TopicMismatch(
                 f"group {group.name!r} needs {name!r} to have as many partitions as its input {first!r}: it has "
                 f"{found[name].partitions}, the input {found[first].partitions}. Partitions cannot be taken away and "
-                "adding some moves keys to other tables: make a new topic of the right size and copy",
+                "adding some moves keys to other tables: make a new topic of the right size and copy, or in a flow bring it "
+                "there by repartition(name, beside=...)",
                 topic=name,
             )
     for name in group.tables:

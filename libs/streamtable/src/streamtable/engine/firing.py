@@ -81,6 +81,12 @@ class DueState:
         first = self.index.first_ms
         return (first is not None and first <= now) or self.index.late or self.index.any_over(now)
 
+    @property
+    def unfired(self) -> bool:
+        """Rows are due that have not been handed over."""
+        now, first = self.now_ms(), self.index.first_ms
+        return now is not None and first is not None and first <= now
+
     def on_error(self, key: bytes) -> OnError:
         """What to do when the handler raises for this row."""
         return self.due.on_error if self._timers is None else self._timers.on_error(key)
@@ -205,10 +211,14 @@ class DueRunner:
         self._open()
         before = self.total
         end = self._clock.monotonic() + _SLICE_SECONDS
+        held = False
         for each in self._states:
             self._look(each)
-            if each.pending:
+            # What is due in one state may change rows of those after it, before they are due themselves.
+            follows = each.due.clock == "event" and each is not self._event_timers
+            if each.pending and not (held and follows):
                 self._run(each, end)
+                held |= follows and each.unfired
         self.wakes_at = min(filter(None, map(self._wakes_at, self._states)), default=None)
         return self.total > before
 

@@ -1,5 +1,6 @@
 """Streams and tables as programs: operators over streams, tables with retraction, windows; compiled to groups."""
 
+from streamtable.flow.cogrouped import CogroupedSessions, CogroupedStream, CogroupedWindows
 from streamtable.flow.describe import Description
 from streamtable.flow.flow import Flow
 from streamtable.flow.grouped import GroupedStream, GroupedTable
@@ -10,6 +11,9 @@ from streamtable.flow.windowed import SessionStream, TimeWindowedStream, Windowe
 from streamtable.flow.windows import Hopping, Session, Tumbling
 
 __all__ = [
+    "CogroupedSessions",
+    "CogroupedStream",
+    "CogroupedWindows",
     "Description",
     "Flow",
     "GroupedStream",

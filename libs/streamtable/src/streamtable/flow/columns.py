@@ -6,9 +6,10 @@ from itertools import chain, compress, repeat
 from math import inf
 from typing import Any, Protocol, TypeVar
 
+from streamtable.handler_services import Rows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
-from streamtable.topics import Stream
+from streamtable.topics import Stream, Table
 
 T = TypeVar("T")
 Order = tuple[float, ...]
@@ -30,6 +31,8 @@ class Scope(Protocol):
     ) -> None: ...
 
     def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...
+
+    def joined_rows(self, table: Table[Any, Any]) -> Rows: ...
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
 from streamtable.flow.keys import WindowedKey
 from streamtable.flow.nodes import Node, Step
-from streamtable.graph import EventTime, Group
+from streamtable.graph import EventTime, Group, Join
+from streamtable.topics import Table
 
 if TYPE_CHECKING:
     from streamtable.edge import Edge
@@ -41,12 +42,20 @@ def _group_of(name: str, nodes: Sequence[Node], event_time: EventTime) -> Group[
     for node in nodes:
         if node.source is not None:
             program = Program(node, nodes)
-            if (edge := node.source.edge(program.handler)) is not None:
+            if _only_read(node, nodes):
+                assert isinstance(node.source.topic, Table), "only tables are read"
+                edges.append(Join(node.source.topic))
+            elif (edge := node.source.edge(program.handler)) is not None:
                 edges.append(edge)
         edges.extend(edge for edge in node.edges if edge not in edges)
     if any(node.windowed for node in nodes):
         edges.append(event_time)
     return Group(name, *edges)
+
+
+def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
+    """Whether only the rows of a table are read, and no step follows its changes."""
+    return any(node.reads is source for node in nodes) and not any(source in node.parents for node in nodes)
 
 
 class Program:
@@ -81,6 +90,8 @@ class Program:
         self._kind = source.source.kind
         # Sessions reach to their last record, other windows up to their end.
         self._exclusive = isinstance(self._topic.key, WindowedKey)
+        self._columns = source.source.columns
+        self._key = self._topic.key if self._columns is None else self._columns.key
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
@@ -108,8 +119,13 @@ class Program:
         self._run(ctx, [ctx.raw_key], [change.new], [ctx.timestamp_ms], late_before, [change.old])
 
     def on_closed(self, due: DueRows[Any, Any]) -> None:
-        """Handle windows that have closed."""
+        """Handle windows that have closed, or other rows that are due."""
         if not due.rows:
+            return
+        if self._columns is not None:
+            found = self._columns.of(due)
+            if found[0]:
+                self._run(due, *found)
             return
         raw_keys, keys, rows = zip(*due.rows, strict=True)
         # The last millisecond that belongs to the window.
@@ -127,7 +143,7 @@ class Program:
         olds: Sequence[Any] | None = None,
     ) -> None:
         order = [(index, LAST) for index in range(len(values))] if self._ordered else None
-        first = Columns(self._topic.key, raw_keys, None, values, times, late_before, order, olds)
+        first = Columns(self._key, raw_keys, None, values, times, late_before, order, olds)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [made[parent] for parent in parents if parent in made]

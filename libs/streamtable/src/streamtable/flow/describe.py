@@ -61,6 +61,9 @@ def _mermaid(plan: Plan) -> str:
         lines.append("  end")
     lines.extend(f"  n{parent.number} --> n{node.number}" for node in plan.nodes for parent in node.parents)
     lines.extend(
+        f"  n{node.reads.number} -.-> n{node.number}" for node in plan.nodes if node.reads is not None
+    )
+    lines.extend(
         f'  n{node.number} -- "{node.feeds}" --> n{sources[node.feeds].number}'
         for node in plan.nodes
         if node.feeds

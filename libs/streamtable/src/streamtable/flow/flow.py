@@ -96,7 +96,9 @@ class Flow:
 
         source = Source(table, edge, (table, failing), kind="table")
         node = self._plan.source(self._group(group), source)
-        return KeyedTable(self._plan, node, table.key, table.value, lambda: table)
+        made = KeyedTable(self._plan, node, table.key, table.value, lambda: table)
+        made._versions = node  # noqa: SLF001 - of this package
+        return made
 
     @property
     def groups(self) -> tuple[Group[Any, Any], ...]:

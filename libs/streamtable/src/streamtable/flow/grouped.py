@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from streamtable import Long
 from streamtable.flow import folds
+from streamtable.flow.cogrouped import CogroupedStream
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
 from streamtable.flow.stream import checked_value
@@ -129,6 +130,16 @@ class GroupedStream(Generic[K, V]):
         """
         windows = Windows(self._plan, self._node, self._key, self._value, window, late, retention)
         return SessionStream(windows) if isinstance(window, Session) else TimeWindowedStream(windows)
+
+    def cogroup(self, add: Callable[[A, V], A]) -> CogroupedStream[K, A]:
+        """Begin an aggregate of several streams: `one.cogroup(add).cogroup(other, add_other).aggregate(name, initial)`.
+
+        The order of records of the same input stays; that of different inputs is not defined.
+
+        Args:
+            add: Called with the row and the next value of this stream; returns the new row.
+        """
+        return CogroupedStream(self._plan, self._key, (self._node,), (add,))
 
     def _kept(self, name: str, operator: str, fold: folds.Fold, value: Codec[A]) -> KeyedTable[K, A]:
         return kept_table(self._plan, self._node, name, operator, fold, self._key, value)

@@ -1,11 +1,12 @@
 """What a flow is made of while it is built: nodes, each with the step that is run, and the group that it belongs to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from streamtable.edge import Edge
 from streamtable.flow.columns import Columns, Scope
+from streamtable.ports import Codec
 from streamtable.state import State
 from streamtable.topics import Stream, Table
 
@@ -36,6 +37,19 @@ class Closed:
 
 
 @dataclass(frozen=True)
+class DueColumns:
+    """How rows that are due become records.
+
+    Attributes:
+        key: The codec of the records' keys.
+        of: Returns the encoded keys, the values, the event times, and the times before which windows are closed.
+    """
+
+    key: Codec[Any]
+    of: "Callable[[DueRows[Any, Any]], tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]]"
+
+
+@dataclass(frozen=True)
 class Source:
     """Where records of a group come from.
 
@@ -44,12 +58,14 @@ class Source:
         edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
         arguments: What the source was made with, to tell two of the same topic apart.
         kind: Records of a stream, changes of a table, or closed windows of a state.
+        columns: How rows that are due become records; None: each is a record with the key and row that it has.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
     edge: MakeInput
     arguments: tuple[object, ...] = ()
     kind: Literal["stream", "table", "closed"] = "stream"
+    columns: DueColumns | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,6 +85,7 @@ class Node:
         timed: It needs the event times.
         windowed: It needs to know which windows are closed for a record.
         feeds: The topic through which its records go on to another group.
+        reads: The table whose rows it reads.
     """
 
     number: int
@@ -83,3 +100,4 @@ class Node:
     timed: bool = False
     windowed: bool = False
     feeds: str = ""
+    reads: "Node | None" = None

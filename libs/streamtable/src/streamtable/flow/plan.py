@@ -99,11 +99,11 @@ def checked_keys(key: Codec[K] | None, operator: str) -> Codec[K]:
     return key
 
 
-def copartitioned(nodes: Iterable[Node]) -> None:
-    """Raise `GraphError` if these nodes belong to several groups: their records cannot be merged."""
+def copartitioned(nodes: Iterable[Node], operator: str = "merge") -> None:
+    """Raise `GraphError` if these nodes belong to several groups: their records cannot be merged or joined."""
     groups = sorted({node.group for node in nodes})
     if len(groups) > 1:
         raise GraphError(
-            f"merge() of streams that are partitioned differently: they belong to the groups {groups}. Merge them before "
-            "their keys are changed, or read one with stream(..., group=...) in the group of the other"
+            f"{operator}() of what is partitioned differently: it belongs to the groups {groups}. Bring one into the group "
+            "of the other: by beside= of repartition(), key_by() and group_by(), or by group= of stream() and table()"
         )

@@ -1,7 +1,7 @@
 """Streams of a flow: records by key, and the steps that can follow."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, overload
 
 from streamtable.context import Context
 from streamtable.edge import Edge
@@ -10,6 +10,8 @@ from streamtable.flow import folds, steps
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
+from streamtable.flow.stream_join import has_expired
+from streamtable.flow.stream_joins import StreamJoins
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec
@@ -23,8 +25,10 @@ V = TypeVar("V")
 K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
+Beside = Union["KeyedStream[Any, Any]", KeyedTable[Any, Any]]
 
-class KeyedStream(Generic[K, V]):
+
+class KeyedStream(StreamJoins[K, V]):
     """Records with keys of type `K` and values of type `V`, in the middle of a flow.
 
     Each method adds a step and returns what comes out of it; the stream itself stays as it is and can be used again.
@@ -158,7 +162,12 @@ class KeyedStream(Generic[K, V]):
     # ---- other keys --------------------------------------------------------------------------------------------------------
 
     def repartition(
-        self, name: str, *, key: Codec[K] | None = None, value: Codec[V] | None = None
+        self,
+        name: str,
+        *,
+        key: Codec[K] | None = None,
+        value: Codec[V] | None = None,
+        beside: Beside | None = None,
     ) -> "KeyedStream[K, V]":
         """Send the records through a topic of the flow's own, `<flow>-<name>`, partitioned by their keys.
 
@@ -169,11 +178,13 @@ class KeyedStream(Generic[K, V]):
             name: The name of the step.
             key: The codec of the keys; by default that which they have.
             value: The codec of the values; by default that which they have.
+            beside: A stream or table that the records are to be joined or merged with: they are read by its group, and
+                their topic needs as many partitions as it has.
 
         Raises:
             GraphError: No codec is known for keys or values: give it.
         """
-        return self._through(name, "repartition", self._node, key or self._key, value or self._value)
+        return self._through(name, "repartition", self._node, key or self._key, value or self._value, beside)
 
     def key_by(
         self,
@@ -182,6 +193,7 @@ class KeyedStream(Generic[K, V]):
         *,
         key: Codec[K2],
         value: Codec[V] | None = None,
+        beside: Beside | None = None,
     ) -> "KeyedStream[K2, V]":
         """Give each record the key that a function takes from its value, and partition them by it.
 
@@ -190,9 +202,10 @@ class KeyedStream(Generic[K, V]):
             function: Returns the key.
             key: The codec of the keys.
             value: The codec of the values; by default that which they have.
+            beside: As of `repartition`.
         """
         node = self._add("key_by", steps.map_pairs(lambda _, each: (function(each), each)))
-        return self._through(name, "key_by", node, key, value or self._value)
+        return self._through(name, "key_by", node, key, value or self._value, beside)
 
     def group_by(
         self,
@@ -201,9 +214,10 @@ class KeyedStream(Generic[K, V]):
         *,
         key: Codec[K2],
         value: Codec[V] | None = None,
+        beside: Beside | None = None,
     ) -> "GroupedStream[K2, V]":
         """Group the records by a key that a function takes from the value: `key_by` and then `group_by_key`."""
-        return self.key_by(name, function, key=key, value=value).group_by_key()
+        return self.key_by(name, function, key=key, value=value, beside=beside).group_by_key()
 
     def group_by_key(self) -> "GroupedStream[K, V]":
         """Group the records by their keys, to count or aggregate them.
@@ -267,7 +281,9 @@ class KeyedStream(Generic[K, V]):
         """
         key = checked_keys(self._key, f"to_table({name!r})")
         codec = checked_value(value or self._value, f"to_table({name!r})")
-        return kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table = kept_table(self._plan, self._node, name, "to_table", folds.last, key, codec)
+        table._versions = self._node  # noqa: SLF001 - of this package
+        return table
 
     def process(
         self,
@@ -287,6 +303,11 @@ class KeyedStream(Generic[K, V]):
             GraphError: A step has changed the keys: see `repartition`.
         """
         key = checked_keys(self._key, "process()")
+        if has_expired(self._node):
+            raise GraphError(
+                "process() after a left_join(), outer_join() or join_as_of() of a stream: what comes out when a time is over "
+                "has no record to be processed with. Put repartition(name) between them"
+            )
         if type(key) in {WindowedKey, SessionKey}:
             raise GraphError(
                 "process() after windows: a row by key and window has no record to be processed with. Write the windows to "
@@ -306,17 +327,27 @@ class KeyedStream(Generic[K, V]):
         return KeyedStream(self._plan, node, self._key, self._value)
 
     def _through(
-        self, name: str, operator: str, node: Node, key: Codec[K2] | None, value: Codec[V2] | None
+        self,
+        name: str,
+        operator: str,
+        node: Node,
+        key: Codec[K2] | None,
+        value: Codec[V2] | None,
+        beside: Beside | None,
     ) -> "KeyedStream[K2, V2]":
         if key is None:
             raise GraphError(
                 f"{operator}({name!r}) writes keys that a step has changed: give their codec by key="
             )
         codec = checked_value(value, f"{operator}({name!r})")
-        return KeyedStream(self._plan, through(self._plan, node, name, operator, key, codec), key, codec)
+        group = "" if beside is None else beside._node.group  # noqa: SLF001 - of this package
+        behind = through(self._plan, node, name, operator, key, codec, group)
+        return KeyedStream(self._plan, behind, key, codec)
 
 
-def through(plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], value: Codec[Any]) -> Node:
+def through(
+    plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], value: Codec[Any], group: str = ""
+) -> Node:
     """Send the records of a node through a topic of the flow's own. Returns the source of the group that reads it."""
     plan.claim(name, operator)
     topic = Stream(f"{plan.name}-{name}", key, value)
@@ -331,7 +362,7 @@ def through(plan: Plan, node: Node, name: str, operator: str, key: Codec[Any], v
     )
     # What comes through is what a step has sent: a None is the deletion of a row, or what a function has made.
     source = Source(topic, lambda handler: Input(topic, on_error=plan.on_error, tombstones=True, **handler))
-    return plan.source(topic.name, source)
+    return plan.source(group or topic.name, source)
 
 
 def checked_value(value: Codec[V] | None, operator: str) -> Codec[V]:

@@ -1,12 +1,13 @@
 """Tables of a flow: rows by key, and the steps that follow their changes."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from streamtable.errors import GraphError
 from streamtable.flow import folds, steps
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
+from streamtable.flow.table_joins import TableJoins
 from streamtable.ports import Codec
 from streamtable.state import State
 from streamtable.topics import Table
@@ -21,7 +22,7 @@ K2 = TypeVar("K2")
 V2 = TypeVar("V2")
 
 
-class KeyedTable(Generic[K, V]):
+class KeyedTable(TableJoins[K, V]):
     """Rows of type `V` by keys of type `K`: a table that the flow keeps, or reads, or a view of one.
 
     Steps after it get its changes: for each key and batch of records the row before and the row after. How often a row
@@ -43,13 +44,22 @@ class KeyedTable(Generic[K, V]):
         self._key = key
         self._value = value
         self._kept = kept
+        self._state: State[K, V] | None = None
+        self._versions: Node | None = None  # whose records are the versions of the rows, each of them
+
+    @classmethod
+    def of_state(cls, plan: Plan, node: Node, state: State[K, V]) -> "KeyedTable[K, V]":
+        """Return a table that the flow keeps."""
+        table = KeyedTable(plan, node, state.key, state.value, lambda: plan.table_of(node.group, state))
+        table._state = state
+        return table
 
     @property
     def table(self) -> Table[K, V]:
         """The table for views: `app.view(counts.table)`.
 
         Raises:
-            GraphError: The rows are not kept: this is a view of a table by `filter` or `map_values`.
+            GraphError: The rows are not kept: this is a view of tables by `filter`, `map_values` or a join.
         """
         if self._kept is None:
             raise GraphError(
@@ -158,4 +168,4 @@ def kept_table(
     kept = plan.add(
         node.group, f"{operator} {name!r}", node, step=step, leaf=leaf, edges=(state,), timed=True
     )
-    return KeyedTable(plan, kept, key, value, lambda: plan.table_of(node.group, state))
+    return KeyedTable.of_state(plan, kept, state)

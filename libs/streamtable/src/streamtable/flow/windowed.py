@@ -227,7 +227,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         closed: Closed,
     ) -> None:
         super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
-        self._state = state
+        self._windows = state
         self._closed = closed
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
@@ -243,7 +243,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(self._state, self._closed.edge, kind="closed")
+        source = Source(self._windows, self._closed.edge, kind="closed")
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
 

@@ -12,8 +12,10 @@ import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Properties;
+import java.util.function.Function;
 import org.apache.kafka.common.serialization.Serde;
 import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
 import org.apache.kafka.streams.KeyValue;
 import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.StreamsConfig;
@@ -24,6 +26,7 @@ import org.apache.kafka.streams.kstream.Aggregator;
 import org.apache.kafka.streams.kstream.Branched;
 import org.apache.kafka.streams.kstream.Consumed;
 import org.apache.kafka.streams.kstream.Grouped;
+import org.apache.kafka.streams.kstream.JoinWindows;
 import org.apache.kafka.streams.kstream.KGroupedStream;
 import org.apache.kafka.streams.kstream.KGroupedTable;
 import org.apache.kafka.streams.kstream.KStream;
@@ -35,13 +38,17 @@ import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.kstream.SessionWindowedKStream;
 import org.apache.kafka.streams.kstream.SessionWindows;
 import org.apache.kafka.streams.kstream.SlidingWindows;
+import org.apache.kafka.streams.kstream.StreamJoined;
 import org.apache.kafka.streams.kstream.Suppressed;
 import org.apache.kafka.streams.kstream.Suppressed.BufferConfig;
 import org.apache.kafka.streams.kstream.TimeWindowedKStream;
 import org.apache.kafka.streams.kstream.TimeWindows;
 import org.apache.kafka.streams.kstream.Windowed;
 import org.apache.kafka.streams.kstream.WindowedSerdes;
+import org.apache.kafka.streams.kstream.ValueJoiner;
 import org.apache.kafka.streams.state.BuiltInDslStoreSuppliers;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
 import org.apache.kafka.streams.test.TestRecord;
 
 /**
@@ -78,6 +85,8 @@ public class Programs {
         settings.put(StreamsConfig.DSL_STORE_SUPPLIERS_CLASS_CONFIG, BuiltInDslStoreSuppliers.InMemoryDslStoreSuppliers.class);
         settings.put(StreamsConfig.DEFAULT_KEY_SERDE_CLASS_CONFIG, Serdes.StringSerde.class);
         settings.put(StreamsConfig.DEFAULT_VALUE_SERDE_CLASS_CONFIG, Serdes.LongSerde.class);
+        // What nothing has matched comes out as soon as its time is over, not at most once a second.
+        settings.put(StreamsConfig.InternalConfig.EMIT_INTERVAL_MS_KSTREAMS_OUTER_JOIN_SPURIOUS_RESULTS_FIX, 0L);
         ArrayNode answers = JSON.createArrayNode();
         try (TopologyTestDriver driver = new TopologyTestDriver(builder.build(), settings, Instant.EPOCH)) {
             Map<String, TestInputTopic<String, Long>> topics = new HashMap<>();
@@ -110,6 +119,10 @@ public class Programs {
 
     private void build(JsonNode program) {
         Object made;
+        if (program.get("kind").asText().equals("join")) {
+            joined(program.get("join")).to("out", Produced.with(TEXT, LONG));
+            return;
+        }
         if (program.get("kind").asText().equals("table")) {
             made = builder.table("a", Consumed.with(TEXT, LONG));
         } else {
@@ -297,6 +310,55 @@ public class Programs {
             table = table.suppress(Suppressed.untilWindowCloses(BufferConfig.unbounded()));
         }
         return new Ended(table.toStream(), serde);
+    }
+
+    // ---- joins ------------------------------------------------------------------------------------------------------
+
+    private KStream<String, Long> joined(JsonNode join) {
+        String operator = join.get("op").asText();
+        ValueJoiner<Long, Long, Long> joiner = (one, other) -> (one == null ? 900 : one) * 1_000 + (other == null ? 900 : other);
+        switch (join.get("of").asText()) {
+            case "streams":
+                Duration before = Duration.ofMillis(join.get("before").asLong());
+                Duration after = Duration.ofMillis(join.get("after").asLong());
+                JoinWindows windows = JoinWindows.ofTimeDifferenceAndGrace(
+                        before.compareTo(after) > 0 ? before : after, Duration.ofMillis(join.get("grace").asLong()))
+                        .before(before).after(after);
+                StreamJoined<String, Long, Long> with = StreamJoined.with(TEXT, LONG, LONG);
+                switch (operator) {
+                    case "join":
+                        return stream("a").join(stream("b"), joiner, windows, with);
+                    case "left_join":
+                        return stream("a").leftJoin(stream("b"), joiner, windows, with);
+                    default:
+                        return stream("a").outerJoin(stream("b"), joiner, windows, with);
+                }
+            case "stream_table":
+                KTable<String, Long> now = builder.table("b", Consumed.with(TEXT, LONG));
+                return operator.equals("join") ? stream("a").join(now, joiner) : stream("a").leftJoin(now, joiner);
+            case "as_of":
+                KTable<String, Long> versions = builder.table("b", Consumed.with(TEXT, LONG),
+                        Materialized.<String, Long>as(Stores.persistentVersionedKeyValueStore("versions", Duration.ofMillis(100_000)))
+                                .withKeySerde(TEXT).withValueSerde(LONG));
+                return operator.equals("join") ? stream("a").join(versions, joiner) : stream("a").leftJoin(versions, joiner);
+            case "foreign_key":
+                KTable<String, Long> left = builder.table("a", Consumed.with(TEXT, LONG));
+                KTable<String, Long> right = builder.table("b", Consumed.with(TEXT, LONG));
+                Function<Long, String> key = value -> "wxyz".substring((int) (value % 4), (int) (value % 4) + 1);
+                Materialized<String, Long, KeyValueStore<Bytes, byte[]>> kept = Materialized.with(TEXT, LONG);
+                return (operator.equals("join") ? left.join(right, key, joiner, kept) : left.leftJoin(right, key, joiner, kept)).toStream();
+            default:
+                KTable<String, Long> one = builder.table("a", Consumed.with(TEXT, LONG));
+                KTable<String, Long> other = builder.table("b", Consumed.with(TEXT, LONG));
+                switch (operator) {
+                    case "join":
+                        return one.join(other, joiner).toStream();
+                    case "left_join":
+                        return one.leftJoin(other, joiner).toStream();
+                    default:
+                        return one.outerJoin(other, joiner).toStream();
+                }
+        }
     }
 
     // ---- functions --------------------------------------------------------------------------------------------------

@@ -1,0 +1,198 @@
+"""Joins of a stream with the rows that a table had at the event time of each record.
+
+The step keeps the versions of the table's rows, and the records that wait. A record waits until event time has passed its
+own by the grace: then all versions up to its time are there. Versions that are older than the history become one, the
+base: the row as it was when the history begins.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from streamtable.due import Due, DueRows
+from streamtable.errors import GraphError
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.joins import (
+    LEFT,
+    NEXT_KEY,
+    RIGHT,
+    Place,
+    PlaceKey,
+    Waiting,
+    WaitingCodec,
+    is_of,
+    next_row,
+    place,
+    span_of,
+)
+from streamtable.flow.nodes import Closed, DueColumns, Node, Source
+from streamtable.flow.plan import Plan, copartitioned
+from streamtable.flow.stream_join import marked
+from streamtable.flow.table_join import marked_changes, refuse_windowed
+from streamtable.ports import Codec
+from streamtable.state import State, StateRows
+
+_MS = timedelta(milliseconds=1)
+_BASE = 3
+
+Ahead = dict[bytes, deque[tuple[Place, Waiting]]]
+
+
+@dataclass(frozen=True)
+class AsOfJoin:
+    """A join of a stream with the versions of a table.
+
+    Args:
+        operator: What it is called: "join_as_of" or "left_join_as_of".
+        name: The name of the step.
+        function: Called with the value and the row of its time; None where there was none.
+        history_ms: How long old versions are kept.
+        grace_ms: How long a record waits for changes that come late.
+    """
+
+    operator: str
+    name: str
+    function: Callable[..., Any]
+    history_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(
+        cls, operator: str, name: str, function: Callable[..., Any], history: timedelta, grace: timedelta
+    ) -> "AsOfJoin":
+        """Return the join of these arguments. Raises `GraphError`: they cannot be ones."""
+        for what, value in (("history", history), ("grace", grace)):
+            if value < timedelta(0) or value % _MS:
+                raise GraphError(
+                    f"{operator}({name!r}) has {what}={value!r}: give a timedelta of whole milliseconds, at least 0"
+                )
+        return cls(operator, name, function, history // _MS, grace // _MS)
+
+    @property
+    def meaning(self) -> str:
+        """What its rows mean, and when they expire; recorded with them."""
+        return f"{self.operator} with a history of {self.history_ms} ms and a grace of {self.grace_ms} ms"
+
+    @property
+    def kept_ms(self) -> int:
+        """From the time of a version until it becomes the base: not before all records have been joined that it is too new for."""
+        return max(self.history_ms, self.grace_ms + 1)
+
+    def added(
+        self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any], values: tuple[Codec[Any], Codec[Any]]
+    ) -> Node:
+        """Add the join to a flow. Returns the node of what it makes. Raises `GraphError`."""
+        refuse_windowed(self.operator, key)
+        copartitioned(nodes, self.operator)
+        plan.claim(self.name, self.operator)
+        group, expired = nodes[0].group, Closed()
+
+        def due_at(raw: bytes, _: bytes) -> int | None:
+            where = PlaceKey.split(raw)
+            if where is None or where.side == _BASE:
+                return None
+            return where.time + (self.grace_ms + 1 if where.side == LEFT else self.kept_ms)
+
+        state: State[Any, Any] = State(
+            self.name,
+            key=PlaceKey(key),
+            value=WaitingCodec(*values),
+            due=Due(due_at, expired, by_key=True, on_error=plan.on_error),
+            meaning=self.meaning,
+        )
+
+        def step(scope: Scope, records: Columns) -> None:
+            self._wait(scope, records, state)
+
+        steps = marked(LEFT), marked_changes(RIGHT)
+        sides = [
+            plan.add(group, f"{side} of {self.name!r}", node, step=each)
+            for side, node, each in zip(("stream", "table"), nodes, steps, strict=True)
+        ]
+        plan.add(
+            group,
+            f"{self.meaning}: {self.name!r} waits",
+            *sides,
+            step=step,
+            edges=(state,),
+            timed=True,
+            windowed=True,
+        )
+        columns = DueColumns(key, lambda due: self._found(due, state))
+        source = Source(state, expired.edge, kind="closed", columns=columns)
+        waited = plan.add(group, f"{self.operator} {self.name!r}", source=source, timed=True, windowed=True)
+        return plan.add(group, f"joined by {self.name!r}", waited)
+
+    def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
+        """Let records wait, and note versions; each is a pair of its side and the value or row."""
+        raw, times, late_before = records.raw_keys, records.times, records.late_before
+        assert raw is not None, "the builder refuses state after changed keys"
+        assert times is not None, "the plan asks for them"
+        assert late_before is not None, "the plan asks for them"
+        table = scope.table(state).raw
+        following = table.get(NEXT_KEY)
+        number: int = 0 if following is None else following.late_before
+        for key, time, bound, (side, value) in zip(raw, times, late_before, records.values, strict=True):
+            if side == LEFT:
+                table.put(place(key, LEFT, time, number), Waiting(LEFT, False, bound, value))
+            else:
+                # One that comes late counts from the time on whose records still wait, had all inputs been as far.
+                since = max(time, bound - self.grace_ms)
+                table.put(place(key, RIGHT, since, number), _version(time, value))
+            number += 1
+        table.put(NEXT_KEY, next_row(number))
+
+    def _found(
+        self, due: DueRows[Any, Any], state: State[Any, Any]
+    ) -> tuple[Sequence[bytes], Sequence[Any], Sequence[int], Sequence[int]]:
+        """Join the records that have waited; make versions that are too old the base of their key."""
+        table = due.table(state).raw
+        ahead: Ahead = defaultdict(deque)  # they have been deleted already
+        for _, where, row in due.rows:
+            if where.side == RIGHT:
+                ahead[where.key].append((where, row))
+        found = []
+        for (_, where, row), at in zip(due.rows, due.times_ms, strict=True):
+            if where.side == RIGHT:
+                ahead[where.key].popleft()
+                self._make_base(table, where, row)
+                continue
+            version = self._as_of(table, where, row, ahead)
+            if version is not None or self.operator == "left_join_as_of":
+                made = self.function(row.value, version)
+                found.append((where.key, made, where.time, max(row.late_before, at)))
+        keys, rows, times, late_before = zip(*found, strict=True) if found else ((), (), (), ())
+        return keys, rows, times, late_before
+
+    def _make_base(self, table: StateRows[Any], where: Place, row: Waiting) -> None:
+        raw = place(where.key, _BASE, 0, 0)
+        base = table.get(raw)
+        if base is None or _since(base) <= _since(row):
+            table.put(raw, row)
+
+    def _as_of(self, table: StateRows[Any], where: Place, record: Waiting, ahead: Ahead) -> Any:
+        """Return the row that the table had at the time of a record; None if there was none, or it is not known any more."""
+        key, time = where.key, where.time
+        if record.late_before >= time + self.kept_ms:
+            return None
+        base = table.get(place(key, _BASE, 0, 0))
+        stored = table.scan(*span_of(key, RIGHT, 0, time))
+        rows = [
+            *([] if base is None else [base]),
+            *(row for raw, row in stored if is_of(key, raw)),
+            *(row for each, row in ahead[key] if each.time <= time),
+        ]
+        # Of several with the same time the last one counts: those of a time are in the order in which they came.
+        return max(reversed(rows), key=_since).value if rows else None
+
+
+def _version(time: int, row: Any) -> Waiting:
+    """Return a version as it is kept: with the time of the change."""
+    return Waiting(RIGHT, False, time, row)
+
+
+def _since(version: Waiting) -> int:
+    """Return the time of the change that made a version."""
+    return version.late_before

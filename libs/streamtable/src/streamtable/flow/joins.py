@@ -1,0 +1,232 @@
+"""Joins of streams as pure parts: which records match, until when, and how waiting records are stored.
+
+All times are milliseconds since 1970.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from struct import Struct
+from typing import Any, Literal, NamedTuple
+
+from streamtable.errors import DeserializationError, GraphError
+from streamtable.ports import Codec, Decoded
+
+_MS = timedelta(milliseconds=1)
+
+Side = Literal[0, 1]
+LEFT: Side = 0
+RIGHT: Side = 1
+
+Within = timedelta | tuple[timedelta, timedelta]
+"""How far a record of the right stream may be before and after one of the left; one value stands for both."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Which records of two streams match, and until when.
+
+    A left record at time t matches the right records from t - before to t + after, both inclusive. Either may be
+    negative, as long as their sum is not.
+
+    A record's window is closed for the records of the other stream whose input has gone past the last time that the
+    window reaches to, and the grace. What is closed depends on each record's own input, so it is the same in whichever
+    order the inputs are read.
+
+    Args:
+        before_ms: How far a right record may be before a left one.
+        after_ms: How far it may be after it.
+        grace_ms: How much longer a record's window stays open for records that come late.
+    """
+
+    before_ms: int
+    after_ms: int
+    grace_ms: int
+
+    @classmethod
+    def of(cls, within: Within, grace: timedelta) -> "Bounds":
+        """Return the bounds of these arguments. Raises `GraphError`: they cannot be ones."""
+        before, after = within if isinstance(within, tuple) else (within, within)
+        given: list[tuple[str, object]] = [("within", before), ("within", after), ("grace", grace)]
+        for name, value in given:
+            if not isinstance(value, timedelta) or value % _MS:
+                raise GraphError(f"a join has {name}={value!r}: give timedeltas of whole milliseconds")
+        if before + after < timedelta(0):
+            raise GraphError(
+                f"a join has within={within!r}: nothing can match, as the sum of both bounds is negative"
+            )
+        if grace < timedelta(0):
+            raise GraphError(f"a join has grace={grace!r}: give 0 or more")
+        return cls(before // _MS, after // _MS, grace // _MS)
+
+    @property
+    def meaning(self) -> str:
+        """What the rows of a join mean, and when they expire; recorded with them."""
+        return f"within {self.before_ms} ms before and {self.after_ms} ms after, with a grace of {self.grace_ms} ms"
+
+    def matching(self, side: Side, time: int) -> tuple[int, int]:
+        """Return the first and the last time at which records of the other stream match."""
+        if side == LEFT:
+            return time - self.before_ms, time + self.after_ms
+        return time - self.after_ms, time + self.before_ms
+
+    def life_ms(self, side: int) -> int:
+        """From the time of a record until its window is closed."""
+        # A record at the very end of the window still matches, one millisecond later it does not.
+        return (self.after_ms if side == LEFT else self.before_ms) + self.grace_ms + 1
+
+
+# ---- rows -----------------------------------------------------------------------------------------------------------------
+
+_PLACE = Struct(">BQQ")
+"""The side, the time and the number of a waiting record, behind the bytes of its key."""
+_HEAD = Struct(">B?q")
+"""What precedes the value of a waiting record: its side, whether it has matched, and its `late_before`."""
+NEXT_KEY = b"next"
+"""The key of the row that holds the number of the next record: shorter than those of records."""
+_NEXT = 2
+_EMPTY = 0x80
+"""Marks the side of a row without a value."""
+
+
+class Place(NamedTuple):
+    """The key of a waiting record, decoded.
+
+    Attributes:
+        key: The encoded key of the record.
+        side: The stream that it came from.
+        time: Its event time.
+        number: Tells records of the same key and time apart, in the order in which they came.
+    """
+
+    key: bytes
+    side: int
+    time: int
+    number: int
+
+
+def place(key: bytes, side: int, time: int, number: int) -> bytes:
+    """Return the key of a waiting record: those of a key and a stream lie together, in the order of time."""
+    return key + _PLACE.pack(side, time, number)
+
+
+def span_of(key: bytes, side: int, since: int, until: int) -> tuple[bytes, bytes]:
+    """Return the first key, and the one behind the last, of the records of a key and a stream between two times."""
+    return place(key, side, max(since, 0), 0), place(key, side, max(until + 1, 0), 0)
+
+
+def is_of(key: bytes, raw: bytes) -> bool:
+    """Whether a waiting record that was found between two of a key is one of this key."""
+    # Other keys of the same length cannot begin with this one's bytes; longer ones may lie in between.
+    return len(raw) == len(key) + _PLACE.size
+
+
+def time_of(raw: bytes) -> int:
+    """Return the event time of a waiting record."""
+    time: int = _PLACE.unpack_from(raw, len(raw) - _PLACE.size)[1]
+    return time
+
+
+class PlaceKey:
+    """The codec of the keys of waiting records.
+
+    Args:
+        key: The codec of the records' keys.
+    """
+
+    def __init__(self, key: Codec[Any]) -> None:
+        self._key = key
+
+    def encode(self, value: Place) -> bytes:
+        return place(*value)
+
+    @staticmethod
+    def split(data: bytes) -> "Place | None":
+        """Return the parts of a key; None if it is not that of a record, as a table is loaded before it is checked."""
+        if len(data) < _PLACE.size:
+            return None
+        side, time, number = _PLACE.unpack_from(data, len(data) - _PLACE.size)
+        return Place(data[: -_PLACE.size], side, time, number)
+
+    def decode(self, data: bytes) -> Place:
+        found = self.split(data)
+        if found is None:
+            raise DeserializationError(f"{data!r} is no key of a record that waits to be joined")
+        return found
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Place]:
+        return decode_each(self, data)
+
+    def __repr__(self) -> str:
+        return f"PlaceKey({codec_name(self._key)})"
+
+
+class Waiting(NamedTuple):
+    """A record that waits for those that match it.
+
+    Attributes:
+        side: The stream that it came from; `_NEXT` in the row that holds the next number.
+        matched: It has been joined. Followed only where records that have not been come out.
+        late_before: Windows that close at this time or before were closed for it; of `_NEXT` the number.
+        value: Its value.
+    """
+
+    side: int
+    matched: bool
+    late_before: int
+    value: Any
+
+
+def next_row(number: int) -> Waiting:
+    """Return the row that holds the number of the next record."""
+    return Waiting(_NEXT, False, number, None)
+
+
+class WaitingCodec:
+    """The codec of waiting records.
+
+    Args:
+        left: The codec of the values of the left stream.
+        right: The codec of the values of the right stream.
+    """
+
+    def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
+        self._values = left, right
+
+    def encode(self, value: Waiting) -> bytes:
+        if value.value is None:
+            return _HEAD.pack(value.side | _EMPTY, value.matched, value.late_before)
+        head = _HEAD.pack(value.side, value.matched, value.late_before)
+        return head + self._values[value.side].encode(value.value)
+
+    def decode(self, data: bytes) -> Waiting:
+        if len(data) < _HEAD.size or data[0] & ~_EMPTY > _NEXT:
+            raise DeserializationError(f"{data[:20]!r} is no record that waits to be joined")
+        side, matched, late_before = _HEAD.unpack_from(data)
+        if side & _EMPTY:
+            return Waiting(side & ~_EMPTY, matched, late_before, None)
+        return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Waiting]:
+        return decode_each(self, data)
+
+    def __repr__(self) -> str:
+        return f"WaitingCodec({', '.join(map(codec_name, self._values))})"
+
+
+def decode_each(codec: Codec[Any], data: Sequence[bytes | None]) -> Decoded[Any]:
+    """Decode one after the other."""
+    values: list[Any] = []
+    poison: dict[int, DeserializationError] = {}
+    for index, item in enumerate(data):
+        try:
+            values.append(None if item is None else codec.decode(item))
+        except DeserializationError as error:
+            values.append(None)
+            poison[index] = error
+    return Decoded(values, poison)
+
+
+def codec_name(codec: Codec[Any]) -> str:
+    """Return what tells a codec from others, the same in each process: its text, or its class where it has none."""
+    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)

@@ -1,0 +1,72 @@
+"""Rows of several encoded parts, as tables that join keep them, and the codecs of what they send to each other."""
+
+from collections.abc import Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from streamtable.errors import DeserializationError
+from streamtable.flow.joins import decode_each
+from streamtable.ports import Decoded
+
+_LENGTH = Struct(">i")
+_NONE = -1
+Part = bytes | None
+
+
+class Sides(NamedTuple):
+    """The rows of one key in both tables, encoded: so nothing that a step before changes in place changes them.
+
+    Attributes:
+        left: The row of the left table; None if there is none.
+        right: The row of the right table; None if there is none.
+    """
+
+    left: Part
+    right: Part
+
+
+class SidesCodec:
+    """The codec of `Sides`.
+
+    Args:
+        codecs: What tells the codecs of both sides from others.
+    """
+
+    def __init__(self, *codecs: str) -> None:
+        self._codecs = codecs
+
+    def encode(self, value: Sides) -> bytes:
+        return packed(value)
+
+    def decode(self, data: bytes) -> Sides:
+        left, right = unpacked(data, 2)
+        return Sides(left, right)
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Sides]:
+        return decode_each(self, data)
+
+    def __repr__(self) -> str:
+        return f"SidesCodec({', '.join(self._codecs)})"
+
+
+def packed(parts: Sequence[Part]) -> bytes:
+    """Encode parts, each of which may be None."""
+    return b"".join(_LENGTH.pack(_NONE) if part is None else _LENGTH.pack(len(part)) + part for part in parts)
+
+
+def unpacked(data: bytes, count: int) -> list[Part]:
+    """Decode parts. Raises `DeserializationError`."""
+    parts: list[Part] = []
+    at = 0
+    for _ in range(count):
+        if len(data) < at + _LENGTH.size:
+            raise DeserializationError(f"a row of a join ends after {len(data)} bytes")
+        length: int = _LENGTH.unpack_from(data, at)[0]
+        at += _LENGTH.size
+        if length > len(data) - at:
+            raise DeserializationError(
+                f"a row of a join ends after {len(data)} bytes, within a part of {length}"
+            )
+        parts.append(None if length < 0 else data[at : at + length])
+        at += max(length, 0)
+    return parts

@@ -1,0 +1,234 @@
+"""The joins of a stream, as its methods."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from streamtable.errors import GraphError
+from streamtable.flow.as_of import AsOfJoin
+from streamtable.flow.joins import Bounds, Within
+from streamtable.flow.nodes import Node
+from streamtable.flow.plan import Plan, checked_keys, copartitioned
+from streamtable.flow.stream_join import StreamJoin, checked_buffers
+from streamtable.flow.table_rows import join_rows, rows_of
+from streamtable.ports import Codec
+
+if TYPE_CHECKING:
+    from streamtable.flow.stream import KeyedStream
+    from streamtable.flow.table import KeyedTable
+
+K = TypeVar("K")
+V = TypeVar("V")
+V2 = TypeVar("V2")
+V3 = TypeVar("V3")
+
+
+class StreamJoins(Generic[K, V]):
+    """What a stream can be joined with. `KeyedStream` is one."""
+
+    _plan: Plan
+    _node: Node
+    _key: Codec[K] | None
+    _value: Codec[V] | None
+
+    def join(
+        self,
+        name: str,
+        other: "KeyedStream[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        within: Within,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with those of another stream that have the same key and are near enough in event time.
+
+        Each pair comes out once, with the later one's event time. Both sides wait in the table `<group>-<name>`, on disk,
+        until nothing can match them any more. A value of None matches nothing.
+
+        A record that comes late still matches, unless the other's window was closed: the input of the later one had gone
+        past the last time that the other could match, and the grace.
+
+        Args:
+            name: The name of the step, and of the table of waiting records.
+            other: The right stream, in the same group: see `repartition(beside=)`.
+            function: Called with the values of the left and of the right record; returns the new value.
+            within: How far the right record may be before and after the left one, both inclusive: a pair of durations,
+                or one for both. One may be negative: `(timedelta(0), hour)` takes what comes after only, and
+                `(-minute, hour)` what comes at least a minute after.
+            grace: How much longer a record's window stays open for records that come late.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: The streams belong to different groups, or a step has changed the keys or values of one.
+        """
+        return self._joined("join", name, other, function, within, grace, value)
+
+    def left_join(
+        self,
+        name: str,
+        other: "KeyedStream[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        within: Within,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join` does; a left record that nothing has matched comes out alone, with None in the other's place.
+
+        It comes out exactly once, with its own event time, when its window has closed and nothing can match it any more:
+        when the watermark has passed the last time that it could match, and the grace. So none is ever lost, however late
+        it comes.
+
+        A step with windows after it needs a grace of its own that is at least the reach of this join and its grace.
+        """
+        return self._joined("left_join", name, other, function, within, grace, value)
+
+    def outer_join(
+        self,
+        name: str,
+        other: "KeyedStream[K, V2]",
+        function: Callable[[V | None, V2 | None], V3],
+        *,
+        within: Within,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `left_join` does, where unmatched records of the right stream come out too."""
+        return self._joined("outer_join", name, other, function, within, grace, value)
+
+    def join_table(
+        self,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row that a table has for its key now, when the record is handled.
+
+        A change of the table makes no record. Which row a record meets depends on how far the table has come: where that
+        must be the same each time, take `join_as_of`.
+
+        Args:
+            table: A table of the same group: one that the flow keeps, or one of `Flow.table`.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: The table belongs to another group, its rows are not kept, or a step has changed the keys.
+        """
+        return self._with_rows("join_table", table, function, value)
+
+    def left_join_table(
+        self,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_table` does; a record without a row is joined with None."""
+        return self._with_rows("left_join_table", table, function, value)
+
+    def join_as_of(
+        self,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2], V3],
+        *,
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join each record with the row that a table had for its key at the record's event time.
+
+        The row of a time is that of the last change up to it. A record waits until the watermark has passed its time and
+        the grace: then the answer is the same however the inputs are interleaved. The records that wait, and the old
+        versions of rows, are kept in the table `<group>-<name>`.
+
+        The rows of `to_table` have the event times of the records that they are made of. A table of `Flow.table` has the
+        timestamps of its topic, and does not hold the watermark back.
+
+        Args:
+            name: The name of the step, and of its table.
+            table: A table of the same group, of `to_table` or `Flow.table`.
+            function: Called with the value and the row; returns the new value. A record without a row is left out.
+            history: How long old versions are kept, for records that come late: one that comes later finds no row.
+            grace: How long a record waits for changes of the table that come late. One that comes later counts for the
+                records after the event time that its input had reached, less the grace.
+            value: The codec of the new values, as of `map_values`.
+
+        Raises:
+            GraphError: As of `join`.
+        """
+        return self._as_of("join_as_of", name, table, function, history, grace, value)
+
+    def left_join_as_of(
+        self,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[[V, V2 | None], V3],
+        *,
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None = None,
+    ) -> "KeyedStream[K, V3]":
+        """Join as `join_as_of` does; a record without a row is joined with None."""
+        return self._as_of("left_join_as_of", name, table, function, history, grace, value)
+
+    def _with_rows(
+        self, operator: str, table: "KeyedTable[K, V2]", function: Callable[..., V3], value: Codec[V3] | None
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        checked_keys(self._key, f"{operator}()")
+        rows = table._node  # noqa: SLF001 - of this package
+        copartitioned((self._node, rows), operator)
+        step = join_rows(rows_of(rows, table._state), function, inner=operator == "join_table")  # noqa: SLF001 - the same
+        label = f"{operator} with {rows.label}"
+        node = self._plan.add(self._node.group, label, self._node, step=step, reads=rows)
+        return KeyedStream(self._plan, node, self._key, value)
+
+    def _as_of(
+        self,
+        operator: str,
+        name: str,
+        table: "KeyedTable[K, V2]",
+        function: Callable[..., V3],
+        history: timedelta,
+        grace: timedelta,
+        value: Codec[V3] | None,
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        key = checked_keys(self._key, f"{operator}({name!r})")
+        values = checked_buffers(operator, name, self._value, table._value)  # noqa: SLF001 - of this package
+        versions = table._versions  # noqa: SLF001 - the same
+        if versions is None:
+            raise GraphError(
+                f"{operator}({name!r}) with {table._node.label}: the versions of its rows depend on how records fall into "  # noqa: SLF001 - the same
+                "batches. Join a table of to_table() or Flow.table()"
+            )
+        nodes = self._node, versions
+        join = AsOfJoin.of(operator, name, function, history, grace)
+        return KeyedStream(self._plan, join.added(self._plan, nodes, key, values), key, value)
+
+    def _joined(
+        self,
+        operator: str,
+        name: str,
+        other: "KeyedStream[K, V2]",
+        function: Callable[..., V3],
+        within: Within,
+        grace: timedelta,
+        value: Codec[V3] | None,
+    ) -> "KeyedStream[K, V3]":
+        from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
+
+        right: StreamJoins[K, Any] = other
+        what = f"{operator}({name!r})"
+        key = checked_keys(self._key, what)
+        checked_keys(right._key, what)
+        values = checked_buffers(operator, name, self._value, right._value)
+        join = StreamJoin(operator, name, Bounds.of(within, grace), function)
+        node = join.added(self._plan, (self._node, right._node), key, values)
+        return KeyedStream(self._plan, node, key, value)

@@ -1,0 +1,132 @@
+"""Joins of two tables with the same keys: a table that follows both, with retraction."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streamtable.errors import GraphError
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.joins import LEFT, RIGHT, codec_name
+from streamtable.flow.keys import SessionKey, WindowedKey
+from streamtable.flow.nodes import Node, Step
+from streamtable.flow.plan import Plan, copartitioned
+from streamtable.flow.sides import Part, Sides, SidesCodec
+from streamtable.ports import Codec
+from streamtable.state import State
+
+Function = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class TableJoin:
+    """A join of two tables.
+
+    Args:
+        operator: What it is called: "join", "left_join" or "outer_join".
+        name: The name of the step.
+        function: Called with the left and the right row; None for one that is not there.
+        values: The codecs of the rows of both sides.
+    """
+
+    operator: str
+    name: str
+    function: Function
+    values: tuple[Codec[Any], Codec[Any]]
+
+    def added(self, plan: Plan, nodes: tuple[Node, Node], key: Codec[Any]) -> Node:
+        """Add the join to a flow. Returns the node of its changes. Raises `GraphError`."""
+        refuse_windowed(self.operator, key)
+        copartitioned(nodes, self.operator)
+        plan.claim(self.name, self.operator)
+        group = nodes[0].group
+        state: State[Any, Sides] = State(
+            self.name,
+            key=key,
+            value=SidesCodec(*map(codec_name, self.values)),
+            meaning=f"{self.operator} of tables",
+        )
+        sides = [
+            plan.add(group, f"{side} of {self.name!r}", node, step=marked_changes(number))
+            for number, side, node in zip((LEFT, RIGHT), ("left", "right"), nodes, strict=True)
+        ]
+
+        def step(scope: Scope, changes: Columns) -> Columns:
+            return self._changes(scope, changes, state)
+
+        return plan.add(
+            group, f"{self.operator} {self.name!r}", *sides, step=step, edges=(state,), timed=True
+        )
+
+    def _changes(self, scope: Scope, changes: Columns, state: State[Any, Sides]) -> Columns:
+        """Put changes, each a pair of its side and the new row, beside the other side. Returns one change for each key."""
+        keys = changes.raw_keys
+        assert keys is not None, "changes of tables keep their keys"
+        rows = scope.table(state).raw.changing(keys)
+        last_of = dict(zip(keys, range(len(keys)), strict=True))
+        before = {key: rows[key] for key in last_of}
+        encode = [codec.encode for codec in self.values]
+        for key, (side, row) in zip(keys, changes.values, strict=True):
+            data = None if row is None else encode[side](row)
+            there = rows[key] or Sides(None, None)
+            after = Sides(data, there.right) if side == LEFT else Sides(there.left, data)
+            rows[key] = None if after == (None, None) else after
+        made = changes.at(sorted(last_of.values()))
+        changed = made.raw_keys or ()
+        news = [self._row(rows[key]) for key in changed]
+        olds = [self._row(before[key]) for key in changed]
+        return only_changes(made.with_values(news, olds))
+
+    def _row(self, sides: Sides | None) -> Any:
+        """Return the joined row; None if there is none."""
+        if sides is None or (self.operator != "outer_join" and sides.left is None):
+            return None
+        if self.operator == "join" and sides.right is None:
+            return None
+        left, right = self.values
+        return self.function(decoded(left, sides.left), decoded(right, sides.right))
+
+
+def marked_changes(side: int) -> Step:
+    """Return the step that makes records of changes, each the side and the new row."""
+
+    def step(_: Scope, changes: Columns) -> Columns:
+        return changes.with_values([(side, row) for row in changes.values])
+
+    return step
+
+
+def only_changes(changes: Columns) -> Columns:
+    """Leave out what changes nothing: from no row to no row."""
+    return changes.only(
+        [
+            new is not None or old is not None
+            for new, old in zip(changes.values, changes.olds or (), strict=True)
+        ]
+    )
+
+
+def decoded(codec: Codec[Any], data: Part) -> Any:
+    """Decode a row that may be missing."""
+    return None if data is None else codec.decode(data)
+
+
+def refuse_windowed(operator: str, key: Codec[Any]) -> None:
+    """Raise `GraphError` for the keys of windowed tables."""
+    if isinstance(key, WindowedKey | SessionKey):
+        raise GraphError(
+            f"{operator}() of a windowed table: its rows expire without a change that could be followed. Join what its "
+            "final() makes, or the tables behind"
+        )
+
+
+def checked_rows(
+    operator: str, name: str, left: Codec[Any] | None, right: Codec[Any] | None
+) -> tuple[Codec[Any], Codec[Any]]:
+    """Return the codecs of both tables' rows. Raises `GraphError` if one is not known."""
+    if left is None or right is None:
+        side = "left" if left is None else "right"
+        raise GraphError(
+            f"{operator}({name!r}) keeps rows of the {side} table that a step has changed: give their codec by value= at "
+            "that step"
+        )
+    return left, right

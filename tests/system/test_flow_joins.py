@@ -1,0 +1,57 @@
+"""Joins of a flow on a real broker: an outer join and a join by a foreign key, with a restart on an empty disk in between."""
+
+import shutil
+import time
+from datetime import timedelta
+
+from tests.system.bench import Bench, until
+from tests.system.test_flow import running
+
+from streamtable import App, EventTime, Stream, String
+from streamtable.flow import Flow
+
+
+def pair(left: str | None, right: str | None) -> str:
+    return f"{left}+{right}"
+
+
+def test_pairs_and_rows_are_joined_across_a_restart_and_what_is_left_comes_out_alone_once(
+    bench: Bench,
+) -> None:
+    clicks, orders, out, priced = (
+        Stream(bench.name(name), String(), String()) for name in ("clicks", "orders", "out", "priced")
+    )
+    flow = Flow(bench.name("flow"), event_time=EventTime(idle_after=None))
+    left, right = flow.stream(clicks), flow.stream(orders)
+    minute = timedelta(minutes=1)
+    left.outer_join("both", right, pair, within=minute, grace=minute).to(out)
+    products = right.key_by("by-product", lambda order: order[:1], key=String()).to_table("products")
+    named = left.to_table("named")
+    named.join("priced", products, pair, on=lambda click: click[:1], value=String()).to_stream().to(priced)
+    began = int(time.time() * 1000) - 3_600_000
+
+    def found(stream: Stream[str, str]) -> list[str]:
+        return sorted((each.value or b"").decode() for each in bench.read(stream.name))
+
+    with App(bench.kafka, bench.folder) as app, app.emitter(clicks) as click, app.emitter(orders) as order:
+        app.create_topics(flow, partitions=2)
+        needed = [clicks.name, orders.name, *(topic for group in flow.groups for topic in group.input_topics)]
+        until(lambda: len(bench.cluster.topics(needed)) == len(set(needed)), "topics exist")
+        with running(app, flow):
+            for user in ("ann", "bob", "cid"):
+                click.emit_now(user, f"x-{user}", timestamp_ms=began)
+            order.emit_now("ann", "x-1", timestamp_ms=began + 1)
+            until(lambda: found(out) == ["x-ann+x-1"], "a pair comes out")
+            until(lambda: len(set(found(priced))) == 3, "three rows are joined by their product")
+        shutil.rmtree(bench.folder)
+        with running(app, flow):
+            order.emit_now("bob", "x-2", timestamp_ms=began + 2)
+            until(lambda: "x-bob+x-2" in found(out), "a record that waited before the restart is matched")
+            rows = {f"x-{user}+x-2" for user in ("ann", "bob", "cid")}
+            until(lambda: rows <= set(found(priced)), "all rows of the product follow its change")
+            for emitter in (click, order):
+                for number in range(8):  # in both partitions
+                    emitter.emit_now(f"later-{number}", "y", timestamp_ms=began + 3_000_000)
+            until(lambda: "x-cid+None" in found(out), "what nothing has matched comes out alone")
+    mine = [each for each in found(out) if each.startswith("x-")]
+    assert mine == ["x-ann+x-1", "x-bob+x-2", "x-cid+None"]
