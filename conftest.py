@@ -6,9 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from localkafka.waiting import slowdown
+
+# How long an example takes says something about the machine, not about the code.
+settings.register_profile("streamtable", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("streamtable")
 
 pytest_plugins = ["localkafka.fixtures", "tests.costs"]
 
