@@ -1,5 +1,6 @@
 """Groups and flows of the streaming library, as the jobs see them: the topics that they read, and how."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from streamtable import Avro, Bytes, Group, Json, Plain, SingleObject, Stream, String
@@ -13,13 +14,14 @@ def groups_of(program: Any, text: str) -> list[Group[Any, Any]]:
     """Return the groups of a program: a group, a flow, or several of them.
 
     Args:
-        program: The program.
+        program: The program; several of them in a list, or by name.
         text: How an argument has named it.
 
     Raises:
         ConfigurationError: It is none.
     """
-    several = program if isinstance(program, list | tuple) else [program]
+    several = list(program.values()) if isinstance(program, Mapping) else program
+    several = several if isinstance(several, list | tuple) else [several]
     programs = [each for each in several if isinstance(each, Group) or hasattr(each, "groups")]
     if not programs:
         raise ConfigurationError(

@@ -76,13 +76,18 @@ class Program:
 
     def text_of(self, table: str, key: bytes, value: bytes | None) -> tuple[str, str | None]:
         """Return a key and a row of a table as text for people; bytes that cannot be decoded in hexadecimal digits."""
-        group = self.load()
-        if table == TABLE:
-            codecs: tuple[Any, Any] = group.table.key, group.table.value
-        else:
-            (state,) = (each for each in group.all_states if each.name == table)
-            codecs = state.key, state.value
-        return _as_text(codecs[0], key), None if value is None else _as_text(codecs[1], value)
+        key_codec, value_codec = _codecs(self.load(), table, key)
+        return _as_text(key_codec, key), None if value is None else _as_text(value_codec, value)
+
+    def same(self, table: str, key: bytes, one: bytes, other: bytes) -> bool:
+        """Return whether two rows are the same, whatever their bytes: the fields of JSON may be in another order."""
+        if one == other:
+            return True
+        _, codec = _codecs(self.load(), table, key)
+        try:
+            return bool(codec.decode(one) == codec.decode(other))
+        except StreamtableError:
+            return False
 
 
 def program_of(graph: str, group: str) -> Program:
@@ -254,6 +259,17 @@ def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
     raise ConfigurationError(
         f"the graph has no group {name!r}, and more than one: {', '.join(sorted(of_name))}"
     )
+
+
+def _codecs(group: Group[Any, Any], table: str, key: bytes) -> tuple[Any, Any]:
+    """The codecs of the keys and rows of a table."""
+    if table != TABLE:
+        (state,) = (each for each in group.all_states if each.name == table)
+        return state.key, state.value
+    # A micro-batch keeps rows of several kinds in one table: the kind is the beginning of a key.
+    kinds: Mapping[str, Any] = getattr(group, "rows", {})
+    kind = kinds.get(key.partition(b"/")[0].decode(errors="replace"))
+    return group.table.key, group.table.value if kind is None else kind.value
 
 
 def _as_text(codec: Any, data: bytes) -> str:
