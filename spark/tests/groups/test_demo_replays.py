@@ -8,11 +8,13 @@ from typing import Any, Final
 import pytest
 from spark.tests.groups.test_golden import reach_events
 
+from click_count.topics import USER_CLICKS
 from contracts.records import Block, Translation
 from messaging.groups import BLOCKS, GROUPS, MESSAGES, TRANSLATIONS
 from messaging.load import messages
 from servicekit.process.load import LoadOptions
-from streamtable import Group
+from streamtable import Avro, Count, Group, Input, Persist
+from streamtable_spark.jobs.job_args import Source, arguments, source_of
 from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, program_of
 from streamtable_testing import Tester
 from tweet_reach.stages import STATES
@@ -23,6 +25,10 @@ MESSAGING = "messaging.groups:GROUPS"
 COUNTED: Final = ("url", "reach", "tweets", "authors", "bringing")
 REACH = "spark.tests.groups.reach_stages:STAGES"
 Rows = dict[tuple[str, int, bytes], bytes]
+
+
+def each_counts(name: str) -> Group[str, int]:
+    return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long")))
 
 
 def history(tester: Tester, group: Group[Any, Any]) -> list[dict[str, Any]]:
@@ -108,6 +114,21 @@ def test_the_rows_of_both_stages_of_tweet_reach_are_what_their_batches_make_of_h
             tester.advance(0.01)
         tester.advance(30)
         assert_replays(tester, REACH, stages)
+
+
+def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to_be_kept() -> None:
+    def of(graph: str, *, goes_on: bool) -> Source:
+        found = arguments("job", "").parse_args(
+            ["--bootstrap-servers", "a:1", "--group", "n", "--graph", graph]
+        )
+        return source_of(found, goes_on=goes_on)
+
+    once, by_handler = "click_count.topics:by_count", "click_count.topics:by_record"
+    assert of(once, goes_on=False).table is not None
+    assert of(once, goes_on=True).tables == ("table", "ids")
+    assert of(by_handler, goes_on=False).table is None
+    each = f"{__name__}:each_counts"
+    assert of(each, goes_on=True).table is not None
 
 
 def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> None:

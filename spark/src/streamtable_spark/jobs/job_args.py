@@ -210,10 +210,16 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
     return parser
 
 
-def source_of(found: argparse.Namespace) -> Source:
-    """From the arguments. Raises `ConfigurationError`."""
+def source_of(found: argparse.Namespace, *, goes_on: bool = False) -> Source:
+    """From the arguments. Raises `ConfigurationError`.
+
+    Args:
+        found: The arguments.
+        goes_on: Whether processors go on from what is computed: they need all tables, also the ids that count once, which
+            Spark's own counts do not make.
+    """
     if found.graph is not None:
-        return _of_graph(found)
+        return _of_graph(found, goes_on=goes_on)
     table = TABLES[found.scenario] if found.scenario else table_named(found.group)
     if table is None:
         raise ConfigurationError(
@@ -223,9 +229,9 @@ def source_of(found: argparse.Namespace) -> Source:
     return Source(found.group, table, _renamed(found, [*table.inputs, *table.context, *table.joins]))
 
 
-def _of_graph(found: argparse.Namespace) -> Source:
+def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
     program = program_of(found.graph, found.group)
-    native = counted(program)
+    native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
     inputs = [name for name in program.inputs if name != program.loop]
     topics = _renamed(found, [*inputs, *program.joins, *program.lookups])
     if native is None:

@@ -271,7 +271,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--manifest", type=Path, help="file of the manifest (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
     request = RebuildRequest(
-        source_of(found),
+        source_of(found, goes_on=True),
         found.as_group,
         found.manifest or Path(f"{found.as_group}.rebuild.json"),
         _text_of(found.until),
