@@ -12,6 +12,7 @@ COUNT ?= 20
 ONLY ?=
 PYTEST_ARGS ?=
 LAKE ?= build/lake
+GRAPH ?= streamtable_spark.demo:LAKE
 GROUP ?= click-count
 TO ?= $(GROUP)-v2
 OUT ?= build
@@ -29,7 +30,7 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
+.PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
 help: ## list the verbs
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | while IFS="$$(printf '\t')" read -r verb text; \
@@ -159,8 +160,8 @@ test-stack: setup-spark ## test the images and the compose stack, where there is
 	@if reason=$$($(PY) infra/engine.py 2>&1); then $(BIN)/pytest -m stack tests/stack $(PYTEST_ARGS); \
 	else echo "test-stack is passed over: $$reason"; fi
 
-spark-etl: setup-spark ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake
-	@$(PY) -m streamtable_spark.main etl $(SPARK_FLAGS) --lake $(LAKE)
+spark-etl: setup-spark ## copy topics into a lake on Spark, what came since the last time; PORT=9092 LAKE=build/lake GRAPH=module:NAME
+	@$(PY) -m streamtable_spark.main etl $(SPARK_FLAGS) --graph $(GRAPH) --lake $(LAKE)
 
 spark-rebuild: setup-spark ## rebuild a group's table on Spark, as the table of another group; GROUP=click-count TO=click-count-v2
 	@STREAMTABLE_BOOTSTRAP_SERVERS=127.0.0.1:$(PORT) $(BIN)/streamtable topics apply --file infra/rebuilt.yaml
@@ -168,6 +169,10 @@ spark-rebuild: setup-spark ## rebuild a group's table on Spark, as the table of 
 
 spark-reconcile: setup-spark ## audit a group's table on Spark, into OUT/GROUP.audit; GROUP=click-count OUT=build
 	@$(PY) -m streamtable_spark.main reconcile $(SPARK_FLAGS) --group $(GROUP) --report $(OUT)/$(GROUP).audit
+
+spark-archive: setup-spark ## pack what spark-submit needs of this project into dist/: an archive for --py-files, and a program
+	@$(PY) -m streamtable_spark.archive $(DIST)
+	@echo "The archive and the program are in $(DIST)/"
 
 wheels: setup ## build the packages of libs/ into dist/
 	@for package in $(dir $(wildcard libs/*/pyproject.toml)); do \

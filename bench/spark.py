@@ -171,7 +171,7 @@ class SparkRows:
         if self._lake is None:
             clicks = _clicks(site)
             lake = site.state("lake") / "tables"
-            topics = ["--topic", f"{_INPUT}={site.clicks(clicks)}"]
+            topics = ["--graph", "streamtable_spark.demo:LAKE", "--topics", f"{_INPUT}={site.clicks(clicks)}"]
             whole, program = self._job(site, "spark_etl", "etl", ["--lake", str(lake), *topics])
             self._etl = [
                 _rate(row, clicks.records, seconds, program)

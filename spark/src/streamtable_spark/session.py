@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.sql import SparkSession
 
 from streamtable_spark.errors import ConfigurationError
@@ -27,6 +28,14 @@ BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 goes into throwing code away and compiling it again: so it gets the 240 MB that it has with both."""
 PACKAGE: Final = files("streamtable_spark")
 JARS_VARIABLE: Final = "SPARK_CONNECTOR_JARS"
+PACKAGES: Final = {
+    "org.apache.spark.sql.kafka010.KafkaSourceProvider": "org.apache.spark:spark-sql-kafka-0-10_2.13:4.1.3",
+    "org.apache.spark.sql.avro.AvroFileFormat": "org.apache.spark:spark-avro_2.13:4.1.1",
+    "io.delta.sql.DeltaSparkSessionExtension": "io.delta:delta-spark_4.1_2.13:4.3.1",
+}
+"""The Maven package that brings each class without which the jobs do not work, in the versions of `pom.xml`."""
+SHUFFLE: Final = "spark.sql.shuffle.partitions"
+LOG_LEVEL: Final = "spark.log.level"
 SUBMITTED_VARIABLE: Final = "PYSPARK_GATEWAY_PORT"
 
 
@@ -84,8 +93,39 @@ def connect(name: str, local: Local | None = None) -> SparkSession:
         for key, value in _place(local or Local(), jars_folder(os.environ)).items():
             builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
+    context, given = session.sparkContext, session.sparkContext.getConf()
+    if not given.contains(LOG_LEVEL):
+        context.setLogLevel("ERROR")
+    if SUBMITTED_VARIABLE in os.environ:
+        check_packages(session)
+        if not given.contains(SHUFFLE):
+            # Spark's 200 are for a large cluster: elsewhere most of them have nothing to do.
+            session.conf.set(SHUFFLE, str(max(4, 2 * context.defaultParallelism)))
     return session
+
+
+def check_packages(session: SparkSession) -> None:
+    """See whether a session has the connectors.
+
+    Raises:
+        ConfigurationError: One is missing; the error says which option of spark-submit brings it.
+    """
+    java: Any = session._jvm  # noqa: SLF001 - whether a class is there, only Java knows
+    missing = [package for name, package in PACKAGES.items() if not _has(java, name)]
+    if missing:
+        session.stop()
+        raise ConfigurationError(
+            f"Spark lacks {', '.join(each.split(':')[1] for each in missing)}: submit with --packages {','.join(missing)}, or "
+            "with their jars and those that they need by --jars"
+        )
+
+
+def _has(java: Any, name: str) -> bool:
+    try:
+        java.org.apache.spark.util.Utils.classForName(name, False, False)
+    except Py4JError:
+        return False
+    return True
 
 
 def jars_folder(environ: Mapping[str, str]) -> Path:

@@ -17,6 +17,8 @@ from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.report import Report
 from streamtable_spark.transforms.tables import TABLES
 
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
+
 
 def source(group: str = "click-count", scenario: str | None = None) -> Source:
     """A group with the topics of its scenario, which is that of its name unless given."""
@@ -39,12 +41,13 @@ class Jobs:
         as_group: str,
         reached: Callable[[str], None] = lambda _: None,
         of: Source | None = None,
+        now: Callable[[], datetime] = lambda: NOW,
         **more: Any,
     ) -> Manifest:
         request = RebuildRequest(of or source(), as_group, self.manifest(as_group), **more)
         with Cluster(self.stage.servers) as cluster:
             return rebuild.rebuild(
-                lambda: self.spark, cluster, request, _silent(rebuild.STAGES), now=_now, reached=reached
+                lambda: self.spark, cluster, request, _silent(rebuild.STAGES), now=now, reached=reached
             )
 
     def audit(
@@ -54,7 +57,7 @@ class Jobs:
         request = reconcile.AuditRequest(of or source(), self.stage.folder / "audit", **more)
         with Cluster(self.stage.servers) as cluster:
             return reconcile.reconcile(
-                session or (lambda: self.spark), cluster, request, _silent(reconcile.STAGES), now=_now
+                session or (lambda: self.spark), cluster, request, _silent(reconcile.STAGES), now=lambda: NOW
             )
 
     def arguments(self, as_group: str, *more: str) -> list[str]:
@@ -71,7 +74,3 @@ class Jobs:
 
 def _silent(stages: tuple[str, ...]) -> Progress:
     return Progress(stages, StringIO(), lambda: 0.0)
-
-
-def _now() -> datetime:
-    return datetime(2026, 3, 1, tzinfo=UTC)

@@ -43,16 +43,24 @@ def test_a_missing_row_whose_key_was_written_again_is_no_difference_since_compac
     spark: SparkSession,
 ) -> None:
     found = spark.createDataFrame(
-        [(0, b"a", "missing"), (1, b"a", "missing"), (0, b"b", "extra"), (0, b"c", "missing")],
-        "partition int, key binary, difference string",
+        [
+            ("table", 0, b"a", "missing"),
+            ("table", 1, b"a", "missing"),
+            ("table", 0, b"b", "extra"),
+            ("table", 0, b"c", "missing"),
+            ("open", 0, b"a", "missing"),
+        ],
+        "table string, partition int, key binary, difference string",
     )
-    later = spark.createDataFrame([(0, b"a"), (0, b"a"), (0, b"b")], "partition int, key binary")
+    again = [("table", 0, b"a"), ("table", 0, b"a"), ("table", 0, b"b")]
+    later = spark.createDataFrame(again, "table string, partition int, key binary")
     assert sorted(
-        (row["partition"], bytes(row["key"]), row["difference"])
+        (row["table"], row["partition"], bytes(row["key"]), row["difference"])
         for row in overwritten(found, later).collect()
     ) == [
-        (0, b"a", "overwritten"),
-        (0, b"b", "extra"),
-        (0, b"c", "missing"),
-        (1, b"a", "missing"),
+        ("open", 0, b"a", "missing"),
+        ("table", 0, b"a", "overwritten"),
+        ("table", 0, b"b", "extra"),
+        ("table", 0, b"c", "missing"),
+        ("table", 1, b"a", "missing"),
     ]

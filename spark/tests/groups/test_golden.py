@@ -92,6 +92,7 @@ def test_counts_and_statuses_with_the_clicks_of_their_moment_are_byte_for_byte_t
 
     for name in ("click-count", "user-status"):
         group = source(name)
+        assert group.table is not None
         report = jobs.audit(replace(group, table=replace(group.table, compared=())))
         assert report.keys == []
         assert [each.live_digest for each in report.partitions] == [

@@ -5,11 +5,12 @@ import pytest
 from pyspark.sql import SparkSession
 from spark.tests.groups.jobs import Jobs, source
 
+from streamtable_spark.demo import LAKE
 from streamtable_spark.errors import InputLost
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.etl import STAGES, Etl, Settings
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.topics import topics_of
+from streamtable_spark.jobs.topics import Contents, topics_of
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.slow("it fills a lake and rebuilds a table twice")]
 
@@ -25,7 +26,7 @@ def test_a_table_made_from_the_lake_is_the_one_made_from_the_topics_when_these_h
     with Cluster(stage.servers) as cluster:  # the broker shows the end of a transaction a moment after it
         in_lake = cluster.ends({"user-clicks": 3})["user-clicks"]
         cluster.wait_stable("user-clicks", in_lake, 60)
-    etl = Settings(stage.servers, lake, topics_of(["user-clicks"]), format="parquet")
+    etl = Settings(stage.servers, lake, Contents(topics_of(["user-clicks"], LAKE.topics)), format="parquet")
     Etl(spark, etl, Progress(STAGES, StringIO(), lambda: 0.0)).run("lake")
     stage.clicks(50)
     stage.group("v2")

@@ -26,7 +26,9 @@ def test_a_manifest_that_was_saved_is_loaded_as_it_was(tmp_path: Path) -> None:
     assert load(path) is None
     MANIFEST.save(path)
     assert load(path) == MANIFEST
-    done = MANIFEST.done({0: {"rows": 1, "digest": "a", "changelog": 5}}, {"events": 2})
+    done = MANIFEST.done(
+        {0: {"rows": 1, "digest": "a", "changelog": 5}}, {"events": 2}, {"open": {0: {"rows": 2}}}
+    )
     done.save(path)
     assert load(path) == done
     assert [each.name for each in path.parent.iterdir()] == ["m.json"]

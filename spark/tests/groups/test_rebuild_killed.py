@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 from spark.tests.groups.halted_rebuild import HALF
-from spark.tests.groups.jobs import Jobs
+from spark.tests.groups.jobs import Jobs, source
 
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.job_args import Source
 from streamtable_spark.jobs.manifest import Manifest, load
+from streamtable_spark.replay import program_of
 
 pytestmark = pytest.mark.timeout(1200)  # five starts of Spark, one after another
 PROGRAM = Path(__file__).with_name("halted_rebuild.py")
@@ -27,9 +29,9 @@ class Crashed(Exception):
 
 
 @contextmanager
-def rebuild_at(point: str, jobs: Jobs, as_group: str) -> Iterator[None]:
+def rebuild_at(point: str, jobs: Jobs, as_group: str, *more: str) -> Iterator[None]:
     """A rebuild that stands still at a point; killed with SIGKILL in the end, with all that it has started."""
-    arguments = [sys.executable, str(PROGRAM), point, *jobs.arguments(as_group, "--cores", "1")]
+    arguments = [sys.executable, str(PROGRAM), point, *jobs.arguments(as_group, "--cores", "1", *more)]
     brief = {
         "SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1"
     }  # Java's second compiler does not pay for a minute
@@ -70,9 +72,12 @@ def crash_at(point: str, jobs: Jobs, as_group: str) -> None:
 
 
 @pytest.mark.faults_long  # three minutes
+@pytest.mark.parametrize("graph", [None, "click_count.topics:by_record"], ids=["by Spark", "by handlers"])
 def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_makes_one_table(
-    jobs: Jobs, stage: Any
+    jobs: Jobs, stage: Any, graph: str | None
 ) -> None:
+    more = [] if graph is None else ["--graph", graph]
+    group = source() if graph is None else Source("click-count", None, {}, program_of(graph, "click-count"))
     stage.clicks(200)
     stage.clicks(30, committed=False)
     stage.group("v2")
@@ -84,7 +89,7 @@ def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_m
         return found
 
     for point in POINTS:
-        with rebuild_at(point, jobs, "v2"):
+        with rebuild_at(point, jobs, "v2", *more):
             assert state().state == "begun"
         stage.clicks(20)  # what comes later belongs to the processor
         if point == HALF:
@@ -94,7 +99,7 @@ def test_a_rebuild_that_is_killed_at_each_of_its_steps_in_turn_is_taken_up_and_m
         committed = cluster.committed("v2", {"user-clicks": 3})
     assert sum(each.next_offset for each in committed.values() if each) > 0, "the manifest alone was missing"
 
-    done = jobs.rebuild("v2")
+    done = jobs.rebuild("v2", of=group)
     assert stage.table("v2") == frozen
     assert len(stage.records("v2-table")) == len(frozen), "what was there is not written again"
     assert done.counts == {"events": 200, "unfit": 0}

@@ -8,7 +8,7 @@ from spark.tests.lake.stage import Stage
 from contracts.records import FOLLOW, TWEET, Follow, Tweet
 from localkafka.broker import Broker
 from streamtable import Avro
-from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
+from streamtable_spark.demo import FOLLOWS, TWEETS
 from tweet_reach.known import FOLLOWED_BY, TWEETED_BY
 
 
@@ -21,7 +21,7 @@ def stage(broker: Broker) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def social(stage: Stage) -> Iterator[list[str]]:
-    """Topics of tweets and follows whose reaches are known, as the jobs' `--topic` arguments."""
+    """Topics of tweets and follows whose reaches are known, as the jobs' `--topics` arguments."""
     topics = {name: f"{stage.clicks}-{name}" for name in (TWEETS, FOLLOWS)}
     stage.create(*topics.values())
     producer = Producer({"bootstrap.servers": stage.servers, "log_level": 0})

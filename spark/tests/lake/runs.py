@@ -13,11 +13,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from spark.tests.lake.stage import UPDATE, Stage
 
+from streamtable_spark.demo import LAKE
 from streamtable_spark.jobs import etl, maintain
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables, Reached
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.topics import Contents, Topic, topics_of
 from tweet_reach.known import REACHES, TWEETED_BY
 
 
@@ -41,7 +42,7 @@ class Runs:
     """One lake that grows from run to run.
 
     Attributes:
-        topics: The topics that are read.
+        contents: What it is made of.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Runs:
         folder: Path,
         topics: Sequence[Topic] | None = None,
         format: str = "delta",  # noqa: A002 - as the setting
+        contents: Contents | None = None,
     ) -> None:
         self.spark, self.stage, self.folder, self._format = spark, stage, folder, format
-        self.topics = topics_of(stage.arguments) if topics is None else tuple(topics)
+        found = topics_of(stage.arguments, LAKE.topics) if topics is None else tuple(topics)
+        self.contents = contents or Contents(found, LAKE.results)
 
     def run(
         self, *, batch: int = 400, allow: bool = False, reached: Reached = lambda _: None
@@ -61,7 +64,7 @@ class Runs:
         settings = etl.Settings(
             self.stage.servers,
             str(self.folder),
-            self.topics,
+            self.contents,
             format=self._format,
             records_max=batch,
             allow_missing=allow,

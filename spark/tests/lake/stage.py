@@ -49,7 +49,7 @@ class Stage:
 
     @property
     def arguments(self) -> list[str]:
-        """The topics as the jobs' `--topic` arguments."""
+        """The topics as the jobs' `--topics` arguments."""
         return [f"user-clicks={self.clicks}", f"user-status-updates={self.updates}"]
 
     def create(self, *names: str) -> None:

@@ -10,6 +10,8 @@ from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake, Origin
 
+DEMO = ["--graph", "streamtable_spark.demo:LAKE"]
+
 
 @pytest.mark.parametrize(
     ("days", "said"),
@@ -23,7 +25,7 @@ from streamtable_spark.jobs.lake import Lake, Origin
 def test_wrong_days_are_refused_before_anything_starts(
     days: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ended(backfill.work, ["--lake", "/lake", *days]) == 2
+    assert ended(backfill.work, ["--lake", "/lake", *DEMO, *days]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -37,7 +39,7 @@ def test_plain_tables_cannot_be_changed_in_place_and_the_run_is_reported_as_fail
 ) -> None:
     Lake(spark, str(tmp_path)).declare(Origin("x", "parquet", {}))
     monkeypatch.setattr("streamtable_spark.jobs.backfill.connect", lambda *_: spark)
-    days = ["--from", "2026-01-01", "--to", "2026-01-02"]
+    days = [*DEMO, "--from", "2026-01-01", "--to", "2026-01-02"]
     assert (
         ended(backfill.work, ["--lake", str(tmp_path), "--metrics-dir", str(tmp_path / "metrics"), *days])
         == 2

@@ -2,8 +2,10 @@
 
 import importlib
 import io
+import json
 import re
 import shlex
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -23,16 +25,17 @@ from spark.tests.lake.runs import (
 from spark.tests.lake.stage import Stage
 
 from click_count.topics import USER_CLICKS, by_record
-from streamtable_spark.jobs import backfill, etl, gold
+from streamtable_spark.demo import LAKE
+from streamtable_spark.jobs import backfill, etl
 from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.formats import DeltaTables
 from streamtable_spark.jobs.job_args import ended
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.topics import topics_of
 from streamtable_spark.transforms import clicks
 from streamtable_testing import Tester
 
+DEMO = ["--graph", "streamtable_spark.demo:LAKE"]
 PAGE = (Path(__file__).parents[3] / "docs/how-to/run-the-etl.md").read_text("utf-8")
 
 
@@ -51,10 +54,16 @@ def runs(spark: SparkSession, stage: Stage, tmp_path_factory: pytest.TempPathFac
     [
         (["--lake", "/lake/*"], "taken for a pattern"),
         (["--lake", ""], "a folder is needed"),
-        (["--lake", "/lake", "--topic", "clicks"], "--topic 'clicks'"),
-        (["--lake", "/lake", "--batch", "0"], "--batch 0"),
-        (["--lake", "/lake", "--memory", "1"], "memory '1'"),
-        (["--lake", "/lake", "--cores", "0"], "0 cores"),
+        (["--lake", "/lake", *DEMO, "--topics", "clicks"], "--topics 'clicks'"),
+        (["--lake", "/lake"], "--graph MODULE:NAME"),
+        (["--lake", "/lake", "--graph", "nowhere:LAKE"], "No module named 'nowhere'"),
+        (["--lake", "/lake", "--codecs", "orders=avro:/no.avsc"], "/no.avsc cannot be read"),
+        (["--lake", "/lake", "--codecs", "orders=xml"], "avro:FILE"),
+        (["--lake", "/lake", "--codecs", "orders=string", "--ids", "orders=id"], "no field 'id'"),
+        (["--lake", "/lake", "--codecs", "orders=json", "--ids", "sales=id"], "--ids sales"),
+        (["--lake", "/lake", *DEMO, "--batch", "0"], "--batch 0"),
+        (["--lake", "/lake", *DEMO, "--memory", "1"], "memory '1'"),
+        (["--lake", "/lake", *DEMO, "--cores", "0"], "0 cores"),
     ],
 )
 def test_a_wrong_argument_ends_the_job_with_one_line_that_names_it(
@@ -99,7 +108,7 @@ def test_a_run_without_new_records_changes_nothing(runs: Runs) -> None:
 @pytest.mark.broker
 def test_results_that_are_computed_a_second_time_are_the_same(runs: Runs) -> None:
     name = "gold/status_history"
-    tables, result = runs.tables, gold.RESULTS["status_history"]
+    tables, result = runs.tables, LAKE.results["status_history"]
     assert isinstance(tables, DeltaTables)
     tables.upsert(name, runs.table(name).where("until IS NULL"), result.keys)
     assert_gold_is_what_kafka_says(runs)
@@ -139,7 +148,7 @@ def test_days_recomputed_amid_a_batch_come_out_the_same_and_the_next_run_takes_w
     today = datetime.now(UTC).date()
     backfill.backfill(
         Lake(runs.spark, str(runs.folder)),
-        topics_of(runs.stage.arguments),
+        runs.contents,
         DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )
@@ -170,10 +179,29 @@ def test_what_the_page_shows_reads_the_tables(runs: Runs, capsys: pytest.Capture
     assert "the key is not UTF-8" in capsys.readouterr().out
 
 
+@pytest.fixture
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the schemas and the module that the page speaks of."""
+    (tmp_path / "schemas").mkdir()
+    fields = [{"name": "number", "type": "string"}]
+    for name in ("order", "order-1"):
+        schema = {"type": "record", "name": "Order", "fields": fields}
+        (tmp_path / "schemas" / f"{name}.avsc").write_text(json.dumps(schema))
+    (tmp_path / "shop").mkdir()
+    (tmp_path / "shop/groups.py").write_text(
+        "from click_count.topics import by_count\n\nORDERS = by_count('x')\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop", raising=False)
+    monkeypatch.delitem(sys.modules, "shop.groups", raising=False)
+
+
 @pytest.mark.parametrize("command", re.findall(r"^streamtable-spark ((?:.*\\\n)*.*)", PAGE, re.MULTILINE))
 def test_the_commands_of_the_page_have_arguments_that_the_jobs_know(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, capsys: pytest.CaptureFixture[str], shop: None
 ) -> None:
+    del shop  # what the page takes for granted
     name, *arguments = shlex.split(command.replace("\\\n", " "))
     work = importlib.import_module(f"streamtable_spark.jobs.{name}").work
     assert ended(work, [*arguments, "--memory", "none"]) == 2

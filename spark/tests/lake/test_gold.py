@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from streamtable_spark.demo import CLICKS, FOLLOWS, LAKE, TWEETS
 from streamtable_spark.jobs import gold
 from streamtable_spark.jobs.formats import DeltaTables, ParquetTables
-from streamtable_spark.jobs.topics import CLICKS, FOLLOWS, TWEETS
 from tweet_reach.known import FOLLOWED_BY, REACHES, TWEETED_BY
 
 PLACE = "partition int, offset long, timestamp timestamp, key string"
@@ -38,8 +38,8 @@ class Silver:
         frame = self._spark.createDataFrame(rows, schema).coalesce(1)
         self.tables.append(f"silver/{topic}", frame, batch)
 
-    def refresh(self, *topics: str) -> list[str]:
-        return gold.refresh(self.tables, topics)
+    def refresh(self) -> list[str]:
+        return gold.refresh(self.tables, LAKE.results)
 
     def reaches(self) -> dict[str, int]:
         rows = self.tables.read("gold/reach").collect()
@@ -75,14 +75,14 @@ def test_the_reach_of_each_url_follows_tweets_and_follows_and_goes_when_its_twee
         for follower in followers
     ]
     parquet.append(TWEETS, 0, tweets)
-    assert parquet.refresh(TWEETS, FOLLOWS) == [], "there are no followers yet"
+    assert parquet.refresh() == [], "there are no followers yet"
     parquet.append(FOLLOWS, 1, follows)
-    assert parquet.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert parquet.refresh() == ["reach"]
     assert parquet.reaches() == {url: REACHES[url] for url in TWEETED_BY}
-    assert parquet.refresh(TWEETS, FOLLOWS) == [], "nothing has come since"
+    assert parquet.refresh() == [], "nothing has come since"
     url = "engineering.twitter.com/blog/5"
     parquet.append(TWEETS, 2, [(f"{url}-{author}", author, None, "", 2) for author in TWEETED_BY[url]])
-    assert parquet.refresh(TWEETS, FOLLOWS) == ["reach"]
+    assert parquet.refresh() == ["reach"]
     assert parquet.reaches() == {left: REACHES[left] for left in TWEETED_BY if left != url}
 
 
@@ -90,14 +90,14 @@ def test_only_rows_of_users_with_new_records_are_merged_and_a_repetition_changes
     delta: Silver,
 ) -> None:
     delta.append(CLICKS, 0, [("1", "ann", "/", 0), ("2", "bob", "/", 0), ("3", "ann", "/", DAY_MS)])
-    assert delta.refresh(CLICKS) == ["clicks_per_day"]
+    assert delta.refresh() == ["clicks_per_day"]
     delta.append(CLICKS, 1, [("4", "ann", "/", 0), ("5", "cid", "/", 0)])
-    assert delta.refresh(CLICKS) == ["clicks_per_day"]
+    assert delta.refresh() == ["clicks_per_day"]
     right = [("ann", 1, 2), ("ann", 2, 1), ("bob", 1, 1), ("cid", 1, 1)]
     assert delta.clicks() == right
     rows = delta.tables.read("gold/clicks_per_day")
     assert {row["user_id"]: row["batch"] for row in rows.collect()} == {"ann": 1, "bob": 0, "cid": 1}
     assert isinstance(delta.tables, DeltaTables)
-    delta.tables.upsert("gold/clicks_per_day", rows, gold.RESULTS["clicks_per_day"].keys)
+    delta.tables.upsert("gold/clicks_per_day", rows, LAKE.results["clicks_per_day"].keys)
     assert delta.clicks() == right
-    assert delta.refresh(CLICKS) == []
+    assert delta.refresh() == []

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 from spark.tests.lake.runs import Runs
 from spark.tests.lake.stage import PARTITIONS, Stage
 
-from contracts.schema import RecordSchema
 from streamtable import Avro
+from streamtable_spark.demo import CLICKS
 from streamtable_spark.errors import ConfigurationError, InputLost, OtherLake
 from streamtable_spark.jobs import backfill
 from streamtable_spark.jobs.checkpoint import last_finished, read_so_far
@@ -25,7 +25,8 @@ from streamtable_spark.jobs.date_range import DateRange
 from streamtable_spark.jobs.files import Files
 from streamtable_spark.jobs.lake import Lake
 from streamtable_spark.jobs.progress import Progress
-from streamtable_spark.jobs.topics import CLICKS, Topic
+from streamtable_spark.jobs.topics import Topic
+from streamtable_spark.transforms.codecs import AvroCodec
 
 pytestmark = [
     pytest.mark.faults_long,
@@ -73,7 +74,7 @@ class Clicks:
 
     def topic(self, *versions: str) -> Topic:
         """As a job knows it that was released with these versions."""
-        return Topic(CLICKS, self.name, RecordSchema(dict, "Click", versions[-1], 0, versions))
+        return Topic(CLICKS, self.name, AvroCodec(versions[-1], versions), id="id")
 
     def send(self, version: str, ids: range, partition: int, age_ms: int = 0, **more: Any) -> None:
         codec, then = Avro(version), int(time.time() * 1000) - age_ms
@@ -163,7 +164,7 @@ def test_a_table_takes_a_field_that_a_third_version_adds_and_recomputed_days_hav
     today = datetime.now(UTC).date()
     backfill.backfill(
         Lake(lake.spark, str(lake.folder)),
-        released.topics,
+        released.contents,
         DateRange(today - timedelta(1), today + timedelta(1)),
         Progress(backfill.STAGES, io.StringIO(), time.monotonic),
     )

@@ -15,9 +15,9 @@ KILLS = 10
 
 
 def arguments(runs: Runs, batch: int, *more: str) -> list[str]:
-    topics = [word for name in runs.stage.arguments for word in ("--topic", name)]
+    topics = [word for name in runs.stage.arguments for word in ("--topics", name)]
     place = ["--bootstrap-servers", runs.stage.servers, "--lake", str(runs.folder)]
-    return [*place, *topics, "--batch", str(batch), *more]
+    return [*place, "--graph", "streamtable_spark.demo:LAKE", *topics, "--batch", str(batch), *more]
 
 
 @pytest.mark.parametrize("kind", ["delta", "parquet"])

@@ -1,12 +1,13 @@
 from datetime import UTC, date, datetime
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as fn
 from pyspark.testing import assertDataFrameEqual
 
 from contracts.records import USER_CLICK
 from streamtable import Avro
 from streamtable_spark.transforms import layers
-from streamtable_spark.transforms.avro import released
+from streamtable_spark.transforms.codecs import AvroCodec
 
 AT = datetime(2026, 3, 1, 23, 59, 59, 999000, tzinfo=UTC)
 SOURCE = (
@@ -21,7 +22,8 @@ def click(number: int) -> bytes:
 
 
 def silver(decoded: DataFrame, earlier: DataFrame | None = None) -> DataFrame:
-    return layers.silver(decoded, layers.repeated(layers.ids(decoded), earlier))
+    event_id = fn.col("event.id")
+    return layers.silver(decoded, layers.repeated(layers.ids(decoded, event_id), event_id, earlier))
 
 
 def records(spark: SparkSession, *rows: tuple[bytes | None, bytes | None]) -> DataFrame:
@@ -51,7 +53,7 @@ def test_each_record_is_either_in_silver_or_in_quarantine(spark: SparkSession) -
         ),
         0,
     )
-    found = layers.read(raw, released(USER_CLICK)).persist()
+    found = layers.read(raw, AvroCodec.released(USER_CLICK)).persist()
     good = silver(found).select("offset", "key", "event.id", "repeat")
     assertDataFrameEqual(
         good,
@@ -77,15 +79,15 @@ def test_each_record_is_either_in_silver_or_in_quarantine(spark: SparkSession) -
 
 
 def test_an_event_that_comes_again_is_marked_in_its_batch_and_across_batches(spark: SparkSession) -> None:
-    framing = released(USER_CLICK)
+    codec = AvroCodec.released(USER_CLICK)
     first = silver(
         layers.read(
-            layers.bronze(records(spark, (b"u", click(1)), (b"u", click(1)), (b"u", click(2))), 0), framing
+            layers.bronze(records(spark, (b"u", click(1)), (b"u", click(1)), (b"u", click(2))), 0), codec
         )
     ).persist()
     assert {row["offset"]: row["repeat"] for row in first.collect()} == {0: False, 1: True, 2: False}
     second = silver(
-        layers.read(layers.bronze(records(spark, (b"u", click(2)), (b"u", click(3))), 1), framing), first
+        layers.read(layers.bronze(records(spark, (b"u", click(2)), (b"u", click(3))), 1), codec), first
     )
     assert {row["offset"]: row["repeat"] for row in second.collect()} == {0: True, 1: False}
     first.unpersist()

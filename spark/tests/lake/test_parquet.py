@@ -14,6 +14,7 @@ from spark.tests.lake.runs import (
 )
 from spark.tests.lake.stage import Stage
 
+from streamtable_spark.demo import LAKE
 from streamtable_spark.jobs.etl import STEPS
 from streamtable_spark.jobs.topics import topics_of
 
@@ -24,7 +25,7 @@ from streamtable_spark.jobs.topics import topics_of
 def test_a_plain_lake_is_right_after_a_crash_at_every_step_and_compaction(
     spark: SparkSession, stage: Stage, social: list[str], tmp_path: Path
 ) -> None:
-    topics = topics_of([*stage.arguments, *social])
+    topics = topics_of([*stage.arguments, *social], LAKE.topics)
     runs = Runs(spark, stage, tmp_path / "lake", topics, format="parquet")
     for step in STEPS:
         stage.send(40)

@@ -40,6 +40,7 @@ from streamtable_spark.jobs.writer import ChangelogWriter
 
 PASSWORD = 'right "and" \\ odd'
 TOPIC = "clicks"
+DEMO = ("--graph", "streamtable_spark.demo:LAKE")
 JOBS = ("spark-etl", "spark-reconcile", "spark-rebuild")
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -191,7 +192,7 @@ def test_each_job_has_the_rights_that_it_is_declared_with_and_needs_no_more(
     audit = ("--group", "click-count", "--report", str(tmp_path / "audit"))
     assert run("spark-reconcile", reconcile.main, *audit) == 0
     assert run_rebuild("spark-rebuild", "click-count-v2") == 0
-    assert run("spark-etl", etl.work, "--lake", str(tmp_path / "lake"), "--topic", "user-clicks") == 0
+    assert run("spark-etl", etl.work, "--lake", str(tmp_path / "lake"), *DEMO, "--topics", "user-clicks") == 0
     assert "note: this run is not reported" not in capfd.readouterr().err
     assert run_rebuild("spark-etl", "user-status-v2") == 2
     assert "give the job's user the right" in capfd.readouterr().err

@@ -70,7 +70,7 @@ def test_an_audit_of_a_running_group_is_one_verb(own_broker: OwnBroker, tmp_path
     servers = broker.bootstrap_servers
     admin = AdminClient({"bootstrap.servers": servers})
     topics = [NewTopic(name, 2) for name in ("user-clicks", "click-count-retry", "click-count-dead-letters")]
-    topics.append(NewTopic("click-count-table", 2, config=COMPACTED))
+    topics += [NewTopic(f"click-count-{table}", 2, config=COMPACTED) for table in ("table", "ids")]
     topics.append(NewTopic("streamtable-runs", 1, config={"cleanup.policy": "compact"}))
     for made in admin.create_topics(topics).values():
         made.result(30)

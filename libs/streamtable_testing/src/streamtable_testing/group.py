@@ -81,7 +81,12 @@ class GroupCoordinator:
         clock: The clock for heartbeats.
         session_timeout: seconds without a heartbeat after which a member is removed.
         partitions: Returns the number of partitions of a topic; 0 if it does not exist.
+
+    Attributes:
+        only: The only partitions that members are given; None: all.
     """
+
+    only: frozenset[int] | None = None
 
     def __init__(
         self, name: str, clock: Clock, session_timeout: float, partitions: Callable[[str], int]
@@ -166,7 +171,10 @@ class GroupCoordinator:
                 end = first + each + (index < more)
                 target[member_id].update(TopicPartition(topic, p) for p in range(first, end))
                 first = end
-        aimed = {member_id: frozenset(places) for member_id, places in target.items()}
+        aimed = {
+            member_id: frozenset(p for p in places if self.only is None or p.partition in self.only)
+            for member_id, places in target.items()
+        }
         if aimed != self._target:
             self._target = aimed
             self._epoch += 1

@@ -25,7 +25,7 @@ from streamtable_spark.jobs.job_args import ended, kafka_argument
 from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, lake_folder
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
-from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
@@ -50,12 +50,12 @@ def delta_tables(lake: Lake) -> DeltaTables:
     return tables
 
 
-def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Progress) -> dict[str, int]:
+def backfill(lake: Lake, contents: Contents, days: DateRange, progress: Progress) -> dict[str, int]:
     """Decode bronze of these days again, and replace silver and quarantine of these days with the result.
 
     Args:
         lake: An existing lake with Delta tables.
-        topics: The topics whose records are decoded.
+        contents: The topics whose records are decoded, and the results that are computed again.
         days: The days to recompute, by the records' timestamps.
         progress: Receives the progress of the run; see `STAGES`.
 
@@ -70,25 +70,28 @@ def backfill(lake: Lake, topics: Sequence[Topic], days: DateRange, progress: Pro
     progress.stage(STAGES[0])
     where = f"{days.condition} AND batch <= {last_finished(Files(lake.spark), lake.checkpoint)}"
     counts: dict[str, int] = {}
-    for topic in topics:
+    for topic in contents.topics:
         counts |= undisturbed(partial(_topic, tables, topic, days, where))
     progress.stage(STAGES[1], **counts)
-    undisturbed(lambda: gold.refresh(tables, [topic.name for topic in topics], whole=True))
+    undisturbed(lambda: gold.refresh(tables, contents.results, whole=True))
     progress.done(summary=f"{days.start} to {days.end}, recomputed", **counts)
     return counts
 
 
 def _topic(tables: DeltaTables, topic: Topic, days: DateRange, where: str) -> dict[str, int]:
     of_topic = (fn.col("topic") == topic.kafka) & fn.expr(where)
-    decoded = layers.read(tables.read(BRONZE).where(of_topic), topic.framing()).persist()
-    name = f"silver/{topic.name}"
+    raw = tables.read(BRONZE).where(of_topic)
+    decoded = layers.read(raw, topic.codec, text_keys=topic.text_keys).persist()
+    name, event_id = f"silver/{topic.name}", topic.event_id
     try:
         earlier = None
-        if tables.exists(name):
+        if event_id is not None and tables.exists(name):
             before = (fn.col("day") < days.start) & (fn.col("day") >= days.start - timedelta(REPEATS_DAYS))
             earlier = tables.read(name).where(before)
-        repeated = layers.repeated(layers.ids(decoded), earlier)
-        tables.replace(name, layers.silver(decoded, repeated), where)
+        repeated = None
+        if event_id is not None:
+            repeated = layers.repeated(layers.ids(decoded, event_id), event_id, earlier)
+        tables.replace(name, layers.silver(decoded, repeated, text_keys=topic.text_keys), where)
         wrong = layers.quarantine(decoded)
         if tables.exists(QUARANTINE):
             tables.replace(QUARANTINE, wrong, f"topic = '{topic.kafka}' AND {where}")
@@ -108,21 +111,15 @@ def work(argv: Sequence[str]) -> int:
     parser.add_argument("--lake", required=True, metavar="FOLDER")
     parser.add_argument("--from", required=True, dest="start", metavar="DAY", help="first day, in UTC")
     parser.add_argument("--to", required=True, dest="end", metavar="DAY", help="the day after the last one")
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="NAME[=TOPIC]",
-        help="topic to recompute; may be repeated (all known topics)",
-    )
+    topic_arguments(parser)
     parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     found = parser.parse_args(argv)
-    folder, topics = lake_folder(found.lake), topics_of(found.topic)
+    folder, contents = lake_folder(found.lake), contents_of(found)
     days = DateRange(day(found.start, "--from"), day(found.end, "--to"))
     spark = connect("backfill", Local(cores=found.cores, memory=found.memory))
     with writer_lock(folder), reported_run(found, "backfill", STAGES, lake=folder) as progress:
-        counts = backfill(Lake(spark, folder), topics, days, progress)
+        counts = backfill(Lake(spark, folder), contents, days, progress)
     print(json.dumps(counts))  # noqa: T201 - what the program answers
     return 0
 

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self, TypeVar
@@ -32,6 +32,7 @@ _COORDINATOR: Final = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 }
+_LEADER: Final = {KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE}
 _MEMBERS: Final = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -184,15 +185,35 @@ class Cluster:
     ) -> dict[str, Offsets]:
         places = [Partition(topic, number) for topic, count in topics.items() for number in range(count)]
         found: dict[str, Offsets] = {topic: {} for topic in topics}
-        if not places:
-            return found
+        deadline = time.monotonic() + self._timeout_s
+        while places:
+            again = self._ask_offsets(places, spec, isolation, found, time.monotonic() < deadline)
+            if again:
+                time.sleep(_ASK_AGAIN_S)
+            places = again
+        return found
+
+    def _ask_offsets(
+        self,
+        places: Sequence[Partition],
+        spec: OffsetSpec,
+        isolation: IsolationLevel,
+        found: dict[str, Offsets],
+        patient: bool,  # noqa: FBT001 - of one caller
+    ) -> list[Partition]:
+        """Add what is answered to `found`. Returns the partitions to ask for again, if there is time left."""
         asked = self._admin.list_offsets(
             dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=self._timeout_s
         )
+        again = []
         for place, future in asked.items():
             try:
                 offset = self._result(future).offset
             except KafkaException as exception:
+                # A topic that was just created, or whose leader has moved: the client learns of it by this answer.
+                if patient and _code(exception) in _LEADER:
+                    again.append(place)
+                    continue
                 raise self._silent(exception, f"topic {place.topic!r}") from exception
             if (
                 offset < 0
@@ -201,7 +222,7 @@ class Cluster:
                     f"no offset of {place.topic}[{place.partition}] from Kafka yet: run this again"
                 )
             found[place.topic][place.partition] = offset
-        return found
+        return again
 
     # ---- groups ----------------------------------------------------------------------------------------------------
 

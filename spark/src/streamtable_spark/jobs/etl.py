@@ -38,7 +38,7 @@ from streamtable_spark.jobs.lake import BRONZE, QUARANTINE, Lake, Origin, lake_f
 from streamtable_spark.jobs.positions import Spans, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
-from streamtable_spark.jobs.topics import Topic, topics_of
+from streamtable_spark.jobs.topics import Contents, Topic, contents_of, topic_arguments
 from streamtable_spark.jobs.writer_lock import writer_lock
 from streamtable_spark.session import Local, connect
 from streamtable_spark.transforms import layers
@@ -59,7 +59,7 @@ class Settings:
     Attributes:
         bootstrap_servers: The addresses of the brokers, as Kafka clients take them.
         lake: The folder of the lake.
-        topics: The topics to read.
+        contents: What the lake is made of.
         format: The table format of a new lake: delta or parquet.
         records_max: The most offsets that one batch reads.
         allow_missing: Continue even if retention has deleted records that were not read.
@@ -68,7 +68,7 @@ class Settings:
 
     bootstrap_servers: str
     lake: str
-    topics: tuple[Topic, ...]
+    contents: Contents
     format: str = "delta"
     records_max: int = 2_000_000
     allow_missing: bool = False
@@ -122,7 +122,7 @@ class Etl:
         self._read(tables)
         self._reached("batches read")
         self._progress.stage(STAGES[2])
-        undisturbed(lambda: gold.refresh(tables, [topic.name for topic in self._settings.topics]))
+        undisturbed(lambda: gold.refresh(tables, self._settings.contents.results))
         self._reached("results written")
         summary = f"{self._records()} records in {self._counts['batches']} batches"
         self._progress.done(summary=summary, records=self._records(), **self._counts)
@@ -130,7 +130,7 @@ class Etl:
 
     def _checked(self, name: str) -> Origin:
         settings = self._settings
-        names = [topic.kafka for topic in settings.topics]
+        names = [topic.kafka for topic in settings.contents.topics]
         with Cluster(settings.bootstrap_servers) as cluster:
             partitions = cluster.partitions(names)
             starts, ends = cluster.starts(partitions), cluster.ends(partitions)
@@ -181,7 +181,7 @@ class Etl:
             self._spark.readStream.format("kafka")
             .options(**Kafka(settings.bootstrap_servers).spark())
             .option("kafka.isolation.level", settings.isolation)
-            .option("subscribe", ",".join(topic.kafka for topic in settings.topics))
+            .option("subscribe", ",".join(topic.kafka for topic in settings.contents.topics))
             .option("startingOffsets", "earliest")
             .option("failOnDataLoss", str(not settings.allow_missing).lower())
             .option("maxOffsetsPerTrigger", settings.records_max)
@@ -227,12 +227,13 @@ class Etl:
         # so the longer one behind it, which decodes, is that of the batch before, and Java has compiled it already.
         raw = tables.read(BRONZE).where(fn.col("batch") == batch).coalesce(PARTITIONS_MAX)
         have = {row["topic"]: row for row in _by_topic(raw).collect()}
-        for topic in self._settings.topics:
+        for topic in self._settings.contents.topics:
             if topic.kafka not in have:
                 continue
             came, first_day = have[topic.kafka]["records"], have[topic.kafka]["day"]
-            rows = layers.read(raw.where(fn.col("topic") == topic.kafka), topic.framing())
-            right = self._to_silver(tables, f"silver/{topic.name}", rows, batch, first_day)
+            of_topic = raw.where(fn.col("topic") == topic.kafka)
+            rows = layers.read(of_topic, topic.codec, text_keys=topic.text_keys)
+            right = self._to_silver(tables, topic, rows, batch, first_day)
             if right < came:
                 wrong.append(layers.quarantine(rows))
             counts[topic.name] += right
@@ -254,18 +255,25 @@ class Etl:
         return self._records() / offsets if offsets else 1.0
 
     def _to_silver(
-        self, tables: DeltaTables | ParquetTables, name: str, rows: DataFrame, batch: int, first_day: date
+        self, tables: DeltaTables | ParquetTables, topic: Topic, rows: DataFrame, batch: int, first_day: date
     ) -> int:
         """Returns how many of the rows could be read."""
+        name, event_id = f"silver/{topic.name}", topic.event_id
+        if event_id is None:
+            right = rows.where("reason IS NULL").count()
+            if right:
+                tables.append(name, layers.silver(rows, None, text_keys=topic.text_keys), batch)
+            return right
         earlier = None
         if tables.exists(name):
             since = first_day - timedelta(REPEATS_DAYS)
             earlier = tables.read(name).where((fn.col("batch") < batch) & (fn.col("day") >= since))
-        ids = layers.ids(rows).persist()
+        ids = layers.ids(rows, event_id).persist()
         try:
             right = ids.count()
             if right:
-                tables.append(name, layers.silver(rows, layers.repeated(ids, earlier)), batch)
+                repeated = layers.repeated(ids, event_id, earlier)
+                tables.append(name, layers.silver(rows, repeated, text_keys=topic.text_keys), batch)
         finally:
             ids.unpersist()
         return right
@@ -284,13 +292,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     parser.add_argument(
         "--lake", required=True, metavar="FOLDER", help="folder of the lake; created if there is none"
     )
-    parser.add_argument(
-        "--topic",
-        action="append",
-        default=[],
-        metavar="NAME[=TOPIC]",
-        help="topic to read; may be repeated (all known topics)",
-    )
+    topic_arguments(parser)
     parser.add_argument(
         "--format", choices=("delta", "parquet"), default="delta", help="format of a new lake (delta)"
     )
@@ -306,7 +308,7 @@ def work(argv: Sequence[str], reached: Reached = lambda _: None) -> int:
     settings = Settings(
         bootstrap_servers=found.bootstrap_servers,
         lake=lake_folder(found.lake),
-        topics=topics_of(found.topic),
+        contents=contents_of(found),
         format=found.format,
         records_max=found.batch,
         allow_missing=found.allow_missing,

@@ -6,12 +6,15 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as changed
+from datetime import timedelta
 from pathlib import Path
+from typing import Any, Final
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # Spark's bridge to Java ships no types
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
+from contracts.schema import RecordSchema
 from streamtable_spark.errors import ConfigurationError, SparkJobError
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import read, whole
@@ -21,30 +24,41 @@ from streamtable_spark.jobs.lake_history import lake_history, read_with
 from streamtable_spark.jobs.manifest import Manifest, load
 from streamtable_spark.jobs.positions import Offsets, Spans, spans_to
 from streamtable_spark.jobs.run_report import run_report_arguments
+from streamtable_spark.replay import FAILED, Program, counted, program_of
 from streamtable_spark.session import Local
-from streamtable_spark.transforms.applied import applied, letters
-from streamtable_spark.transforms.tables import TABLES, GroupTable, events, table_named
+from streamtable_spark.transforms.tables import TABLES, GroupTable, counts, table_named
 
 INTERRUPTED = 130
+TABLE: Final = "table"
+"""The group's own table, by the end of its topic's name."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A group whose table is computed, and the topics that takes.
+    """A group whose tables are computed, and the topics that takes.
 
     Attributes:
         group: The name of the group, whose retries and dead letters are read.
-        table: The table of the group's scenario.
-        topics: The actual names of topics that are not called as in the scenario, by the scenario's name.
+        table: What is computed by Spark itself; None if the group's own handlers do it.
+        topics: The actual names of topics that are not called as in the graph, by the graph's name.
+        program: The group's own handlers; None if there is a `table`.
     """
 
     group: str
-    table: GroupTable
+    table: GroupTable | None
     topics: Mapping[str, str]
+    program: Program | None = None
 
     def topic(self, name: str) -> str:
-        """Return the actual name of a topic of the scenario."""
+        """Return the actual name of a topic of the graph."""
+        if self.program is not None and name == self.program.loop:
+            return f"{self.group}-loop"
         return self.topics.get(name, name)
+
+    @property
+    def scenario(self) -> str:
+        """What the group computes, by its name in the graph."""
+        return self.table.name if self.table is not None else self._program.group
 
     @property
     def retry(self) -> str:
@@ -55,31 +69,59 @@ class Source:
         return f"{self.group}-dead-letters"
 
     @property
+    def loop(self) -> str | None:
+        """The loop topic of the group; None if it has none."""
+        return None if self.program is None or self.program.loop is None else f"{self.group}-loop"
+
+    @property
     def inputs(self) -> list[str]:
         """The topics whose events make rows, without the retries."""
-        return [self.topic(name) for name in self.table.inputs]
+        return [self.topic(n) for n in (self._program.inputs if self.table is None else self.table.inputs)]
 
     @property
     def context(self) -> list[str]:
-        return [self.topic(name) for name in self.table.context]
+        """Further topics that are read, and whose offsets the group does not commit."""
+        return [self.topic(n) for n in (self._program.lookups if self.table is None else self.table.context)]
 
     @property
     def joins(self) -> list[str]:
-        return [self.topic(name) for name in self.table.joins]
+        """The tables that it joins, whose offsets it commits beside those of its inputs."""
+        return [self.topic(n) for n in (self._program.joins if self.table is None else self.table.joins)]
 
+    @property
+    def joins_read(self) -> list[str]:
+        """Those of them that are read as they are."""
+        return self.joins if self.table is None else []
 
-def rows_of(source: Source, records: DataFrame, dead: DataFrame, retries: Sequence[str]) -> DataFrame:
-    """Compute the group's table from records of its inputs, retries and context, and of its dead letters; see `GroupTable.rows`."""
-    counted = applied(records, retries, source.inputs, letters(dead))
-    by_topic = {
-        name: events(counted.where(counted["input"] == source.topic(name)), record)
-        for name, record in source.table.inputs.items()
-    }
-    by_topic |= {
-        name: events(records.where(records["topic"] == source.topic(name)), record)
-        for name, record in source.table.context.items()
-    }
-    return source.table.rows(by_topic)
+    @property
+    def compacted(self) -> list[str]:
+        """The topics that are read as tables: of a row that has changed, it is enough to know the last value."""
+        if self.program is None:
+            return []
+        return [*self.context, *(self.topic(n) for n in self.program.joins if n not in self.program.changes)]
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """The tables that are computed, by the ends of their topics' names."""
+        return (TABLE,) if self.table is not None else self._program.tables
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Those of them that an audit compares."""
+        return (TABLE,) if self.table is not None else self._program.compared
+
+    def names(self, retries: Sequence[str]) -> dict[str, str]:
+        """Return the names in the graph of all topics that are read, by their actual names."""
+        program = self._program
+        names = [*program.inputs, *program.joins, *program.lookups]
+        return {self.topic(name): name for name in names} | dict.fromkeys(
+            [self.retry, *retries], program.retry
+        )
+
+    @property
+    def _program(self) -> Program:
+        assert self.program is not None, "there is one or the other"
+        return self.program
 
 
 def history_of(
@@ -147,30 +189,60 @@ def arguments(name: str, about: str) -> argparse.ArgumentParser:
         help="manifest of the rebuild that the group's table comes from, so that retries of the earlier group count too",
     )
     parser.add_argument(
+        "--graph",
+        metavar="MODULE:NAME",
+        help="the group, the flow that it belongs to, or a function that makes it for a name: its handlers compute the table",
+    )
+    parser.add_argument(
         "--scenario",
         choices=sorted(TABLES),
-        help="what the group computes; needed if its name does not say it",
+        help="what a group of the demo computes, in Spark itself; needed if its name does not say it",
     )
     parser.add_argument(
         "--topic",
         action="append",
         default=[],
         metavar="NAME=TOPIC",
-        help="the topic that stands for one of the scenario's; may be repeated",
+        help="the topic that stands for one of the graph's or the scenario's; may be repeated",
     )
     parser.add_argument("--cores", type=int, default=2, help="threads, where Spark runs in this process (2)")
     parser.add_argument("--memory", default="1g", help="heap of Spark, where it runs in this process (1g)")
     return parser
 
 
-def source_of(found: argparse.Namespace) -> Source:
-    """From the arguments. Raises `ConfigurationError`."""
+def source_of(found: argparse.Namespace, *, goes_on: bool = False) -> Source:
+    """From the arguments. Raises `ConfigurationError`.
+
+    Args:
+        found: The arguments.
+        goes_on: Whether processors go on from what is computed: they need all tables, also the ids that count once, which
+            Spark's own counts do not make.
+    """
+    if found.graph is not None:
+        return _of_graph(found, goes_on=goes_on)
     table = TABLES[found.scenario] if found.scenario else table_named(found.group)
     if table is None:
         raise ConfigurationError(
-            f"what group {found.group!r} computes is not known: give --scenario, one of {', '.join(sorted(TABLES))}"
+            f"what group {found.group!r} computes is not known: give --graph MODULE:NAME, where its graph is, or "
+            f"--scenario, one of {', '.join(sorted(TABLES))}"
         )
-    known = {*table.inputs, *table.context, *table.joins}
+    return Source(found.group, table, _renamed(found, [*table.inputs, *table.context, *table.joins]))
+
+
+def _of_graph(found: argparse.Namespace, *, goes_on: bool) -> Source:
+    program = program_of(found.graph, found.group)
+    native = None if goes_on and set(program.tables) != {TABLE} else counted(program)
+    inputs = [name for name in program.inputs if name != program.loop]
+    topics = _renamed(found, [*inputs, *program.joins, *program.lookups])
+    if native is None:
+        return Source(found.group, None, topics, program)
+    topic, codec, by, within_ms = native
+    schema: RecordSchema[Any] = RecordSchema(dict, topic, codec.reader, 0, (*codec.older, codec.reader))
+    rows = counts(topic, by, timedelta(milliseconds=within_ms))
+    return Source(found.group, GroupTable(program.group, {topic: schema}, '"long"', (), rows), topics)
+
+
+def _renamed(found: argparse.Namespace, known: Sequence[str]) -> dict[str, str]:
     topics = {}
     for pair in found.topic:
         name, is_pair, topic = pair.partition("=")
@@ -179,7 +251,7 @@ def source_of(found: argparse.Namespace) -> Source:
                 f"--topic {pair!r}: NAME=TOPIC is needed, with a NAME among {', '.join(sorted(known))}"
             )
         topics[name] = topic
-    return Source(found.group, table, topics)
+    return topics
 
 
 def earlier_of(found: argparse.Namespace) -> Manifest | None:
@@ -198,14 +270,14 @@ def with_earlier(spans: Spans, dead: Spans, earlier: Manifest | None, source: So
     """What is read of inputs and letters, together with retries and letters that went into an earlier rebuild."""
     if earlier is None:
         return spans, dead
-    known = {*source.inputs, *source.context}
+    known = {*source.inputs, *source.context, *source.joins_read}
     before = {topic: parts for topic, parts in earlier.inputs.items() if topic not in known}
     return before | spans, earlier.letters | dead
 
 
 def retries_of(spans: Spans, source: Source) -> list[str]:
     """The retry topics among what is read."""
-    return sorted(spans.keys() - {*source.inputs, *source.context})
+    return sorted(spans.keys() - {*source.inputs, *source.context, *source.joins_read})
 
 
 def lake_of(found: argparse.Namespace) -> str | None:
@@ -234,6 +306,8 @@ def ended(work: Callable[[Sequence[str]], int], argv: Sequence[str]) -> int:
 
 
 def _in_short(text: str) -> str:
-    """The innermost cause of Java's many lines."""
+    """The innermost cause of Java's many lines, or what a handler has said."""
+    if FAILED in text:
+        return text[text.index(FAILED) :].partition("\n")[0]
     causes = [line.strip() for line in text.splitlines() if line.startswith("Caused by:")]
     return (causes[-1] if causes else text.strip().partition("\n")[0])[:600]

@@ -6,10 +6,11 @@ A run that was ended halfway is taken up from it: with the same offsets, so that
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,6 +38,7 @@ class Manifest:
         code: The version of the jobs, and a digest of their source.
         state: `begun`, or `done` when the offsets are committed.
         table: The result of the rebuild, by partition.
+        tables: The same of the group's other tables, by their names.
         counts: The counts of events.
     """
 
@@ -55,6 +57,7 @@ class Manifest:
     state: State = "begun"
     table: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     counts: Mapping[str, int] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[int, Mapping[str, Any]]] = field(default_factory=dict)
 
     def save(self, path: Path) -> None:
         """Write the file, whole or not at all."""
@@ -67,9 +70,14 @@ class Manifest:
             os.fsync(file.fileno())
         beside.replace(path)
 
-    def done(self, table: Mapping[int, Mapping[str, Any]], counts: Mapping[str, int]) -> "Manifest":
+    def done(
+        self,
+        table: Mapping[int, Mapping[str, Any]],
+        counts: Mapping[str, int],
+        tables: Mapping[str, Mapping[int, Mapping[str, Any]]],
+    ) -> "Manifest":
         """The same, when all is committed."""
-        return replace(self, state="done", table=table, counts=counts)
+        return replace(self, state="done", table=table, counts=counts, tables=tables)
 
 
 def load(path: Path) -> Manifest | None:
@@ -84,6 +92,10 @@ def load(path: Path) -> Manifest | None:
             for topic, parts in found["offsets"].items()
         }
         found["table"] = {int(number): each for number, each in found["table"].items()}
+        found["tables"] = {
+            name: {int(number): each for number, each in parts.items()}
+            for name, parts in found.get("tables", {}).items()
+        }
         return Manifest(**found)
     except FileNotFoundError:
         return None
@@ -101,10 +113,22 @@ def offsets_before(committed: Mapping[Place, Committed | None]) -> dict[str, int
 def code_version() -> str:
     """The package's version, and a digest of its text: two that are equal compute the same."""
     digest = hashlib.sha256()
-    root = Path(str(files("streamtable_spark")))
-    for path in sorted(root.rglob("*.py")):
-        digest.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
-    return f"{version('streamtable-spark')}+{digest.hexdigest()[:12]}"
+    for name, text in sorted(_sources(files("streamtable_spark"), "")):
+        digest.update(name.encode() + b"\0" + text)
+    try:
+        number = version("streamtable-spark")
+    except PackageNotFoundError:  # from an archive, as by spark-submit
+        number = "0"
+    return f"{number}+{digest.hexdigest()[:12]}"
+
+
+def _sources(folder: Traversable, above: str) -> Iterator[tuple[str, bytes]]:
+    """The modules of a package, which may be in an archive, by their paths."""
+    for each in folder.iterdir():
+        if each.is_dir():
+            yield from _sources(each, f"{above}{each.name}/")
+        elif each.name.endswith(".py"):
+            yield f"{above}{each.name}", each.read_bytes()
 
 
 def _spans(found: Mapping[str, Mapping[str, Mapping[str, int]]]) -> Spans:

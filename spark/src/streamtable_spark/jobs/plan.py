@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
 from streamtable_spark.jobs.history import check_kept
 from streamtable_spark.jobs.job_args import Source, spans_of, with_earlier
@@ -45,12 +45,23 @@ class RebuildRequest:
     earlier: Manifest | None = None
 
     @property
-    def changelog(self) -> str:
-        return f"{self.as_group}-table"
+    def changelogs(self) -> dict[str, str]:
+        """The topics of the tables that are written, by the tables' names."""
+        return {name: f"{self.as_group}-{name}" for name in self.source.tables}
 
     @property
     def retry(self) -> str:
         return f"{self.as_group}-retry"
+
+    @property
+    def loop(self) -> str | None:
+        return None if self.source.loop is None else f"{self.as_group}-loop"
+
+    @property
+    def own(self) -> list[str]:
+        """The topics whose offsets are committed for the new group."""
+        inputs = [topic for topic in self.source.inputs if topic != self.source.loop]
+        return [*inputs, self.retry, *self.source.joins, *([self.loop] if self.loop else [])]
 
 
 def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetime]) -> Manifest:
@@ -63,8 +74,7 @@ def plan_of(cluster: Cluster, request: RebuildRequest, now: Callable[[], datetim
     """
     partitions = _topics(cluster, request)
     refuse_members(cluster, request.as_group)
-    own = [*request.source.inputs, request.retry, *request.source.joins]
-    committed = cluster.committed(request.as_group, {topic: partitions[topic] for topic in own})
+    committed = cluster.committed(request.as_group, {topic: partitions[topic] for topic in request.own})
     before = load(request.manifest)
     if before is not None and before.state == "begun":
         return _taken_up(cluster, request, before, offsets_before(committed))
@@ -94,9 +104,8 @@ def _topics(cluster: Cluster, request: RebuildRequest) -> dict[str, int]:
         *source.inputs,
         source.retry,
         source.dead_letters,
-        request.changelog,
-        request.retry,
-        *source.joins,
+        *request.changelogs.values(),
+        *request.own,
     ]
     found = cluster.partitions([*together, *source.context])
     first = together[0]
@@ -115,11 +124,11 @@ def _refuse_used(
     committed: Mapping[Place, Committed | None],
     partitions: Mapping[str, int],
 ) -> None:
-    ends = cluster.ends({request.changelog: partitions[request.changelog]})[request.changelog]
-    full = [number for number, end in sorted(ends.items()) if end > 0]
+    ends = cluster.ends({topic: partitions[topic] for topic in request.changelogs.values()})
+    full = [Place(topic, n) for topic, parts in ends.items() for n, end in sorted(parts.items()) if end > 0]
     if full:
         raise ConfigurationError(
-            f"{Place(request.changelog, full[0])} is not empty (it ends at {ends[full[0]]}): name a new group with --as, or "
+            f"{full[0]} is not empty (it ends at {ends[full[0].topic][full[0].partition]}): name a new group with --as, or "
             "give --replace, and its rows are changed to those of the rebuild"
         )
     if any(each is not None for each in committed.values()):
@@ -134,7 +143,7 @@ def _taken_up(
     before: Manifest,
     committed: Mapping[str, int],
 ) -> Manifest:
-    this = (request.source.table.name, request.source.group, request.as_group, cluster.id())
+    this = (request.source.scenario, request.source.group, request.as_group, cluster.id())
     if (before.scenario, before.group, before.as_group, before.cluster) != this:
         raise ConfigurationError(
             f"{request.manifest} is of another rebuild ({before.group} as {before.as_group}, not finished): name another "
@@ -170,25 +179,31 @@ def _frozen(
 ) -> Manifest:
     """A new plan. The ends of the inputs first: of letters and context only more can come meanwhile."""
     source = request.source
-    read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry]}
+    read_ = {topic: partitions[topic] for topic in [*source.inputs, source.retry, *source.joins_read]}
     if not request.allow_missing:
         refuse_recreated(
             source.group, cluster.committed(source.group, read_), cluster.topic_ids(read_), _RECREATED
         )
-    check_kept(cluster.settings({*read_, *source.context}), allow_missing=request.allow_missing)
+    events = {*read_, *source.context} - {*source.compacted}
+    check_kept(cluster.settings(events), allow_missing=request.allow_missing)
     ends = cluster.stable_ends(read_)
     until = parse_until(request.until, read_)
+    if source.loop is not None:
+        if until is not None:
+            raise ConfigurationError(
+                f"--until: {source.loop} holds what group {source.group!r} has sent to itself up to where it stands: a group "
+                "with a loop is rebuilt at the offsets that it has committed"
+            )
+        ends = _drained(cluster, source, read_)
     if until is not None:
         check_within(until, ends)
         ends |= until
     beside = {topic: partitions[topic] for topic in [source.dead_letters, *source.context]}
-    others = {topic: partitions[topic] for topic in [request.retry, *source.joins] if topic not in read_}
+    others = {topic: partitions[topic] for topic in request.own if topic not in read_}
     beside_ends, other_ends = cluster.stable_ends(beside), cluster.stable_ends(others)
     dead = {source.dead_letters: beside_ends.pop(source.dead_letters)}
     ends_read = ends | {topic: at for topic, at in beside_ends.items() if topic not in ends}
-    own: dict[str, Offsets] = {topic: ends[topic] for topic in source.inputs} | other_ends
-    if request.retry == source.retry:
-        own[request.retry] = ends[source.retry]
+    own: dict[str, Offsets] = {topic: ends[topic] for topic in request.own if topic in ends} | other_ends
     inputs, letters = with_earlier(
         spans_of(cluster, ends_read, request.lake, allow_missing=request.allow_missing),
         # Letters that have expired are of records that cannot be decoded, as far as our scenarios go.
@@ -197,7 +212,7 @@ def _frozen(
         source,
     )
     return Manifest(
-        scenario=source.table.name,
+        scenario=source.scenario,
         group=source.group,
         as_group=request.as_group,
         cluster=cluster.id(),
@@ -210,3 +225,28 @@ def _frozen(
         code=code_version(),
         began=now().isoformat(timespec="seconds"),
     )
+
+
+def _drained(cluster: Cluster, source: Source, topics: Mapping[str, int]) -> dict[str, Offsets]:
+    """Where a group with a loop stands, if it has handled all that it has sent to itself by then.
+
+    What it has sent is in the loop in the transaction that commits its inputs. So if it has the same offsets before and after a
+    look at the loop's end, and has come to that end, the loop holds what these inputs have made of it, and nothing more.
+
+    Raises:
+        RetryLater: It has not, or it goes on.
+    """
+    assert source.loop is not None, "asked for a group with a loop"
+    before = cluster.committed(source.group, topics)
+    ends = cluster.ends({source.loop: topics[source.loop]})[source.loop]
+    after = cluster.committed(source.group, topics)
+    stands: dict[str, Offsets] = {topic: {} for topic in topics}
+    for place, each in after.items():
+        stands[place.topic][place.partition] = 0 if each is None else each.next_offset
+    behind = [number for number, end in sorted(ends.items()) if stands[source.loop][number] < end]
+    if before != after or behind:
+        raise RetryLater(
+            f"group {source.group!r} is at work on its loop {source.loop}, so no offsets of its inputs say what is in there: "
+            "stop what sends to its inputs, or its processes when they have no lag, and run this again"
+        )
+    return stands

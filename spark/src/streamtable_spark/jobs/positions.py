@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from streamtable_spark.errors import ConfigurationError
@@ -40,21 +40,36 @@ class TablePosition:
     Attributes:
         changelog: The offset after the last record of the partition's changelog that belongs to the commit.
         exact: Whether it was committed exactly once; if not, later records may have compacted older ones away.
+        tables: The same of the group's other tables, by their names.
+        time: The greatest event time of the input, and the watermark of the partition; None if the group follows none.
     """
 
     changelog: int
     exact: bool = True
+    tables: Mapping[str, int] = field(default_factory=dict)
+    time: tuple[int, int] | None = None
 
     def encode(self) -> str:
-        return json.dumps({"changelog": self.changelog, "exact": self.exact}, separators=(",", ":"))
+        document: dict[str, Any] = {"changelog": self.changelog, "exact": self.exact}
+        if self.tables:
+            document["tables"] = dict(self.tables)
+        if self.time is not None:
+            document["time"] = list(self.time)
+        return json.dumps(document, separators=(",", ":"))
 
     @staticmethod
     def decode(metadata: str) -> "TablePosition | None":
         """None if the offset was set by something else."""
         try:
             match json.loads(metadata):
-                case {"changelog": int(changelog), "exact": bool(exact)} if changelog >= 0:
-                    return TablePosition(changelog, exact)
+                case {"changelog": int(changelog), "exact": bool(exact), **more} if changelog >= 0:
+                    match more.get("time"):
+                        case [int(stream_ms), int(watermark_ms), *_]:
+                            time: tuple[int, int] | None = (stream_ms, watermark_ms)
+                        case _:
+                            time = None
+                    tables: Any = more.get("tables", {})
+                    return TablePosition(changelog, exact, dict(tables), time)
         except json.JSONDecodeError:
             return None
         return None
@@ -79,10 +94,14 @@ class Cut:
     Attributes:
         inputs: The next offset of each input topic, by partition.
         table: The position in the changelog, by partition.
+        tables: The same of each of the group's other tables, by its name.
+        watermarks: The watermark of each partition, if the group follows event time.
     """
 
     inputs: Mapping[str, Offsets]
     table: Offsets
+    tables: Mapping[str, Offsets] = field(default_factory=dict)
+    watermarks: Offsets = field(default_factory=dict)
 
 
 def parse_until(text: str, topics: Mapping[str, int]) -> dict[str, Offsets] | None:
@@ -173,6 +192,8 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequ
         )
     offsets: dict[str, Offsets] = {topic: {} for topic in inputs}
     table: Offsets = {}
+    tables: dict[str, Offsets] = {}
+    watermarks: Offsets = {}
     for place, each in sorted(committed.items()):
         if place.topic not in offsets:
             continue
@@ -194,7 +215,16 @@ def cut_of(group: str, committed: Mapping[Place, Committed | None], inputs: Sequ
             )
         offsets[place.topic][place.partition] = each.next_offset
         table[place.partition] = max(table.get(place.partition, 0), position.changelog)
-    return Cut(offsets, table)
+        for name, at in position.tables.items():
+            of_name = tables.setdefault(name, {})
+            of_name[place.partition] = max(of_name.get(place.partition, 0), at)
+        if position.time is not None:
+            known = watermarks.get(place.partition, position.time[1])
+            watermarks[place.partition] = max(known, position.time[1])
+    for of_name in tables.values():
+        for number in table:
+            of_name.setdefault(number, 0)
+    return Cut(offsets, table, tables, watermarks)
 
 
 def spans_to(ends: Mapping[str, Offsets], starts: Mapping[str, Offsets]) -> Spans:

@@ -15,11 +15,11 @@ from typing import Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as fn
 
+from streamtable_spark.demo import FOLLOWS, TWEETS
 from streamtable_spark.errors import ConfigurationError
 from streamtable_spark.jobs.job_args import ended, kafka_argument, local_of
 from streamtable_spark.jobs.lake import Lake, lake_folder
 from streamtable_spark.jobs.run_report import reported_run, run_report_arguments
-from streamtable_spark.jobs.topics import FOLLOWS, TWEETS
 from streamtable_spark.session import connect
 from streamtable_spark.transforms import reach
 
@@ -111,7 +111,7 @@ def of_lake(spark: SparkSession, folder: str) -> tuple[DataFrame, DataFrame]:
     for topic in (TWEETS, FOLLOWS):
         if not tables.exists(f"silver/{topic}"):
             raise ConfigurationError(
-                f"the lake {folder} has nothing of {topic}: run the ETL with --topic {topic}"
+                f"the lake {folder} has nothing of {topic}: run the ETL with --graph streamtable_spark.demo:LAKE"
             )
     return reach.tweeted(tables.read(f"silver/{TWEETS}")), reach.followers(tables.read(f"silver/{FOLLOWS}"))
 

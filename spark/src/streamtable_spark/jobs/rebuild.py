@@ -20,8 +20,10 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost, RetryLater
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.computed import History, Times, compute
 from streamtable_spark.jobs.history import read
 from streamtable_spark.jobs.job_args import (
+    TABLE,
     arguments,
     earlier_of,
     ended,
@@ -29,7 +31,6 @@ from streamtable_spark.jobs.job_args import (
     lake_of,
     local_of,
     retries_of,
-    rows_of,
     source_of,
 )
 from streamtable_spark.jobs.manifest import Manifest
@@ -40,7 +41,6 @@ from streamtable_spark.jobs.run_report import reported_run
 from streamtable_spark.jobs.writer import ChangelogWriter, Written
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import changes, digests, rows_held
-from streamtable_spark.transforms.tables import values
 
 STAGES: Final = (
     "looking at topics and groups",
@@ -54,6 +54,8 @@ _STABLE_S: Final = 60.0
 
 Reached = Callable[[str], None]
 Digests = dict[int, dict[str, Any]]
+Positions = Mapping[str, Offsets]
+"""Behind the last record of each partition of each table's changelog, by the tables' names."""
 
 
 def rebuild(
@@ -87,29 +89,37 @@ def rebuild(
     progress.reads(plan.inputs)
     reached("begun")
     count = len(plan.offsets[request.retry])
-    writer = ChangelogWriter(cluster.bootstrap_servers, request.changelog)
-    writer.fence(count)
+    writers = {
+        name: ChangelogWriter(cluster.bootstrap_servers, topic) for name, topic in request.changelogs.items()
+    }
+    _fence(writers, count)
     reached("fenced")
     session = spark()
     if session.conf.get("spark.speculation", "false") == "true":
         raise ConfigurationError(
             "spark.speculation is on: the two tries of a task would fence each other; set it to false"
         )
-    made = _make(session, cluster, request, plan, writer, progress, reached)
-    writer.fence(count)
+    made = _make(session, cluster, request, plan, writers, progress, reached)
+    _fence(writers, count)
     reached("fenced again")
     progress.stage(STAGES[4], written=made.written, deleted=made.deleted)
-    positions = _read_back(session, cluster, request.changelog, made.digests)
+    positions = {
+        name: _read_back(session, cluster, topic, made.digests[name])
+        for name, topic in request.changelogs.items()
+    }
     reached("read back")
     progress.stage(STAGES[5])
-    _commit(cluster, request, plan, positions)
+    _commit(cluster, request, plan, positions, made.times)
     reached("committed")
-    table = {
-        number: {**each, "changelog": positions[number]} for number, each in sorted(made.digests.items())
+    tables = {
+        name: {
+            number: {**each, "changelog": positions[name][number]} for number, each in sorted(parts.items())
+        }
+        for name, parts in made.digests.items()
     }
-    done = plan.done(table, made.counts)
+    done = plan.done(tables.pop(TABLE, {}), made.counts, tables)
     done.save(request.manifest)
-    rows = sum(each["rows"] for each in table.values())
+    rows = sum(each["rows"] for parts in made.digests.values() for each in parts.values())
     progress.done(summary=f"{rows} rows of {made.counts['events']} events", rows=rows, **made.counts)
     return done
 
@@ -119,10 +129,11 @@ def rebuild(
 
 @dataclass(frozen=True)
 class _Made:
-    """The table as computed: rows and digest of each partition, counts of events, and how many records were written."""
+    """The tables as computed: rows and digest of each partition, counts of events, and how many records were written."""
 
-    digests: Digests
+    digests: Mapping[str, Digests]
     counts: Mapping[str, int]
+    times: Times
     written: int
     deleted: int
 
@@ -132,31 +143,40 @@ def _make(
     cluster: Cluster,
     request: RebuildRequest,
     plan: Manifest,
-    writer: ChangelogWriter,
+    writers: Mapping[str, ChangelogWriter],
     progress: Progress,
     reached: Reached,
 ) -> _Made:
-    """Compute the table, and write of it what the changelog does not hold."""
+    """Compute the tables, and write of each what its changelog does not hold."""
     progress.stage(STAGES[1])
     source, count = request.source, len(plan.offsets[request.retry])
     records = history_of(session, cluster, plan.inputs, plan.lake, allow_missing=request.allow_missing)
     dead = read(session, cluster.bootstrap_servers, plan.letters)
-    rows = rows_of(source, records, dead, retries_of(plan.inputs, source)).persist()
-    table = values(rows, source.table).persist()
+    # The time at which it began: a run that takes it up computes the same.
+    now = datetime.fromisoformat(plan.began).timestamp()
+    retries = retries_of(plan.inputs, source)
+    computed = compute(session, source, History(records, dead, retries, count, now))
     try:
-        counts = _counts(rows)
-        target = _digests(table, count)
+        target = {name: _digests(computed.values[name], count) for name in writers}
         reached("computed")
-        progress.stage(STAGES[2], **counts)
-        held = rows_held(_changelog(session, cluster, request.changelog, count))
-        todo = changes(table, held).repartition("partition").sortWithinPartitions("partition", "key")
-        progress.stage(STAGES[3])
-        written = _write(todo, writer)
+        progress.stage(STAGES[2], **computed.counts)
+        written: list[Written] = []
+        for name, writer in writers.items():
+            held = rows_held(_changelog(session, cluster, writer.topic, count))
+            todo = changes(computed.values[name], held)
+            todo = todo.repartition("partition").sortWithinPartitions("partition", "key")
+            progress.stage(STAGES[3])
+            written += _write(todo, writer)
         reached("written")
     finally:
-        table.unpersist()
-        rows.unpersist()
-    return _Made(target, counts, sum(each.written for each in written), sum(each.deleted for each in written))
+        computed.unpersist()
+    records_written, deleted = sum(each.written for each in written), sum(each.deleted for each in written)
+    return _Made(target, computed.counts, computed.times, records_written, deleted)
+
+
+def _fence(writers: Mapping[str, ChangelogWriter], partitions: int) -> None:
+    for writer in writers.values():
+        writer.fence(partitions)
 
 
 def _read_back(session: SparkSession, cluster: Cluster, topic: str, target: Digests) -> Offsets:
@@ -185,11 +205,6 @@ def _changelog(session: SparkSession, cluster: Cluster, topic: str, count: int) 
     )
 
 
-def _counts(rows: DataFrame) -> dict[str, int]:
-    found = rows.agg(fn.sum("events").alias("events"), fn.sum("unfit").alias("unfit")).collect()[0]
-    return {"events": found["events"] or 0, "unfit": found["unfit"] or 0}
-
-
 def _digests(rows: DataFrame, count: int) -> Digests:
     empty = {number: {"rows": 0, "digest": "0" * 16} for number in range(count)}
     found = digests(rows).collect()
@@ -204,10 +219,21 @@ def _write(todo: DataFrame, writer: ChangelogWriter) -> list[Written]:
     return written
 
 
-def _commit(cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Offsets) -> None:
+def _commit(
+    cluster: Cluster, request: RebuildRequest, plan: Manifest, positions: Positions, times: Times
+) -> None:
     refuse_members(cluster, request.as_group)
+    names = {} if request.source.program is None else request.source.names(())
+    others = [name for name in positions if name != TABLE]
+
+    def metadata(topic: str, number: int) -> str:
+        own = positions[TABLE][number] if TABLE in positions else 0
+        tables = {name: positions[name][number] for name in others}
+        time = times.get(number, {}).get(names.get(topic, topic))
+        return TablePosition(own, tables=tables, time=time).encode()
+
     offsets = {
-        Place(topic, number): Committed(offset, TablePosition(positions[number]).encode())
+        Place(topic, number): Committed(offset, metadata(topic, number))
         for topic, parts in plan.offsets.items()
         for number, offset in parts.items()
     }
@@ -245,7 +271,7 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--manifest", type=Path, help="file of the manifest (GROUP.rebuild.json)")
     found = parser.parse_args(argv)
     request = RebuildRequest(
-        source_of(found),
+        source_of(found, goes_on=True),
         found.as_group,
         found.manifest or Path(f"{found.as_group}.rebuild.json"),
         _text_of(found.until),

@@ -5,11 +5,14 @@
 The status is 0 if all rows agree and 1 if one does not.
 """
 
+import json
 import sys
+from base64 import b64decode
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial, reduce
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +21,10 @@ from pyspark.sql import functions as fn
 
 from streamtable_spark.errors import ConfigurationError, InputLost
 from streamtable_spark.jobs.cluster import Cluster
+from streamtable_spark.jobs.computed import History, compute, live_rows
 from streamtable_spark.jobs.history import check_kept, read
 from streamtable_spark.jobs.job_args import (
+    TABLE,
     Source,
     arguments,
     earlier_of,
@@ -28,21 +33,20 @@ from streamtable_spark.jobs.job_args import (
     lake_of,
     local_of,
     retries_of,
-    rows_of,
     source_of,
     spans_of,
     with_earlier,
 )
 from streamtable_spark.jobs.manifest import Manifest, code_version
-from streamtable_spark.jobs.positions import Cut, Place, Span, Spans, cut_of, spans_to
+from streamtable_spark.jobs.positions import Cut, Offsets, Place, Span, Spans, cut_of, spans_to
 from streamtable_spark.jobs.progress import Progress
 from streamtable_spark.jobs.recreated import refuse_recreated
 from streamtable_spark.jobs.report import Difference, PartitionReport, Report
 from streamtable_spark.jobs.run_report import reported_run
+from streamtable_spark.replay import Program
 from streamtable_spark.session import connect
 from streamtable_spark.transforms.changelog import digests, rows_held
-from streamtable_spark.transforms.differences import MISSING, OVERWRITTEN, differences, overwritten
-from streamtable_spark.transforms.tables import read_values, values
+from streamtable_spark.transforms.differences import DIFFERENT, MISSING, OVERWRITTEN, differences, overwritten
 
 STAGES: Final = ("asking where the group stands", "computing the table", "comparing", "writing the report")
 _STABLE_S: Final = 60.0
@@ -106,16 +110,31 @@ def reconcile(
     progress.stage(STAGES[1])
     records = history_of(session, cluster, asked.spans, request.lake, allow_missing=request.allow_missing)
     dead = read(session, servers, asked.letters)
-    rows = rows_of(source, records, dead, retries_of(asked.spans, source)).persist()
-    live = read_values(rows_held(read(session, servers, asked.log)), source.table).persist()
-    found = differences(rows.where("row IS NOT NULL"), live, source.table.compared).persist()
-    kept = [rows, live, found]
+    retries, partitions = retries_of(asked.spans, source), len(asked.cut.table)
+    history = History(records, dead, retries, partitions, asked_at.timestamp(), asked.cut.watermarks)
+    computed = compute(session, source, history)
+    live = {
+        name: live_rows(source, rows_held(read(session, servers, {topic: asked.log[topic]}))).persist()
+        for name, topic in asked.tables.items()
+    }
+    fields = source.table.compared if source.table is not None else ()
+    found = reduce(
+        DataFrame.unionByName,
+        [
+            differences(computed.rows[name], live[name], fields).withColumn("table", fn.lit(name))
+            for name in asked.tables
+        ],
+    ).persist()
+    if source.program is not None:
+        wrong = found.rdd.filter(partial(_differs, source.program))
+        found = session.createDataFrame(wrong, found.schema, verifySchema=False).persist()
+    kept = [*computed.persisted, *live.values(), found]
     try:
-        counts = rows.agg({"events": "sum", "unfit": "sum"}).collect()[0]
-        progress.stage(STAGES[2], events=counts["sum(events)"] or 0)
+        progress.stage(STAGES[2], events=computed.counts["events"])
         kinds = _kinds(found)
         if any(kind == MISSING for _, kind in kinds) and now() - asked_at >= asked.uncompacted:
-            found = overwritten(found, _later(session, cluster, asked)).persist()
+            later = _later(session, cluster, asked)
+            found = overwritten(found, later).persist()
             kept.append(found)
             kinds = _kinds(found)
         by_partition: Counter[int] = Counter()
@@ -126,19 +145,21 @@ def reconcile(
         found.coalesce(1).write.format(request.format).mode("overwrite").save(
             str(request.folder / "differences")
         )
-        order = (fn.col("difference") == OVERWRITTEN, "partition", "key")
+        order = (fn.col("difference") == OVERWRITTEN, "table", "partition", "key")
         report = Report(
             group=source.group,
-            scenario=source.table.name,
+            scenario=source.scenario,
             at=now().isoformat(timespec="seconds"),
             code=code_version(),
-            compared=source.table.compared,
-            events=counts["sum(events)"] or 0,
-            unfit=counts["sum(unfit)"] or 0,
+            compared=fields,
+            events=computed.counts["events"],
+            unfit=computed.counts["unfit"],
             differences=by_partition.total(),
             overwritten=sum(count for (_, kind), count in kinds.items() if kind == OVERWRITTEN),
-            partitions=_partitions(asked.cut, _sums(values(rows, source.table)), _sums(live), by_partition),
-            keys=[_difference(row) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
+            partitions=_partitions(
+                asked.cut, _sums(computed.values.values()), _sums(live.values()), by_partition
+            ),
+            keys=[_difference(row, source) for row in found.orderBy(*order).limit(_SHOWN_MAX).collect()],
         )
     finally:
         for each in kept:
@@ -159,7 +180,8 @@ class _Asked:
     """Where the group stands, and what is to be read for that.
 
     Attributes:
-        spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of the changelog.
+        spans: The offset ranges of inputs, retries and context; `letters` those of dead letters; `log` those of changelogs.
+        tables: The changelogs' topics, by the tables' names.
         uncompacted: How long a record of the changelog stays uncompacted at least.
     """
 
@@ -167,20 +189,26 @@ class _Asked:
     spans: Spans
     letters: Spans
     log: Spans
+    tables: Mapping[str, str]
     uncompacted: timedelta
 
 
 def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
-    source, table = request.source, f"{request.source.group}-table"
-    inputs = [*source.inputs, source.retry]
-    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, table])
-    settings = cluster.settings([*inputs, *source.context, table])
-    lag_ms = int(settings.pop(table)["min.compaction.lag.ms"])
+    source = request.source
+    tables = {name: f"{source.group}-{name}" for name in source.compared}
+    inputs = [*source.inputs, source.retry, *source.joins_read]
+    partitions = cluster.partitions([*inputs, source.dead_letters, *source.context, *tables.values()])
+    settings = cluster.settings({*inputs, *source.context, *tables.values()} - {*source.compacted})
+    lag_ms = min(int(settings.pop(table)["min.compaction.lag.ms"]) for table in tables.values())
     check_kept(settings, allow_missing=request.allow_missing)
     committed = cluster.committed(source.group, {name: partitions[name] for name in inputs})
     refuse_recreated(source.group, committed, cluster.topic_ids(inputs), _RECREATED)
     cut = cut_of(source.group, committed, inputs)
-    _wait_readable(cluster, cut, table)
+    positions = {
+        topic: cut.table if name == TABLE else cut.tables.get(name, dict.fromkeys(cut.table, 0))
+        for name, topic in tables.items()
+    }
+    _wait_readable(cluster, cut, positions)
     # After the cut: letters of records before it are there now; those of later ones do no harm.
     beside = cluster.stable_ends({name: partitions[name] for name in [source.dead_letters, *source.context]})
     dead = {source.dead_letters: beside.pop(source.dead_letters)}
@@ -190,16 +218,20 @@ def _ask(cluster: Cluster, request: AuditRequest) -> _Asked:
         request.earlier,
         source,
     )
-    log = spans_to({table: cut.table}, cluster.starts({table: partitions[table]}))
-    return _Asked(cut, spans, letters, log, timedelta(milliseconds=min(lag_ms, _LAG_MS_MAX)))
+    log = spans_to(positions, cluster.starts({topic: partitions[topic] for topic in positions}))
+    return _Asked(cut, spans, letters, log, tables, timedelta(milliseconds=min(lag_ms, _LAG_MS_MAX)))
 
 
 def _later(session: SparkSession, cluster: Cluster, asked: _Asked) -> DataFrame:
-    """What is in the table's topic behind the cut, by now."""
-    ((table, parts),) = asked.log.items()
-    ends = cluster.stable_ends({table: len(parts)})[table]
-    spans = {number: Span(span.end, max(span.end, ends[number])) for number, span in parts.items()}
-    return read(session, cluster.bootstrap_servers, {table: spans})
+    """What is in the tables' topics behind the cut, by now, with the `table` that each record belongs to."""
+    ends = cluster.stable_ends({topic: len(parts) for topic, parts in asked.log.items()})
+    spans = {
+        topic: {n: Span(span.end, max(span.end, ends[topic][n])) for n, span in parts.items()}
+        for topic, parts in asked.log.items()
+    }
+    records = read(session, cluster.bootstrap_servers, spans)
+    names = [fn.when(fn.col("topic") == topic, name) for name, topic in asked.tables.items()]
+    return records.withColumn("table", fn.coalesce(*names))
 
 
 def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
@@ -208,9 +240,10 @@ def _kinds(found: DataFrame) -> dict[tuple[int, str], int]:
     return {(row["partition"], row["difference"]): row["count"] for row in rows}
 
 
-def _wait_readable(cluster: Cluster, cut: Cut, table: str) -> None:
-    ends = cluster.ends({table: len(cut.table), **{topic: len(parts) for topic, parts in cut.inputs.items()}})
-    for topic, parts in {**cut.inputs, table: cut.table}.items():
+def _wait_readable(cluster: Cluster, cut: Cut, tables: Mapping[str, Offsets]) -> None:
+    topics = {**cut.inputs, **tables}
+    ends = cluster.ends({topic: len(parts) for topic, parts in topics.items()})
+    for topic, parts in topics.items():
         for number, offset in sorted(parts.items()):
             if offset > ends[topic][number]:
                 raise InputLost(
@@ -220,8 +253,15 @@ def _wait_readable(cluster: Cluster, cut: Cut, table: str) -> None:
         cluster.wait_stable(topic, parts, _STABLE_S)
 
 
-def _sums(rows: DataFrame) -> dict[int, tuple[int, str]]:
-    return {row["partition"]: (row["rows"], row["digest"]) for row in digests(rows).collect()}
+def _sums(tables: Iterable[DataFrame]) -> dict[int, tuple[int, str]]:
+    """The rows of all tables of each partition, and the digest of what they hold."""
+    found: dict[int, tuple[int, str]] = {}
+    for rows in tables:
+        for row in digests(rows).collect():
+            count, digest = found.get(row["partition"], _EMPTY)
+            both = int(digest, 16) ^ int(row["digest"], 16)
+            found[row["partition"]] = count + row["rows"], f"{both:016x}"
+    return found
 
 
 def _partitions(
@@ -245,16 +285,36 @@ def _partitions(
     ]
 
 
-def _difference(row: Row) -> Difference:
-    value = row["live_value"]
-    return Difference(
+def _difference(row: Row, source: Source) -> Difference:
+    value, key = row["live_value"], bytes(row["key"])
+    found = Difference(
         partition=row["partition"],
-        key=bytes(row["key"]).decode(errors="backslashreplace"),
+        key=key.decode(errors="backslashreplace"),
         difference=row["difference"],
         expected=row["expected"],
         live=row["live"],
         live_value=None if value is None else bytes(value).hex(),
+        table=row["table"],
     )
+    if source.program is None:
+        return found
+    # Spark knows bytes only: the group's codecs say what they mean.
+    text, expected = source.program.text_of(row["table"], key, _in_row(row["expected"]))
+    _, live = source.program.text_of(row["table"], key, _in_row(row["live"]))
+    return replace(found, key=text, expected=expected, live=live)
+
+
+def _differs(program: Program, row: Row) -> bool:
+    """Whether rows of different bytes differ by the group's codecs too."""
+    expected, live = _in_row(row["expected"]), row["live_value"]
+    if row["difference"] != DIFFERENT or expected is None:
+        return True
+    return not program.same(row["table"], bytes(row["key"]), expected, bytes(live))
+
+
+def _in_row(row: str | None) -> bytes | None:
+    """The bytes in a row that Spark has made JSON of."""
+    return None if row is None else b64decode(json.loads(row)["value"])
 
 
 def _save(report: Report, folder: Path) -> None:

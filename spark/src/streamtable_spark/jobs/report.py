@@ -28,6 +28,7 @@ class Difference:
         expected: The computed row as JSON; None if there should be none.
         live: The row in the table; None if there is none, or it cannot be decoded.
         live_value: The bytes of the row in the table, in hexadecimal digits.
+        table: The name of the table: `table`, or that of a state.
     """
 
     partition: int
@@ -36,6 +37,7 @@ class Difference:
     expected: str | None
     live: str | None
     live_value: str | None
+    table: str = "table"
 
 
 @dataclass(frozen=True)

@@ -1,27 +1,19 @@
-"""Which topics the jobs know, and what is made from them."""
+"""What a lake is made of: its topics, how they are read, and the results that are kept. From arguments, or from Python."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import argparse
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final
 
-from contracts.records import FOLLOW, TWEET, USER_CLICK, USER_STATUS_CHANGE, USER_STATUS_UPDATE
-from contracts.schema import RecordSchema
+from pyspark.sql import Column, DataFrame
+
 from streamtable_spark.errors import ConfigurationError
-from streamtable_spark.transforms.avro import Framing, released
+from streamtable_spark.programs import load
+from streamtable_spark.transforms.codecs import PLAIN_KINDS, AvroCodec, Codec, PlainCodec
 
-CLICKS: Final = "user-clicks"
-UPDATES: Final = "user-status-updates"
-TWEETS: Final = "tweets"
-FOLLOWS: Final = "twitter-followers"
-
-RECORDS: Final[Mapping[str, RecordSchema[Any]]] = {
-    CLICKS: USER_CLICK,
-    UPDATES: USER_STATUS_UPDATE,
-    "user-status-changes": USER_STATUS_CHANGE,
-    TWEETS: TWEET,
-    FOLLOWS: FOLLOW,
-}
-"""The record of each topic."""
+CODECS: Final = "avro:FILE, avro-plain:FILE, json, string or bytes"
 
 
 @dataclass(frozen=True)
@@ -31,33 +23,201 @@ class Topic:
     Attributes:
         name: The name of its tables.
         kafka: The name of the topic in Kafka.
-        record: The schema of its values, which may be written with any released version of it.
+        codec: The codec of its values.
+        id: The field that holds the id of an event. Of two events with the same id the later one is a repeat. None: no
+            event repeats another.
+        text_keys: Whether keys are text, which each record has; otherwise they are kept as bytes, or null.
     """
 
     name: str
     kafka: str
-    record: RecordSchema[Any]
+    codec: Codec
+    id: str | None = None
+    text_keys: bool = True
 
-    def framing(self) -> Framing:
-        """How its values are read; only with a session."""
-        return released(self.record)
+    def __post_init__(self) -> None:
+        if self.id is not None and not self.codec.has(self.id):
+            raise ConfigurationError(
+                f"the events of {self.name} have no field {self.id!r}, so it cannot be their id: name another one with "
+                "--ids, or leave it out"
+            )
+
+    @property
+    def event_id(self) -> Column | None:
+        """The id of an event, from the column `event`; None if events have none."""
+        return None if self.id is None else self.codec.field("event", self.id)
 
 
-def topics_of(arguments: list[str]) -> tuple[Topic, ...]:
-    """From arguments of the form NAME or NAME=TOPIC; without any, all that are known.
+@dataclass(frozen=True)
+class Result:
+    """A table of gold, computed from silver.
+
+    Attributes:
+        topics: The names of the topics whose silver tables it is computed from, in the order of the arguments of `make`.
+        make: Computes its rows.
+        keys: The columns that identify a row, where each row comes from the records of one key of a single topic: then only
+            the rows of keys that have new records are computed again. None: the table is computed as a whole.
+    """
+
+    topics: tuple[str, ...]
+    make: Callable[..., DataFrame]
+    keys: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Contents:
+    """What a lake holds.
+
+    Attributes:
+        topics: The topics that are read.
+        results: The results that are kept in gold, by the names of their tables.
+    """
+
+    topics: tuple[Topic, ...]
+    results: Mapping[str, Result] = field(default_factory=dict)
+
+
+def topics_of(names: Sequence[str], known: Sequence[Topic]) -> tuple[Topic, ...]:
+    """Choose topics by arguments of the form NAME or NAME=TOPIC, several separated by commas; without any, all.
+
+    Args:
+        names: The arguments. TOPIC is the name in Kafka if it is another one.
+        known: The topics to choose from.
 
     Raises:
         ConfigurationError: A name is unknown or given twice.
     """
+    of_name = {topic.name: topic for topic in known}
     found = []
-    for text in arguments or RECORDS:
+    for text in _split(names) or of_name:
         name, renamed, kafka = text.partition("=")
-        if name not in RECORDS or (renamed and not kafka):
+        if name not in of_name or (renamed and not kafka):
             raise ConfigurationError(
-                f"--topic {text!r}: NAME or NAME=TOPIC is needed, with a NAME among {', '.join(RECORDS)}"
+                f"--topics {text!r}: NAME or NAME=TOPIC is needed, and --codecs or --graph has to say how NAME is read; they "
+                f"name {', '.join(of_name) or 'none'}"
             )
-        found.append(Topic(name, kafka or name, RECORDS[name]))
+        found.append(replace(of_name[name], kafka=kafka or of_name[name].kafka))
     for values in ([each.name for each in found], [each.kafka for each in found]):
         if twice := {value for value in values if values.count(value) > 1}:
-            raise ConfigurationError(f"--topic {', '.join(sorted(twice))} is named more than once")
+            raise ConfigurationError(f"--topics {', '.join(sorted(twice))} is named more than once")
     return tuple(found)
+
+
+def topic_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say what a lake is made of; `contents_of` reads them."""
+    parser.add_argument(
+        "--topics",
+        action="append",
+        default=[],
+        metavar="NAME[=TOPIC],...",
+        help="topics to read, by the names of their tables (all that --codecs and --graph name)",
+    )
+    parser.add_argument(
+        "--codecs",
+        action="append",
+        default=[],
+        metavar="NAME=CODEC,...",
+        help=f"how the values of a topic are read: {CODECS}. FILE+OLDER+...: with older versions of the schema",
+    )
+    parser.add_argument(
+        "--ids",
+        action="append",
+        default=[],
+        metavar="NAME=FIELD,...",
+        help="the field that holds the id of an event; without one no event of the topic repeats another",
+    )
+    parser.add_argument(
+        "--byte-keys",
+        action="append",
+        default=[],
+        metavar="NAME,...",
+        help="topics whose keys may be missing, or any bytes; the keys of others are text",
+    )
+    parser.add_argument(
+        "--graph",
+        action="append",
+        default=[],
+        metavar="MODULE:NAME",
+        help="a group, a flow, or the contents of a lake, whose topics are read; may be repeated",
+    )
+
+
+def contents_of(found: argparse.Namespace) -> Contents:
+    """What the arguments say.
+
+    Raises:
+        ConfigurationError: An argument is wrong, or names nothing to read.
+    """
+    of_name: dict[str, Topic] = {}
+    results: dict[str, Result] = {}
+    for text in found.graph:
+        declared = _of_program(load(text), text)
+        of_name |= {topic.name: topic for topic in declared.topics}
+        results |= declared.results
+    for name, codec in _pairs("--codecs", found.codecs).items():
+        of_name[name] = Topic(name, name, _codec(name, codec))
+    for name, event_id in _pairs("--ids", found.ids).items():
+        of_name[name] = replace(_known(of_name, "--ids", name), id=event_id)
+    for name in _split(found.byte_keys):
+        of_name[name] = replace(_known(of_name, "--byte-keys", name), text_keys=False)
+    topics = topics_of(found.topics, tuple(of_name.values()))
+    if not topics:
+        raise ConfigurationError(
+            "nothing says what to read: give --topics with --codecs, or --graph MODULE:NAME"
+        )
+    return Contents(topics, results)
+
+
+def _of_program(program: Any, text: str) -> Contents:
+    if isinstance(program, Contents):
+        return program
+    # Only here: who declares topics by arguments needs no library of processors.
+    from streamtable_spark.graphs import input_topics  # noqa: PLC0415 - see above
+
+    return Contents(input_topics(program, text))
+
+
+def _codec(name: str, text: str) -> Codec:
+    kind, _, files = text.partition(":")
+    for plain in PLAIN_KINDS:
+        if text == plain:
+            return PlainCodec(plain)
+    if kind not in {"avro", "avro-plain"} or not files:
+        raise ConfigurationError(f"--codecs {name}={text}: {CODECS} is needed")
+    reader, *older = (_schema(name, path) for path in files.split("+"))
+    if older and kind == "avro-plain":
+        raise ConfigurationError(
+            f"--codecs {name}={text}: plain values do not say which version they are of: give one schema"
+        )
+    return AvroCodec(reader, tuple(older), framed=kind == "avro")
+
+
+def _schema(name: str, path: str) -> str:
+    try:
+        text = Path(path).read_text("utf-8")
+        json.loads(text)
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"--codecs {name}: the schema {path} cannot be read ({error})") from error
+    return text
+
+
+def _known(of_name: Mapping[str, Topic], argument: str, name: str) -> Topic:
+    if name not in of_name:
+        raise ConfigurationError(
+            f"{argument} {name}: neither --codecs nor --graph says how this topic is read"
+        )
+    return of_name[name]
+
+
+def _pairs(argument: str, texts: Sequence[str]) -> dict[str, str]:
+    pairs = {}
+    for text in _split(texts):
+        name, _, value = text.partition("=")
+        if not name or not value:
+            raise ConfigurationError(f"{argument} {text!r}: NAME=... is needed")
+        pairs[name] = value
+    return pairs
+
+
+def _split(texts: Sequence[str]) -> list[str]:
+    return [part for text in texts for part in text.split(",")]

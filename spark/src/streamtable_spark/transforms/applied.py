@@ -44,6 +44,27 @@ def applied(
         The columns of `records`, with `input`: the topic as which a record counts. The timestamp of a retry is that of its
         origin, as the group's handlers are given it.
     """
+    left = kept(records, retries, inputs, set_aside)
+    retried = fn.col("topic").isin(*retries)
+    timestamp = fn.when(retried, _origin_timestamp()).otherwise(fn.col("timestamp")).alias("timestamp")
+    columns = [timestamp if name == "timestamp" else fn.col(name) for name in RECORD]
+    return left.select(*columns, fn.col("origin_topic").alias("input"))
+
+
+def kept(
+    records: DataFrame, retries: Sequence[str], inputs: Sequence[str], set_aside: DataFrame
+) -> DataFrame:
+    """Return the same records with the timestamps that they have in their topics.
+
+    Args:
+        records: As for `applied`.
+        retries: As for `applied`.
+        inputs: As for `applied`.
+        set_aside: As for `applied`.
+
+    Returns:
+        The columns of `records`, and `ORIGIN`: where each record first stood, and which attempt it is.
+    """
     # One pass: in two, Spark would read all records from Kafka twice.
     retried = fn.col("topic").isin(*retries)
     here = (fn.col("topic"), fn.col("partition"), fn.col("offset"), fn.lit(1))
@@ -53,10 +74,7 @@ def applied(
     ]
     # Else the group refuses a retry: its row would be in another partition's table, or it is no event of the group.
     fits = fn.col("origin_topic").isin(*inputs) & (fn.col("origin_partition") == fn.col("partition"))
-    timestamp = fn.when(retried, _origin_timestamp()).otherwise(fn.col("timestamp")).alias("timestamp")
-    columns = [timestamp if name == "timestamp" else fn.col(name) for name in RECORD]
-    left = records.select(*columns, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
-    return left.select(*RECORD, fn.col("origin_topic").alias("input"))
+    return records.select(*RECORD, *origin).where(fits).join(set_aside, ORIGIN, "left_anti")
 
 
 def _origin(*, failed: int) -> list[Column]:

@@ -49,16 +49,16 @@ def overwritten(found: DataFrame, later: DataFrame) -> DataFrame:
     """The same, but of rows that seem to be missing only because compaction has removed them since.
 
     Args:
-        found: The result of `differences`.
-        later: The `partition` and `key` of changelog records after those that were compared.
+        found: The result of `differences`, with the `table` that each row belongs to.
+        later: The `table`, `partition` and `key` of changelog records after those that were compared.
 
     Returns:
         The columns of `found`, with the kind overwritten in the place of missing where the key was written again: what
         stood there before, if anything did, is gone.
     """
-    again = later.select("partition", "key").distinct().withColumn("again", fn.lit(True))
+    again = later.select("table", "partition", "key").distinct().withColumn("again", fn.lit(True))
     kind = fn.when((fn.col("difference") == MISSING) & fn.col("again"), OVERWRITTEN)
-    joined = found.join(again, ["partition", "key"], "left")
+    joined = found.join(again, ["table", "partition", "key"], "left")
     return joined.withColumn("difference", fn.coalesce(kind, "difference")).drop("again")
 
 

@@ -7,6 +7,7 @@ has a row there too.
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -15,7 +16,7 @@ from pyspark.sql import functions as fn
 from contracts.records import USER_CLICK, USER_STATUS, USER_STATUS_UPDATE
 from contracts.schema import RecordSchema
 from streamtable_spark.transforms.avro import decode, encode, fingerprint_prefix, released, single_object
-from streamtable_spark.transforms.once import accepted
+from streamtable_spark.transforms.once import WITHIN, accepted
 
 PLACE = ["partition", "key"]
 _VERSION = re.compile(r"-v[0-9]+")
@@ -76,13 +77,25 @@ def read_values(held: DataFrame, table: GroupTable) -> DataFrame:
     return read.select(*PLACE, "value", fn.when(fn.col("reason").isNull(), row).alias("row"))
 
 
-def count_clicks(by_topic: Mapping[str, DataFrame]) -> DataFrame:
-    """One count a user: of clicks, each once however often it was sent within a day."""
-    clicks = by_topic["user-clicks"]
-    counts = _that_count(clicks).groupBy(*PLACE).agg(fn.count("*").alias("count"))
-    counted = clicks.groupBy(*PLACE).agg(*_tally()).join(counts, PLACE, "left")
-    row = fn.when(fn.col("count") > 0, fn.struct(fn.col("count").alias("value")))
-    return counted.withColumn("row", row).drop("count")
+def counts(topic: str, event_id: str | None, within: timedelta = WITHIN) -> Callable[..., DataFrame]:
+    """Return what computes one count a key: of the events of a topic.
+
+    Args:
+        topic: The topic.
+        event_id: The field that holds the id of an event, which counts once however often it is sent; None: each counts.
+        within: How long an id is remembered.
+    """
+
+    def rows(by_topic: Mapping[str, DataFrame]) -> DataFrame:
+        sent = by_topic[topic]
+        read = sent.where("event IS NOT NULL")
+        once = read if event_id is None else _that_count(sent, event_id, within)
+        counts = once.groupBy(*PLACE).agg(fn.count("*").alias("count"))
+        counted = sent.groupBy(*PLACE).agg(*_tally()).join(counts, PLACE, "left")
+        row = fn.when(fn.col("count") > 0, fn.struct(fn.col("count").alias("value")))
+        return counted.withColumn("row", row).drop("count")
+
+    return rows
 
 
 def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
@@ -117,19 +130,26 @@ def latest_statuses(by_topic: Mapping[str, DataFrame]) -> DataFrame:
     )
 
 
-def _that_count(clicks: DataFrame) -> DataFrame:
-    """The clicks that are no repeats of one before."""
+def _that_count(clicks: DataFrame, event_id: str = "id", within: timedelta = WITHIN) -> DataFrame:
+    """The events that are no repeats of one before."""
     retry = fn.col("topic") != fn.col("input") if "input" in clicks.columns else fn.lit(False)
     read = clicks.where("event IS NOT NULL")
     return accepted(
-        read.select(*PLACE, "offset", "timestamp", fn.col("event.id").alias("id"), retry.alias("retry"))
+        read.select(
+            *PLACE,
+            "offset",
+            "timestamp",
+            fn.col("event").getField(event_id).alias("id"),
+            retry.alias("retry"),
+        ),
+        within,
     )
 
 
 TABLES: Mapping[str, GroupTable] = {
     table.name: table
     for table in (
-        GroupTable("click-count", {"user-clicks": USER_CLICK}, '"long"', (), count_clicks),
+        GroupTable("click-count", {"user-clicks": USER_CLICK}, '"long"', (), counts("user-clicks", "id")),
         GroupTable(
             "user-status",
             {"user-status-updates": USER_STATUS_UPDATE},

@@ -260,6 +260,16 @@ class Avro(Generic[T]):
             self._by_text[writer.text] = reader
         return reader
 
+    @property
+    def framing(self) -> Framing:
+        """The framing of the values."""
+        return self._framing
+
+    @property
+    def older(self) -> tuple[str, ...]:
+        """JSON texts of the released versions of the schema other than the present one."""
+        return tuple(each.text for each in self._known.values() if each != self.schema)
+
     def __repr__(self) -> str:
         return f"Avro({self.schema.name!r}, {type(self._framing).__name__})"
 

@@ -1,0 +1,285 @@
+"""History through a group's handlers: the rows that they make of one partition's records, by the engine's own code.
+
+    replay = Replay(ORDERS, partition=3, partitions=12, now=time.time())
+    replay.feed("orders", records)
+    replay.feed("payments", more)
+    replay.finish()
+    replay.rows["table"]
+
+Records are handled in the order in which they are fed, across all inputs. Everything but the broker, the disk and the clock
+is real, as in the `Tester`. What handlers emit goes nowhere: it is in its topics already.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from streamtable.clock import Clock
+from streamtable.engine.settings import ProcessorSettings
+from streamtable.errors import ConfigurationError
+from streamtable.graph import Group
+from streamtable.types import RecordBatch, TopicPartition
+from streamtable_testing.clock import VirtualClock
+from streamtable_testing.consumer import VirtualGroupConsumer
+from streamtable_testing.group import GroupCoordinator
+from streamtable_testing.instance import Graves, Instance
+from streamtable_testing.log import VirtualKafka, VirtualProcess
+from streamtable_testing.topic import Record
+
+_FOREVER_SECONDS: Final = 1e12
+_TICK_SECONDS: Final = 2e-6
+_FED_MAX: Final = 5_000  # records between two commits
+_QUIET_TURNS: Final = 3
+_TURNS_MAX: Final = 1_000_000
+TABLE: Final = "table"
+
+
+class Replay:
+    """One partition of a group, from its first record on.
+
+    Args:
+        group: The group.
+        partition: Its number.
+        partitions: The number of partitions of the group's topics.
+        now: Seconds since 1970: the wall clock that handlers and the engine see. If the group has rows or timers that fall
+            due by the wall clock, it follows the timestamps of the records up to there instead.
+
+    Attributes:
+        rows: The rows of each table that the group keeps: the group's own is `table`, others have their names.
+    """
+
+    def __init__(self, group: Group[Any, Any], *, partition: int, partitions: int, now: float) -> None:
+        self.group = group
+        self.partition = partition
+        own = {f"{group.name}-{TABLE}": TABLE} if group.persist is not None else {}
+        self._own = own | {group.named_topic(name): name for name in group.named_tables}
+        self.rows: dict[str, dict[bytes, bytes]] = {name: {} for name in self._own.values()}
+        by_wall_clock = any(state.due is not None and state.due.clock == "wall" for state in group.all_states)
+        self._feed = _Feed(now, follow=by_wall_clock)
+        clock = VirtualClock(0.0 if by_wall_clock else now)
+        graves = Graves()
+        self._kafka = _HistoryKafka(clock, graves, self._feed, partition)
+        self._kafka.create_topics_of(group, partitions)
+        settings = ProcessorSettings(
+            instance_id="replay", commit_interval=1e14, poll_timeout=_TICK_SECONDS, poll_records=_FED_MAX
+        )
+        self._instance = Instance(group, self._kafka, graves, settings, group.custom_tasks)
+        self._feed.instance = self._instance
+        self._lookups = {edge.table.name for edge in group.lookups}
+        self._inputs = set(group.input_topics)
+        self._instance.start(disk=True)
+        self._settle()
+
+    def feed(self, topic: str, records: Sequence[Record], partition: int | None = None) -> None:
+        """Take the next records of one topic: an input, the group's loop or retries, or a table that it joins or looks up.
+
+        Args:
+            topic: The topic, by the name that the group gives it.
+            records: Consecutive records of one partition.
+            partition: Their partition, if it is another one: of a table that is looked up.
+
+        Raises:
+            ConfigurationError: The group does not read this topic.
+            HandlerFailed: A handler has failed whose input says `OnError.STOP`.
+        """
+        if topic in self._lookups:
+            self._settle()
+            for record in records:
+                at_ms = record.timestamp()[1]
+                number = self.partition if partition is None else partition
+                self._kafka.append(topic, record.key(), record.value(), partition=number, timestamp_ms=at_ms)
+            self._settle()
+        elif topic in self._inputs:
+            self._feed.records.extend((topic, record) for record in records)
+            if len(self._feed.records) >= _FED_MAX:
+                self._settle()
+        else:
+            raise ConfigurationError(f"group {self.group.name!r} does not read {topic!r}")
+
+    def finish(self, watermark_ms: int | None = None) -> None:
+        """Handle what is left, and what has fallen due.
+
+        Args:
+            watermark_ms: Advance the watermark to this time: that of the group, which can be ahead of its records' since
+                idle inputs do not hold it back.
+        """
+        self._settle()
+        clock = getattr(self._task, "event_clock", None)
+        if watermark_ms is not None and clock is not None and watermark_ms > clock.watermark_ms:
+            clock.watermark_ms = watermark_ms
+            clock.must_commit = True
+            self._settle()
+
+    def times(self) -> dict[str, tuple[int, int]]:
+        """Return the event time that each input has reached, and the watermark; nothing if the group follows none."""
+        clock = getattr(self._task, "event_clock", None)
+        return {} if clock is None else {topic: tuple(each) for topic, each in clock.times().items()}
+
+    def close(self) -> None:
+        """End without a commit."""
+        if self._instance.processor is not None:
+            self._instance.kill()
+
+    # ---- inside ----------------------------------------------------------------------------------------------------
+
+    @property
+    def _task(self) -> Any:
+        processor = self._instance.processor
+        assert processor is not None, "it has not ended"
+        assert processor.member is not None, "it has started"
+        return processor.member.assignment.tasks.get(self.partition)
+
+    def _settle(self) -> None:
+        """Let the group work until it has handled everything, and commit it."""
+        quiet = 0
+        for _ in range(_TURNS_MAX):
+            before = self._picture()
+            self._instance.turn()
+            if self._feed.read_all:
+                self._instance.commit()
+                self._drain()
+            task = self._task
+            busy = task is None or task.dirty or task.firing or not self._feed.read_all
+            if busy or before != self._picture():
+                quiet = 0
+            elif (quiet := quiet + 1) == _QUIET_TURNS:
+                self._feed.records.clear()
+                self._feed.cursor = 0
+                return
+        raise AssertionError(
+            f"{self.group!r} is still at work after {_TURNS_MAX} turns over the same records"
+        )
+
+    def _picture(self) -> object:
+        return self._instance.progress, self._feed.cursor, self._feed.handed
+
+    def _drain(self) -> None:
+        """Take in the rows that were committed, and let go of what was emitted."""
+        for name, topic in self._kafka.topics.items():
+            if name in self._lookups:
+                continue
+            part = topic.partitions[self.partition]
+            if (table := self._own.get(name)) is not None:
+                rows = self.rows[table]
+                for record in part.committed():
+                    if (value := record.value()) is None:
+                        rows.pop(record.key() or b"", None)
+                    else:
+                        rows[record.key() or b""] = value
+            for each in topic.partitions:
+                if each.records:
+                    each.delete_before(each.high)
+
+
+class _Feed:
+    """Records of all inputs in their order, and how far they were handed out.
+
+    Attributes:
+        records: Those that may be asked for again, with their topics.
+        cursor: The index of the next one.
+        handed: How many were handed out, repeatedly or not.
+    """
+
+    def __init__(self, now: float, *, follow: bool) -> None:
+        self.records: list[tuple[str, Record]] = []
+        self.cursor = 0
+        self.handed = 0
+        self.now = now
+        self.follow = follow
+        self.instance: Instance | None = None
+
+    @property
+    def read_all(self) -> bool:
+        return self.cursor >= len(self.records)
+
+
+class _HistoryConsumer(VirtualGroupConsumer):
+    """A member whose records are fed, and not in the broker; several runs of one topic may come by one poll."""
+
+    feed: _Feed
+    clock: VirtualClock
+    partition: int
+
+    def seek(self, place: TopicPartition, offset: int) -> None:
+        super().seek(place, offset)
+        self.feed.cursor = 0
+
+    def _fetch(self, max_records: int) -> list[RecordBatch]:
+        feed, batches = self.feed, list[RecordBatch]()
+        topic, run = "", list[Record]()
+        while feed.cursor < len(feed.records) and max_records:
+            found, record = feed.records[feed.cursor]
+            place = TopicPartition(found, self.partition)
+            next_offset = self._next.get(place)
+            if next_offset is not None and record.offset() < next_offset:
+                feed.cursor += 1  # handled before others were read again
+                continue
+            if next_offset is None or place in self._paused or not self._is_time(record, after=bool(run)):
+                break  # what comes behind it must not overtake it
+            if found != topic and run:
+                batches.append(RecordBatch(topic, self.partition, run))
+                run = []
+            topic = found
+            run.append(record)
+            self._next[place] = record.offset() + 1
+            feed.cursor += 1
+            feed.handed += 1
+            max_records -= 1
+        if run:
+            batches.append(RecordBatch(topic, self.partition, run))
+        return batches
+
+    def _is_time(self, record: Record, *, after: bool) -> bool:
+        """Whether a clock that follows the records has come to this one; it goes no further than to what falls due first.
+
+        `after`: records before it are still to be handled, and may set timers.
+        """
+        if not self.feed.follow:
+            return True
+        seconds = min(record.timestamp()[1] / 1000, self.feed.now)
+        ahead = seconds - self.clock.now()
+        if ahead <= 0:
+            return True
+        if after:
+            return False
+        assert self.feed.instance is not None, "set when it was made"
+        processor = self.feed.instance.processor
+        assert processor is not None, "it is polling"
+        assert processor.member is not None, "the same"
+        task = processor.member.assignment.tasks.get(self.partition)
+        due = None if task is None else task.wakes_at
+        if due is not None and due < seconds:
+            self.clock.advance(max(0.0, due - self.clock.now()) + _TICK_SECONDS)
+            return False
+        self.clock.advance(ahead)
+        return True
+
+
+class _HistoryKafka(VirtualKafka):
+    """Kafka without the records of a group's inputs, whose members get one partition."""
+
+    def __init__(self, clock: Clock, graves: Graves, feed: _Feed, partition: int) -> None:
+        super().__init__(
+            clock, graves, session_timeout=_FOREVER_SECONDS, transaction_timeout=_FOREVER_SECONDS
+        )
+        self.feed, self.partition_read = feed, partition
+
+    def process(self, name: str) -> VirtualProcess:
+        return _HistoryProcess(self, name)
+
+    def group(self, name: str) -> GroupCoordinator:
+        coordinator = super().group(name)
+        coordinator.only = frozenset({self.partition_read})
+        return coordinator
+
+
+class _HistoryProcess(VirtualProcess):
+    kafka: _HistoryKafka
+
+    def group_consumer(self, group: str, instance_id: str) -> VirtualGroupConsumer:
+        kafka = self.kafka
+        member_id = f"{instance_id}-{kafka.unique()}"
+        made = _HistoryConsumer(member_id, kafka.group(group), kafka.partition, self._wire(), kafka.clock)
+        made.feed, made.partition = kafka.feed, kafka.partition_read
+        assert isinstance(kafka.clock, VirtualClock), "given so"
+        made.clock = kafka.clock
+        return made

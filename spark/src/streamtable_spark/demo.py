@@ -1,0 +1,40 @@
+"""What the lake of the demo's services is made of: `--graph streamtable_spark.demo:LAKE`."""
+
+from typing import Final
+
+from pyspark.sql import DataFrame
+
+from contracts.records import FOLLOW, TWEET, USER_CLICK, USER_STATUS_CHANGE, USER_STATUS_UPDATE
+from streamtable_spark.jobs.topics import Contents, Result, Topic
+from streamtable_spark.transforms import clicks, reach, statuses
+from streamtable_spark.transforms.codecs import AvroCodec
+
+CLICKS: Final = "user-clicks"
+UPDATES: Final = "user-status-updates"
+TWEETS: Final = "tweets"
+FOLLOWS: Final = "twitter-followers"
+REACH: Final = "reach"
+
+
+def _reach(tweets: DataFrame, follows: DataFrame) -> DataFrame:
+    """Of each URL, exactly and by sketches; from all tweets and follows, since one of them can change that of many URLs."""
+    return reach.compared(reach.tweeted(tweets), reach.followers(follows))
+
+
+LAKE: Final = Contents(
+    topics=tuple(
+        Topic(name, name, AvroCodec.released(record), id="id")
+        for name, record in (
+            (CLICKS, USER_CLICK),
+            (UPDATES, USER_STATUS_UPDATE),
+            ("user-status-changes", USER_STATUS_CHANGE),
+            (TWEETS, TWEET),
+            (FOLLOWS, FOLLOW),
+        )
+    ),
+    results={
+        "clicks_per_day": Result((CLICKS,), clicks.per_day, ("user_id", "day")),
+        "status_history": Result((UPDATES,), statuses.history, ("user_id", "at", "id", "status")),
+        REACH: Result((TWEETS, FOLLOWS), _reach),
+    },
+)

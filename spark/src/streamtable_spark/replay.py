@@ -1,0 +1,280 @@
+"""A group's table by the group's own handlers: history goes through them, partition by partition, in Spark's workers.
+
+The records of a partition are handled in the order of their timestamps across topics, and of their offsets within each, as
+a processor that is never behind meets them. The engine is that of the processors, without a broker
+(`streamtable_testing.replay`); what handlers emit goes nowhere.
+"""
+
+import json
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Any, Final, NamedTuple
+
+import structlog
+
+from streamtable import Avro, Count, Group
+from streamtable.deadletter import ORIGIN_TOPIC
+from streamtable.errors import StreamtableError
+from streamtable.graph import HANDLED, IDS, STATES
+from streamtable_spark.errors import ConfigurationError
+from streamtable_spark.graphs import codec_of, groups_of
+from streamtable_spark.programs import load
+from streamtable_spark.transforms.codecs import AvroCodec
+from streamtable_testing.replay import TABLE, Replay
+from streamtable_testing.topic import Record
+
+SCHEMA: Final = "name string, partition int, key binary, value binary"
+SUMMARY: Final = ""
+"""The name of the rows that say what became of a partition, beside those of tables; see `Summary`."""
+FAILED: Final = "the group's handlers have failed: "
+_ENGINES_OWN: Final = frozenset({IDS, HANDLED, STATES})
+
+
+@dataclass(frozen=True)
+class Program:
+    """A group whose handlers are run over history; can be sent to Spark's workers.
+
+    Attributes:
+        graph: MODULE:NAME, where the workers find it too.
+        group: The name of the group in there.
+        arguments: What NAME is called with, if it is a function.
+        inputs: The names of its inputs, the loop included.
+        loop: The name of its loop; None if it has none.
+        joins: The names of the tables that it joins.
+        changes: Those of them whose changes it handles.
+        lookups: The names of the tables that it looks up.
+        retry: The name of its retries.
+        tables: The ends of the names of its tables' topics: `table` is the group's own.
+        event_time: Whether it follows event time.
+    """
+
+    graph: str
+    group: str
+    arguments: tuple[str, ...]
+    inputs: tuple[str, ...]
+    loop: str | None
+    joins: tuple[str, ...]
+    changes: tuple[str, ...]
+    lookups: tuple[str, ...]
+    retry: str
+    tables: tuple[str, ...]
+    event_time: bool
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The tables whose rows an audit compares: not the engine's own, whose layout depends on when it has committed."""
+        return tuple(name for name in self.tables if name not in _ENGINES_OWN)
+
+    def load(self) -> Group[Any, Any]:
+        """Return the group. Raises `ConfigurationError` where the module is not there."""
+        found = load(self.graph)
+        return _chosen(
+            groups_of(found(*self.arguments) if callable(found) else found, self.graph), self.group
+        )
+
+    def text_of(self, table: str, key: bytes, value: bytes | None) -> tuple[str, str | None]:
+        """Return a key and a row of a table as text for people; bytes that cannot be decoded in hexadecimal digits."""
+        key_codec, value_codec = _codecs(self.load(), table, key)
+        return _as_text(key_codec, key), None if value is None else _as_text(value_codec, value)
+
+    def same(self, table: str, key: bytes, one: bytes, other: bytes) -> bool:
+        """Return whether two rows are the same, whatever their bytes: the fields of JSON may be in another order."""
+        if one == other:
+            return True
+        _, codec = _codecs(self.load(), table, key)
+        try:
+            return bool(codec.decode(one) == codec.decode(other))
+        except StreamtableError:
+            return False
+
+
+def program_of(graph: str, group: str) -> Program:
+    """Find a group.
+
+    Args:
+        graph: MODULE:NAME of a group, a flow, several of them, or a function that makes them for a group's name.
+        group: The name of the group, perhaps with a version behind it: `orders-v2` is what `orders` computes.
+
+    Raises:
+        ConfigurationError: There is no such group, or it keeps no table.
+    """
+    found = load(graph)
+    arguments: tuple[str, ...] = ()
+    if callable(found):
+        arguments, found = (group,), found(group)
+    chosen = _chosen(groups_of(found, graph), group)
+    own = (TABLE,) if chosen.persist is not None else ()
+    if not chosen.tables:
+        raise ConfigurationError(f"group {chosen.name!r} keeps no table: there is nothing to compute")
+    return Program(
+        graph=graph,
+        group=chosen.name,
+        arguments=arguments,
+        inputs=tuple(edge.stream.name for edge in chosen.inputs),
+        loop=None if chosen.loop is None else chosen.loop.stream.name,
+        joins=tuple(edge.table.name for edge in chosen.joins),
+        changes=tuple(edge.table.name for edge in chosen.changes),
+        lookups=tuple(edge.table.name for edge in chosen.lookups),
+        retry=chosen.retry,
+        tables=(*own, *chosen.named_tables),
+        event_time=chosen.event_time is not None,
+    )
+
+
+def counted(program: Program) -> tuple[str, AvroCodec, str | None, int] | None:
+    """Return what a group counts that has a native form in Spark: one input, by `Count()`, into a table of Avro longs.
+
+    Returns:
+        The input, the codec of its values, the field by which repeated events are recognised, and for how many milliseconds;
+        None for any other group.
+    """
+    group = program.load()
+    if len(group.inputs) != 1 or set(group.tables) - {group.table.name, group.named_topic(IDS)}:
+        return None
+    (edge,) = group.inputs
+    if not isinstance(edge.aggregate, Count) or group.joins or group.event_time is not None:
+        return None
+    value = group.table.value
+    if not isinstance(value, Avro) or value.schema.tree != "long" or value.framing.size == 0:
+        return None
+    by = None if edge.once is None else edge.once.by
+    if not (by is None or isinstance(by, str)) or not isinstance(edge.stream.value, Avro):
+        return None
+    codec = codec_of(edge.stream)
+    if not isinstance(codec, AvroCodec):
+        return None
+    return edge.stream.name, codec, by, 0 if edge.once is None else edge.once.within_ms
+
+
+class Summary(NamedTuple):
+    """What became of a partition: how many records were handled, and the event time that each input has reached."""
+
+    events: int
+    times: Mapping[str, tuple[int, int]]
+
+    def encode(self) -> bytes:
+        return json.dumps([self.events, self.times]).encode()
+
+    @staticmethod
+    def decode(data: bytes) -> "Summary":
+        events, times = json.loads(data)
+        return Summary(events, {topic: tuple(each) for topic, each in times.items()})
+
+
+Made = tuple[str, int, bytes, bytes]
+
+
+@dataclass(frozen=True)
+class GroupReplay:
+    """Computes tables from sorted records, in Spark's workers.
+
+    Attributes:
+        program: The group.
+        partitions: The number of partitions of its topics.
+        now: Seconds since 1970 that handlers see; see `Replay`.
+        names: The names that the group gives the topics of the records, by their names in Kafka.
+        watermarks: Where the watermark of each partition is to end at least.
+    """
+
+    program: Program
+    partitions: int
+    now: float
+    names: Mapping[str, str]
+    watermarks: Mapping[int, int] = field(default_factory=dict)
+
+    def __call__(self, rows: Iterable[Any]) -> Iterator[Made]:
+        """Take rows of `task`, `topic`, `partition`, `offset`, `ms`, `key`, `value`, `headers`; return those of `SCHEMA`."""
+        # Nobody reads what a worker says, and of each record that is refused it would say something.
+        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        group = self.program.load()
+        for number, records in groupby(rows, key=lambda row: row["task"]):
+            try:
+                yield from self._partition(group, number, records)
+            except StreamtableError as error:
+                # As an error that says where; Spark puts it into its own.
+                raise RuntimeError(f"{FAILED}{error}") from error
+
+    def _partition(self, group: Group[Any, Any], number: int, rows: Iterable[Any]) -> Iterator[Made]:
+        replay = Replay(group, partition=number, partitions=self.partitions, now=self.now)
+        handled = 0
+        retried = 0
+        try:
+            for (topic, partition), run in groupby(rows, key=lambda row: (row["topic"], row["partition"])):
+                name = self.names[topic]
+                records = [_record(row, self.names) for row in run]
+                if name == self.program.retry:
+                    # Those of two groups, if its table was rebuilt from another's, are one topic here.
+                    records = [_at(record, retried + index) for index, record in enumerate(records)]
+                    retried += len(records)
+                if name in self.program.inputs or name == self.program.retry:
+                    handled += len(records)
+                replay.feed(name, records, partition)
+            replay.finish(self.watermarks.get(number))
+            for table, kept in replay.rows.items():
+                for key, value in kept.items():
+                    yield table, number, key, value
+            yield SUMMARY, number, b"", Summary(handled, replay.times()).encode()
+        finally:
+            replay.close()
+
+
+def _record(row: Any, names: Mapping[str, str]) -> Record:
+    headers = [
+        (name, _renamed(name, None if value is None else bytes(value), names))
+        for name, value in row["headers"] or ()
+    ]
+    key, value = row["key"], row["value"]
+    return Record(
+        row["offset"],
+        None if key is None else bytes(key),
+        None if value is None else bytes(value),
+        headers,
+        row["ms"],
+        None,
+    )
+
+
+def _renamed(header: str, value: bytes | None, names: Mapping[str, str]) -> bytes | None:
+    if header != ORIGIN_TOPIC or value is None:
+        return value
+    text = value.decode(errors="replace")
+    return names[text].encode() if text in names else value
+
+
+def _at(record: Record, offset: int) -> Record:
+    return Record(
+        offset, record.key(), record.value(), list(record.headers() or ()), record.timestamp()[1], None
+    )
+
+
+def _chosen(groups: list[Group[Any, Any]], name: str) -> Group[Any, Any]:
+    of_name = {group.name: group for group in groups}
+    base = name.rpartition("-v")[0] if name.rpartition("-v")[2].isdecimal() else name
+    if (found := of_name.get(name) or of_name.get(base)) is not None:
+        return found
+    if len(groups) == 1:
+        return groups[0]
+    raise ConfigurationError(
+        f"the graph has no group {name!r}, and more than one: {', '.join(sorted(of_name))}"
+    )
+
+
+def _codecs(group: Group[Any, Any], table: str, key: bytes) -> tuple[Any, Any]:
+    """The codecs of the keys and rows of a table."""
+    if table != TABLE:
+        (state,) = (each for each in group.all_states if each.name == table)
+        return state.key, state.value
+    # A micro-batch keeps rows of several kinds in one table: the kind is the beginning of a key.
+    kinds: Mapping[str, Any] = getattr(group, "rows", {})
+    kind = kinds.get(key.partition(b"/")[0].decode(errors="replace"))
+    return group.table.key, group.table.value if kind is None else kind.value
+
+
+def _as_text(codec: Any, data: bytes) -> str:
+    decode: Callable[[bytes], Any] = codec.decode
+    try:
+        return json.dumps(decode(data), default=str, ensure_ascii=False)
+    except StreamtableError:
+        return data.hex()

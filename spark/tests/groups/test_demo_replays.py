@@ -1,0 +1,141 @@
+"""The groups of the demo that Spark has no native form of: their handlers over history come to their live tables."""
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from random import Random
+from typing import Any, Final
+
+import pytest
+from spark.tests.groups.test_golden import reach_events
+
+from click_count.topics import USER_CLICKS
+from contracts.records import Block, Translation
+from messaging.groups import BLOCKS, GROUPS, MESSAGES, TRANSLATIONS
+from messaging.load import messages
+from servicekit.process.load import LoadOptions
+from streamtable import Avro, Count, Group, Input, Persist
+from streamtable_spark.jobs.job_args import Source, arguments, source_of
+from streamtable_spark.replay import SUMMARY, GroupReplay, Summary, program_of
+from streamtable_testing import Tester
+from tweet_reach.stages import STATES
+from tweet_reach.topics import FOLLOWS, TWEETS
+
+PARTITIONS = 2
+MESSAGING = "messaging.groups:GROUPS"
+COUNTED: Final = ("url", "reach", "tweets", "authors", "bringing")
+REACH = "spark.tests.groups.reach_stages:STAGES"
+Rows = dict[tuple[str, int, bytes], bytes]
+
+
+def each_counts(name: str) -> Group[str, int]:
+    return Group(name, Input(USER_CLICKS, aggregate=Count()), Persist(Avro("long")))
+
+
+def history(tester: Tester, group: Group[Any, Any]) -> list[dict[str, Any]]:
+    """The records that a job would hand over, in its order, without those that are dead letters."""
+    letters = {letter.origin for letter in tester.dead_letters(group)}
+    dead = {(origin.topic, origin.partition, origin.offset) for origin in letters}
+    return sorted(
+        (
+            {
+                "task": place.partition, "topic": place.topic, "partition": place.partition,
+                "offset": record.offset(), "ms": record.timestamp()[1], "key": record.key(),
+                "value": record.value(), "headers": [
+                    {"key": name, "value": value} for name, value in record.headers() or ()
+                ],
+            }
+            for topic in group.input_topics
+            for place, record in tester.kafka.records(topic)
+            if (topic, place.partition, record.offset()) not in dead
+        ),
+        key=lambda row: (row["task"], row["ms"], row["topic"], row["offset"]),
+    )  # fmt: skip
+
+
+def replayed(tester: Tester, graph: str, name: str) -> Rows:
+    program = program_of(graph, name)
+    group = program.load()
+    names = {topic: topic for topic in group.input_topics}
+    replay = GroupReplay(program, PARTITIONS, tester.clock.now(), names)
+    made = list(replay(history(tester, group)))
+    summaries = [Summary.decode(value) for table, _, _, value in made if table == SUMMARY]
+    assert sum(each.events for each in summaries) > 0
+    return {(table, number, key): value for table, number, key, value in made if table in program.compared}
+
+
+def live(tester: Tester, group: Group[Any, Any], tables: Iterable[str]) -> Rows:
+    rows = {
+        (table, place.partition, record.key() or b""): record.value()
+        for table in tables
+        for place, record in tester.kafka.records(f"{group.name}-{table}")
+    }
+    return {key: value for key, value in rows.items() if value is not None}
+
+
+def assert_replays(tester: Tester, graph: str, groups: Sequence[Group[Any, Any]]) -> None:
+    for group in groups:
+        program = program_of(graph, group.name)
+        found, there = replayed(tester, graph, group.name), live(tester, group, ["table"])
+        assert found.keys() == there.keys(), group
+        for (table, number, key), value in found.items():
+            other = there[table, number, key]
+            if key.startswith(b"urls/"):  # a sketch and a list among its fields are as the batches were cut
+                one, two = STATES.value.decode(value), STATES.value.decode(other)
+                assert [one[name] for name in COUNTED] == [two[name] for name in COUNTED], key
+            else:
+                assert program.same(table, key, value, other), (group, key)
+        assert found, group
+
+
+def test_the_tables_of_messaging_are_what_their_handlers_make_of_history() -> None:
+    load = LoadOptions(count=120, rate=0, keys=6, skew=0.5, seed=3)
+    with Tester(partitions=PARTITIONS) as tester:
+        tester.run(*GROUPS.values())
+        for number, word in enumerate(("rain", "hello", "rain")):
+            tester.emit(TRANSLATIONS, word, Translation(replacement=f"{number}"))
+        for sender, message in islice(messages(load, 3, lambda: int(tester.clock.now() * 1000)), 120):
+            tester.advance(0.01)
+            tester.emit(MESSAGES, sender, message)
+        for sender in ("a", "b", "a"):
+            tester.emit(BLOCKS, sender, Block(by=sender, blocked=True))
+        kept = [group for group in GROUPS.values() if group.persist is not None]
+        assert [group.name for group in kept] == ["collector", "blocker", "translator", "detector"]
+        assert_replays(tester, MESSAGING, kept)
+
+
+def test_the_rows_of_both_stages_of_tweet_reach_are_what_their_batches_make_of_history() -> None:
+    stages = [program_of(REACH, name).load() for name in ("tweet-reach-authors", "tweet-reach-urls")]
+    random = Random(29)
+    with Tester(partitions=PARTITIONS) as tester:
+        tester.create(TWEETS, FOLLOWS)
+        tester.run(*stages)
+        for topic, key, value in reach_events(random)[:250]:
+            tester.emit_raw(topic, key, value)
+            tester.advance(0.01)
+        tester.advance(30)
+        assert_replays(tester, REACH, stages)
+
+
+def test_spark_itself_counts_for_an_audit_and_for_a_rebuild_where_no_ids_have_to_be_kept() -> None:
+    def of(graph: str, *, goes_on: bool) -> Source:
+        found = arguments("job", "").parse_args(
+            ["--bootstrap-servers", "a:1", "--group", "n", "--graph", graph]
+        )
+        return source_of(found, goes_on=goes_on)
+
+    once, by_handler = "click_count.topics:by_count", "click_count.topics:by_record"
+    assert of(once, goes_on=False).table is not None
+    assert of(once, goes_on=True).tables == ("table", "ids")
+    assert of(by_handler, goes_on=False).table is None
+    each = f"{__name__}:each_counts"
+    assert of(each, goes_on=True).table is not None
+
+
+def test_a_group_is_found_in_a_graph_by_its_name_with_or_without_a_version() -> None:
+    assert program_of(MESSAGING, "detector-v2").group == "detector"
+    assert program_of(MESSAGING, "detector").tables == ("table", "ids")
+    assert program_of(MESSAGING, "detector").compared == ("table",)
+    with pytest.raises(Exception, match="has no group 'nobody'"):
+        program_of(MESSAGING, "nobody")
+    with pytest.raises(Exception, match="keeps no table"):
+        program_of(MESSAGING, "filter")
