@@ -41,6 +41,7 @@ class Work:
         False  # the task knows which record has made which output: find out which ones Kafka refuses
     )
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
+    marks: Sequence[OutputRecord] = ()  # the watermark, for those who read the outputs; behind all of these
 
 
 @dataclass(frozen=True)

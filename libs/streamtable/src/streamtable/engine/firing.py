@@ -242,6 +242,21 @@ class DueRunner:
         first = each.index.first_ms
         return first / 1000 if first is not None and each.due.clock == "wall" else None
 
+    def passed_on_ms(self, watermark_ms: int) -> int:
+        """Return the watermark for those who read what the group writes: no earlier event is made of a row later.
+
+        Args:
+            watermark_ms: The watermark of the task.
+        """
+        least = watermark_ms
+        for each in self._states:
+            if each.due.clock == "event":
+                self._look(each)
+                first = each.index.first_ms
+                reached = watermark_ms if first is None else min(first, watermark_ms)
+                least = min(least, reached - each.due.holds_ms)
+        return least
+
     # ---- timers in event time, between records ---------------------------------------------------------------------
 
     @property
