@@ -139,6 +139,7 @@ class DueRunner:
     Attributes:
         fired: The number of rows that were handed over, left out or deleted since the last commit.
         total: The same since the start.
+        behind_ms: How far the first row that was left over by the last `run` is behind its clock; 0 if none was.
         wakes_at: The wall time, in seconds since 1970, from which on there is something to do without more records, as
             the last `run` has left it; None: nothing.
     """
@@ -160,6 +161,7 @@ class DueRunner:
         deferrals: Deferrals,
     ) -> None:
         self.fired = self.total = 0
+        self.behind_ms = 0
         self.wakes_at: float | None = None
         self._group = group.name
         self._partition = partition
@@ -209,6 +211,7 @@ class DueRunner:
             self._look(each)
             if each.pending:
                 self._run(each, end)
+        self.behind_ms = max(map(self._behind_ms, self._states), default=0)
         self.wakes_at = min(filter(None, map(self._wakes_at, self._states)), default=None)
         return self.total > before
 
@@ -256,6 +259,11 @@ class DueRunner:
                 reached = watermark_ms if first is None else min(first, watermark_ms)
                 least = min(least, reached - each.due.holds_ms)
         return least
+
+    @staticmethod
+    def _behind_ms(each: DueState) -> int:
+        now, first = each.now_ms(), each.index.first_ms
+        return 0 if now is None or first is None else max(0, now - first)
 
     # ---- timers in event time, between records ---------------------------------------------------------------------
 

@@ -239,6 +239,10 @@ class Task(BaseTask):
     def watermark_ms(self) -> int | None:
         return None if self.event_clock is None else self.event_clock.watermark_ms
 
+    @property
+    def due_behind_ms(self) -> int | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.behind_ms
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -358,6 +362,7 @@ class Task(BaseTask):
             repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
             times=self.event_clock.times() if self.event_clock else {},
+            late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},
             marks=self._marks(),
         )
 

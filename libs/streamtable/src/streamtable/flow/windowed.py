@@ -78,7 +78,7 @@ class Windows(Generic[K, V]):
         )
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
-        step, leaf = steps_of(state, Late(self.late))
+        step, leaf = steps_of(state, Late(self.late, state))
         edges = (state, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
