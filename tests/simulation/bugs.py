@@ -20,6 +20,8 @@ from streamtable.engine.ids import IdTable, _Accepted
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.member import Member
 from streamtable.engine.output import OutputBuffer
+from streamtable.engine.passed_on import PassedOn
+from streamtable.engine.producer_times import ProducerTimes
 from streamtable.engine.restore import Restorer
 from streamtable.engine.state import KeptState
 from streamtable.engine.task import Task
@@ -32,6 +34,7 @@ from streamtable.tables.position import TablePosition
 from streamtable.tables.recovery import plan_join
 from streamtable.tables.working_table import WorkingTable
 from streamtable.types import NextOffset, RecordBatch, TopicPartition
+from streamtable.watermarks import Mark
 from streamtable_testing.consumer import VirtualGroupConsumer
 from streamtable_testing.group import VirtualMembership
 from streamtable_testing.topic import Partition, Record
@@ -425,10 +428,10 @@ def watermark_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     init = EventClock.__init__
 
     def without_watermark(
-        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
     ) -> None:
         streams = {topic: InputTime(at.stream_ms) for topic, at in committed.items()}
-        init(self, settings, partition, inputs, streams, clock)
+        init(self, settings, partition, inputs, streams, *more, **named)
 
     patch.setattr(EventClock, "__init__", without_watermark)
 
@@ -437,10 +440,10 @@ def stream_times_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     init = EventClock.__init__
 
     def without_streams(
-        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, clock: Any
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
     ) -> None:
         watermarks = {topic: InputTime(NO_TIME, at.watermark_ms) for topic, at in committed.items()}
-        init(self, settings, partition, inputs, watermarks, clock)
+        init(self, settings, partition, inputs, watermarks, *more, **named)
 
     patch.setattr(EventClock, "__init__", without_streams)
 
@@ -484,6 +487,55 @@ def inputs_always_idle(patch: pytest.MonkeyPatch) -> None:
 
 def event_time_kept_at_a_rewind(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(EventClock, "rewind", lambda _: None)
+
+
+def mark_counted_for_another_producer(patch: pytest.MonkeyPatch) -> None:
+    marked = ProducerTimes.marked
+
+    def marked_for_the_one_before(self: ProducerTimes, mark: Mark) -> None:
+        marked(self, mark._replace(producer=max(mark.producer - 1, 0)))
+
+    patch.setattr(ProducerTimes, "marked", marked_for_the_one_before)
+
+
+def watermark_of_the_producer_that_is_ahead(patch: pytest.MonkeyPatch) -> None:
+    greatest = property(lambda self: max(self.watermarks_ms, default=NO_TIME))
+    patch.setattr(ProducerTimes, "least_ms", greatest)
+
+
+def producers_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    """Only those: the least of them comes back, as the stream time."""
+    init = EventClock.__init__
+
+    def without_producers(
+        self: EventClock, settings: Any, partition: int, inputs: Any, committed: Any, *more: Any, **named: Any
+    ) -> None:
+        least = {topic: at._replace(producers_ms=()) for topic, at in committed.items()}
+        init(self, settings, partition, inputs, least, *more, **named)
+
+    patch.setattr(EventClock, "__init__", without_producers)
+
+
+def marks_only_for_the_own_partition(patch: pytest.MonkeyPatch) -> None:
+    """Those who read the others wait for this producer for ever."""
+    init = PassedOn.__init__
+
+    def own_only(self: PassedOn, group: Any, topics: Any, partition: int) -> None:
+        init(self, group, topics, partition)
+        self._places = [place for place in self._places if place[1] == partition]
+
+    patch.setattr(PassedOn, "__init__", own_only)
+
+
+def marks_before_the_records_of_their_commit(patch: pytest.MonkeyPatch) -> None:
+    produce = Checkpoint._produce
+
+    def marks_first(self: Checkpoint, works: Any, context: Any) -> None:
+        for work in works:
+            self._send(work.marks)
+        produce(self, [replace(work, marks=()) for work in works], context)
+
+    patch.setattr(Checkpoint, "_produce", marks_first)
 
 
 # ---- rows that fall due, and timers ----------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 from tests.simulation.due import Planned, local_rows
 from tests.simulation.due_books import DueBooks
 from tests.simulation.jobs import Job, source_of
-from tests.simulation.oracle import Expected, Letter, Replayed, Wrong
+from tests.simulation.oracle import Expected, Letter, Replayed, Wrong, late_before_of
 from tests.simulation.shape import Kind
 from tests.simulation.times import TimeBooks
 from tests.simulation.trace import Trace
@@ -30,6 +30,7 @@ from streamtable.once import Chunk
 from streamtable.tables.position import LocalPosition, TablePosition
 from streamtable.types import Committed, TopicPartition
 from streamtable.visiting import VisitProgress
+from streamtable.watermarks import Mark
 from streamtable_testing.log import VirtualKafka
 from streamtable_testing.topic import Partition, Record
 
@@ -61,8 +62,13 @@ class Books:
         }
         event_time = job.group.event_time
         self.times = (
-            TimeBooks(kafka, trace, event_time, job.reads, len(table)) if event_time is not None else None
+            TimeBooks(kafka, trace, event_time, job.reads, len(table), carried=job.carried)
+            if event_time is not None
+            else None
         )
+        self._marked: dict[
+            tuple[int, int], int
+        ] = {}  # what each producer has said last in a partition of the output
         self._outputs = [Unread(p) for p in kafka.topics[job.output].partitions] if job.output else []
         due = kafka.topics.get(f"{job.group.name}-due") if job.shape.due else None
         self._fired = [Unread(p) for p in due.partitions] if due is not None else []
@@ -100,7 +106,11 @@ class Books:
         """Compare what was emitted with what must have been (I2, I3, I7)."""
         for number, unread in enumerate(self._outputs):
             for record in unread.take():
+                if (mark := Mark.read(record.headers() or ())) is not None:
+                    self._marked[number, mark.producer] = mark.watermark_ms
+                    continue
                 source = Long().decode(record.value() or b"")
+                self._check_marked(number, source_of(source)[1], record)
                 if self._job.topics[source_of(source)[0]] == self._job.visits:
                     self._note_visited(source, record.key() or b"")
                     continue
@@ -110,6 +120,12 @@ class Books:
                     self.times.told(
                         self._job.topics[topic_number], of_partition, offset, record.headers() or ()
                     )
+        for producer in {producer for _, producer in self._marked}:
+            said = {self._marked.get((number, producer)) for number in range(len(self._outputs))}
+            if len(said) > 1:  # a transaction counts as a whole
+                raise Wrong(
+                    f"I8: producer {producer} has said {sorted(map(str, said))} in partitions of its output"
+                )
         for number, unread in enumerate(self._letters):
             for record in unread.take():
                 letter = self._letter_of(record)
@@ -131,6 +147,15 @@ class Books:
                     missing = list(queue)
                 if missing:
                     raise Wrong(f"I1: committed, but not emitted: {missing[:3]}")
+
+    def _check_marked(self, number: int, producer: int, record: Record) -> None:
+        """Behind the watermark of a producer comes nothing for which earlier windows were still open (I8)."""
+        marked = self._marked.get((number, producer))
+        if marked is not None and late_before_of(record) < marked:
+            raise Wrong(
+                f"I8: {number}@{record.offset()} was late before {late_before_of(record)} only, and comes behind the "
+                f"watermark {marked} of {producer}"
+            )
 
     def _check_looped(self) -> None:
         found = [
@@ -197,7 +222,8 @@ class Books:
         self.check_outputs()
         for topic in self._job.topics:
             for partition in self._kafka.topics[topic].partitions:
-                last = max((record.offset() for record in partition.committed()), default=-1)
+                events = (each for each in partition.committed() if Mark.read(each.headers() or ()) is None)
+                last = max((record.offset() for record in events), default=-1)
                 if self.expected[partition.place.partition].next[topic] <= last:
                     raise Wrong(f"I1: {partition.place}@{last} was never committed")
         self._check_visits()

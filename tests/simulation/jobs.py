@@ -65,6 +65,7 @@ class Job:
         output: the topic that it emits to; None if it emits nothing.
         joined: the table that it joins, if it does.
         visits: the topic of its visits, if it has any.
+        carried: its streams carry watermarks.
     """
 
     shape: JobShape
@@ -75,6 +76,7 @@ class Job:
     output: str | None
     joined: str | None
     visits: str | None
+    carried: bool = False
 
     def bad(self, event: int) -> bool:
         """Its handler refuses the event. What is tried again is accepted, but for aggregates, which cannot know."""
@@ -222,7 +224,14 @@ class _Later:
 
 
 def make_job(
-    name: str, shape: JobShape, reads: Sequence[str], *, exact: bool, flaky: Callable[[], bool]
+    name: str,
+    shape: JobShape,
+    reads: Sequence[str],
+    *,
+    exact: bool,
+    flaky: Callable[[], bool],
+    carried: bool = False,
+    passes_on: bool = False,
 ) -> Job:
     """A group that reads these topics.
 
@@ -232,6 +241,8 @@ def make_job(
         reads: topics.
         exact: exactly once.
         flaky: whether a handler is to fail now, though nothing is wrong with its event.
+        carried: these topics carry watermarks.
+        passes_on: its output does.
     """
     do = Handlers(name, flaky)
     handlers: dict[Kind, dict[str, Any]] = {
@@ -240,11 +251,12 @@ def make_job(
         Kind.AGGREGATE: {"aggregate": Sum(do.weigh)},
     }
     emits = shape.kind is not Kind.AGGREGATE
-    edges: list[Any] = [Output(do.output)] if emits else []
+    edges: list[Any] = [Output(do.output, watermarks=passes_on)] if emits else []
     for topic in reads:
         stream = Stream(topic, String(), Long())
         once = Once[int](lambda event: event, timedelta(seconds=shape.once)) if shape.once else None
-        edges.append(Input(stream, on_error=shape.on_error, once=once, **handlers[shape.kind]))
+        kind = handlers[shape.kind]
+        edges.append(Input(stream, on_error=shape.on_error, once=once, watermarks=carried, **kind))
     edges.append(Persist(Json() if emits else Long()))
     if shape.idle_after:
         edges.append(EventTime(timedelta(seconds=shape.idle_after)))
@@ -272,5 +284,6 @@ def make_job(
         output=do.output.name if emits else None,
         joined=do.joined.name if shape.joins else None,
         visits=f"{name}-visits" if shape.visits else None,
+        carried=carried,
     )
     return do.job

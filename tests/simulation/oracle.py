@@ -16,6 +16,7 @@ from tests.simulation.shape import Kind
 from streamtable.codec.plain import Json, Long
 from streamtable.deadletter import Origin
 from streamtable.graph import OnError
+from streamtable.watermarks import LATE_BEFORE, Mark
 from streamtable_testing.topic import Partition, Record
 
 FAR_MS = 1 << 45
@@ -41,6 +42,14 @@ def committed_records(partition: Partition, start: int, end: int) -> Iterator[Re
             yield record
         elif record.transaction.committed is None:
             raise Wrong(f"{partition.place}@{record.offset()} was taken for committed while it was pending")
+
+
+def late_before_of(record: Record) -> int:
+    """What a record of a stream with watermarks carries. Raises `Wrong` if that is nothing."""
+    for name, value in record.headers() or ():
+        if name == LATE_BEFORE and value is not None:
+            return int.from_bytes(value, "big", signed=True)
+    raise Wrong(f"I8: the record at {record.offset()} does not carry whether it is late")
 
 
 class Expected:
@@ -74,14 +83,32 @@ class Expected:
         self.stream_ms = dict.fromkeys(job.reads, -1)
         self.timed: list[tuple[str, int, int]] = []
         self.planned: list[Planned] = []
+        self._producers: dict[
+            int, int
+        ] = {}  # the watermark of each task that writes the input, if it carries them
 
     def advance(self, topic: str, partition: Partition, end: int) -> None:
         """Apply an input up to offset `end`. Raises `Wrong` if something there was not committed."""
         number = self._job.topics.index(topic)
         for record in committed_records(partition, self.next[topic], end):
+            if self._job.carried and (mark := Mark.read(record.headers() or ())) is not None:
+                self._note(topic, mark)
+                continue
             self._apply(number, topic, record)
             self.events += 1
         self.next[topic] = end
+
+    def _follow_time(self, topic: str, record: Record, timestamp_ms: int) -> None:
+        if self._job.carried:
+            late_before = late_before_of(record)
+        else:
+            self.stream_ms[topic] = late_before = max(self.stream_ms[topic], timestamp_ms)
+        self.timed.append((topic, record.offset(), late_before))
+
+    def _note(self, topic: str, mark: Mark) -> None:
+        self._producers[mark.producer] = max(self._producers.get(mark.producer, -1), mark.watermark_ms)
+        if len(self._producers) == mark.producers:
+            self.stream_ms[topic] = max(self.stream_ms[topic], min(self._producers.values()))
 
     def _apply(self, number: int, topic: str, record: Record) -> None:
         key, value = record.key(), record.value()
@@ -110,8 +137,7 @@ class Expected:
                 self.letters[number].append(origin)
                 return
             if not again:
-                self.stream_ms[topic] = max(self.stream_ms[topic], timestamp_ms)
-                self.timed.append((topic, record.offset(), self.stream_ms[topic]))
+                self._follow_time(topic, record, timestamp_ms)
         counts_once = bool(self._job.shape.once) and origin[0] in self._job.reads
         if counts_once and self._is_repeat(origin[0], event, timestamp_ms):
             return

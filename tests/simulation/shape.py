@@ -186,6 +186,10 @@ def _with_event_time(shape: Shape) -> Shape:
     if not shape.exactly_once or rng.random() < 0.65:
         return shape
     idle_after = rng.choice((0.5, 2.0))
+    if len(shape.jobs) > 1:
+        idle_after += (
+            8.0  # all tasks of the first write marks that often: the second has to keep up with one a turn
+        )
     return replace(shape, jobs=tuple(replace(job, idle_after=idle_after) for job in shape.jobs))
 
 

@@ -73,7 +73,15 @@ class World:
     def _make_jobs(self) -> Iterator[Job]:
         reads: Sequence[str] = [f"in{number}" for number in range(self.shape.jobs[0].inputs)]
         for number, shape in enumerate(self.shape.jobs):
-            job = make_job(f"g{number}", shape, reads, exact=self.shape.exactly_once, flaky=self._flaky)
+            job = make_job(
+                f"g{number}",
+                shape,
+                reads,
+                exact=self.shape.exactly_once,
+                flaky=self._flaky,
+                carried=bool(shape.idle_after and number),
+                passes_on=bool(shape.idle_after and number + 1 < len(self.shape.jobs)),
+            )
             for topic in required_topics(job.group):
                 if topic not in self.kafka.topics:
                     self.kafka.create_topic(

@@ -28,6 +28,13 @@ def window_of(program: Program) -> Step | None:
     return next((step for step in program["steps"] if step["op"] == "window"), None)
 
 
+def event_time_differs(program: Program) -> bool:
+    """Whether records that never come to a window decide which others are late for it: with us those of its sources do."""
+    steps, window = program["steps"], window_of(program)
+    before = [] if window is None else steps[: [each is window for each in steps].index(True)]
+    return any(step["op"] not in {"map_values", "key_by", "repartition"} for step in before)
+
+
 def collapses(steps: Sequence[Step], *, at_once: bool = False) -> bool:
     """Whether a step may get several records of a key together: we write one change for them, Kafka Streams one for each.
 

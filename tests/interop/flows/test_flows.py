@@ -2,12 +2,13 @@
 
 import os
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.interop.flows import ours
 from tests.interop.flows.compare import differences, rows
 from tests.interop.flows.differences import PROGRAMS
-from tests.interop.flows.programs import Program, comparable, random_program
+from tests.interop.flows.programs import Program, comparable, event_time_differs, random_program
 from tests.interop.flows.theirs import DIFFERENCES, GOLDEN, Answer, ask, read
 from tests.interop.shared.programs import TOPOLOGY
 
@@ -22,6 +23,14 @@ with_java = pytest.mark.skipif(bool(TOPOLOGY.unfit), reason=TOPOLOGY.unfit)
 
 def wrong(program: Program, answer: Answer) -> list[str]:
     """Return how a flow differs from Kafka Streams, with a commit for each input, and with one for all."""
+    if event_time_differs(program):
+        # The page says so; all but which records are late must be the same, so it is compared without watermarks.
+        with patch("streamtable.flow.compiler.topics_in_band", return_value=frozenset()):
+            return _wrong(program, answer)
+    return _wrong(program, answer)
+
+
+def _wrong(program: Program, answer: Answer) -> list[str]:
     found = differences(program, ours.run(program), answer)
     one_order = all(topic == "a" for topic, *_ in program["inputs"])
     if one_order and comparable(program["steps"], at_once=True):

@@ -15,6 +15,7 @@ from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers, RecordBatch
+from streamtable.watermarks import stamped, stamps
 
 if TYPE_CHECKING:
     from streamtable.timer import Timers
@@ -59,7 +60,7 @@ class Scope(Generic[K, V]):
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
         self._rows: TableRows[V] = cast("TableRows[V]", _NoTable()) if table is None else table
         self._reach = reach
-        self._emit = reach.emit
+        self._emit = self._emit_stamped if reach.in_band else reach.emit
         self._records: RecordBatch
 
     def work_on(self, rows: "TableRows[V]") -> None:
@@ -80,6 +81,23 @@ class Scope(Generic[K, V]):
                 "this group does not follow event time: add EventTime() to its graph, or time= to an Input"
             )
         return self._reach.event_clock.watermark_ms
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:  # noqa: ARG002 - of those who know
+        """Before which time windows are closed for a record that is emitted now, given what the handler says of it."""
+        # What falls due comes in time, however far the watermark has jumped: see `Due.holds`.
+        return self._undecided(timestamp_ms)
+
+    def _undecided(self, timestamp_ms: int) -> int:
+        """The same for what is made of no record of an input: it comes in time, unless its reader has gone on."""
+        watermark = max(self._watermark(), 0)
+        return min(watermark, timestamp_ms) if timestamp_ms else watermark
+
+    def _emit_stamped(
+        self, stream: Stream[Any, Any], key: Any, value: Any, headers: Headers, timestamp_ms: int
+    ) -> None:
+        if stream.name in self._reach.in_band:
+            headers = stamped(headers, self._late_before(None, timestamp_ms))
+        self._reach.emit(stream, key, value, headers, timestamp_ms)
 
     def emit(
         self,
@@ -113,6 +131,7 @@ class Scope(Generic[K, V]):
         *,
         raw_keys: Sequence[bytes] | None = None,
         timestamps_ms: Sequence[int] | None = None,
+        late_before_ms: Sequence[int] | None = None,
     ) -> None:
         """Write records to a declared output, in the same commit as everything else. Faster than `emit` for each.
 
@@ -122,13 +141,18 @@ class Scope(Generic[K, V]):
             values: The value of each record; None writes a tombstone.
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
+            late_before_ms: Of the record that each was made of (`Batch.late_before_ms`), for an `Output(watermarks=True)`.
 
         Raises:
             SerializationError: A record does not fit the schema, or is larger than Kafka accepts.
             GraphError: The graph does not declare the stream as `Output`.
         """
         if self._reach.emit_many is not None:
-            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms)
+            headers = None
+            if stream.name in self._reach.in_band:
+                given: Iterable[Any] = late_before_ms or repeat(None, len(values))
+                headers = stamps(map(self._late_before, given, timestamps_ms or repeat(0)))
+            self._reach.emit_many(stream, keys, values, raw_keys, timestamps_ms, headers)
             return
         if raw_keys is not None:
             keys = list(map(stream.key.decode, raw_keys))
@@ -251,6 +275,12 @@ class Context(Scope[K, V]):
         """
         times = self._records.times
         return self._watermark() if times is None else times.late_before_ms[self._index]
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
+        times = self._records.times
+        if times is None:  # a timer, a visit, a change, or what was looped back
+            return self._undecided(timestamp_ms)
+        return times.late_before_ms[self._index] if late_before_ms is None else late_before_ms
 
     @property
     def headers(self) -> Headers:
@@ -399,6 +429,12 @@ class Batch(Scope[K, V], Generic[K, E, V]):
         """For each record, the time up to which windows are closed for it. As `Context.late_before_ms`."""
         times = self._records.times
         return [self._watermark()] * len(self) if times is None else times.late_before_ms
+
+    def _late_before(self, late_before_ms: int | None, timestamp_ms: int) -> int:
+        # Which record it was made of is not known: none of them was late before the watermark.
+        if late_before_ms is not None:
+            return late_before_ms
+        return self._undecided(timestamp_ms) if self._records.times is None else max(self.watermark_ms, 0)
 
     def headers(self, index: int) -> Headers:
         return self._records.headers(index)

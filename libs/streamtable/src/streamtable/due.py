@@ -44,6 +44,8 @@ class Due(Generic[K, V]):
         keep: How long after its time a row stays in the table. 0: it is deleted when it is handed over.
         by_key: The encoded key alone decides, and `when` is given no row: a row that changes costs nothing then.
         on_error: What to do when the handler raises. A dead letter holds the row.
+        holds: How much earlier than its due time the event of a row may be that the handler emits, as with the grace of
+            a window. The watermark that the group passes on (`Output(watermarks=True)`) stays behind by so much.
     """
 
     when: Callable[[bytes, bytes], int | None]
@@ -52,6 +54,7 @@ class Due(Generic[K, V]):
     keep: timedelta = timedelta(0)
     by_key: bool = False
     on_error: OnError = OnError.STOP
+    holds: timedelta = timedelta(0)
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, "the handler of rows that are due")
@@ -59,11 +62,18 @@ class Due(Generic[K, V]):
             raise GraphError(f"rows fall due by clock={self.clock!r}: give 'event' or 'wall'")
         if self.keep < timedelta(0):
             raise GraphError(f"rows are kept for {self.keep} after they were due: give 0 or more")
+        if self.holds < timedelta(0):
+            raise GraphError(f"rows that fall due hold watermarks back by {self.holds}: give 0 or more")
 
     @property
     def keep_ms(self) -> int:
         """How long a row is kept, in milliseconds."""
         return self.keep // timedelta(milliseconds=1)
+
+    @property
+    def holds_ms(self) -> int:
+        """How far watermarks stay behind, in milliseconds."""
+        return self.holds // timedelta(milliseconds=1)
 
 
 class DueRows(Scope[Any, Any], Generic[K, V]):

@@ -20,10 +20,12 @@ class InputTime(NamedTuple):
     Attributes:
         stream_ms: The stream time of this input: the greatest event time seen in it.
         watermark_ms: The watermark of the task.
+        producers_ms: Of an input that carries watermarks, the watermark of each producing task; the least is `stream_ms`.
     """
 
     stream_ms: int = NO_TIME
     watermark_ms: int = NO_TIME
+    producers_ms: tuple[int, ...] = ()
 
 
 class EventTimes:
@@ -69,6 +71,16 @@ class EventTimes:
         if others is None:
             return running_max(before, watermark)
         return [max(watermark, min(others, stream)) for stream in before]
+
+    @classmethod
+    def given(
+        cls, event_ms: Sequence[int], late_before_ms: Sequence[int], watermarks_ms: Sequence[int]
+    ) -> "EventTimes":
+        """Return the times of records that carry what they mean, as in a stream with watermarks."""
+        made = cls(event_ms, NO_TIME, None, NO_TIME)
+        # In place of what the cached properties would work out.
+        vars(made).update(late_before_ms=late_before_ms, watermarks_ms=watermarks_ms)
+        return made
 
     def part(self, start: int, stop: int) -> "EventTimes":
         """Return the times of the records from index `start` up to, not including, `stop`."""

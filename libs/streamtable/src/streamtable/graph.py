@@ -7,7 +7,7 @@ A graph is checked when it is built; nothing is started and no broker is asked.
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
@@ -18,6 +18,7 @@ from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of th
 from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import checked_on_error as checked_on_error  # noqa: PLC0414 - a public name of this module
 from streamtable.errors import GraphError
+from streamtable.event_time_edge import EventTime as EventTime  # noqa: PLC0414 - a public name of this module
 from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
@@ -33,7 +34,6 @@ SK = TypeVar("SK")
 SV = TypeVar("SV")
 
 _WAIT_SECONDS_MAX = 60.0
-_EVENT_TIME_MAX = timedelta(days=36_500)
 NAMED_TABLES_MAX = 12
 NAMED_TABLE_CHARACTERS_MAX = 32
 """So many named tables with names of this length: what is committed with an offset stays below 1 KB, of Kafka's 4."""
@@ -60,6 +60,8 @@ class Input(Edge[K, V], Generic[K, E, V]):
             that these call.
         tombstones: Call the handler for records without a value too, with None. By default such a record is no event: it
             goes to the dead letters.
+        watermarks: Another group writes the stream with `Output(watermarks=True)`: its tasks say which records are late,
+            and how far their event time has come.
     """
 
     stream: Stream[K, E]
@@ -72,6 +74,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
     time: Callable[[E], int | datetime] | None = None
     custom: Callable[..., Any] | None = None
     tombstones: bool = False
+    watermarks: bool = False
 
     def __post_init__(self) -> None:
         checked_on_error(self.on_error, f"input {self.stream.name!r}")
@@ -82,39 +85,16 @@ class Input(Edge[K, V], Generic[K, E, V]):
                 f"input {self.stream.name!r} has {len(kinds)} handlers: give exactly one of "
                 "handler=, batch=, aggregate="
             )
+        if self.watermarks and self.custom is not None:
+            raise GraphError(
+                f"input {self.stream.name!r} has watermarks=True, which only groups over local tables read"
+            )
         taken = (("aggregate", self.aggregate), ("once", self.once), ("time", self.time))
         if self.tombstones and (names := [f"{name}=" for name, given in taken if given is not None]):
             raise GraphError(
                 f"input {self.stream.name!r} has tombstones=True with {' and '.join(names)}: a record without a value has "
                 "nothing to take that from. Give handler= or batch= alone"
             )
-
-
-@dataclass(frozen=True)
-class EventTime(Edge[object, object]):
-    """How a group follows event time: when its events happened, as opposed to when they are processed.
-
-    Each partition of the group has a *watermark*: the least, over its inputs, of the greatest event time seen. It is
-    committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.
-
-    Args:
-        idle_after: An input that has been silent for so long, with all its records handled, does not hold the
-            watermark back; when all inputs are, the watermark follows the wall clock at this distance. What comes
-            after that with an earlier event time is late. None: an input never counts as idle, as for replays of history.
-        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
-            watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
-            counts instead of the wall clock. None: no limit.
-    """
-
-    idle_after: timedelta | None = timedelta(seconds=30)
-    max_ahead: timedelta | None = timedelta(hours=1)
-
-    def __post_init__(self) -> None:
-        for name, given in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
-            if given is not None and not timedelta(0) < given <= _EVENT_TIME_MAX:
-                raise GraphError(
-                    f"EventTime has {name}={given!r}: give more than 0 and at most {_EVENT_TIME_MAX}, or None"
-                )
 
 
 @dataclass(frozen=True)
@@ -134,9 +114,12 @@ class Output(Edge[object, object]):
 
     Args:
         stream: The stream to write to; the key of a record decides its partition.
+        watermarks: Write the watermark of each task into the stream, and with each record whether it is late, for a group
+            that reads it with `Input(watermarks=True)`. No other program may write the stream, or read it without.
     """
 
     stream: Stream[Any, Any]
+    watermarks: bool = False
 
 
 @dataclass(frozen=True)
@@ -297,9 +280,10 @@ class Group(Generic[K, V]):
             ],
         )
         event_times = [e for e in edges if isinstance(e, EventTime)]
-        timed = any(e.time is not None for e in self.inputs) or any(
+        timed = any(e.time is not None or e.watermarks for e in self.inputs) or any(
             state.due is not None and state.due.clock == "event" for state in self.all_states
         )
+        timed = timed or any(e.watermarks for e in self.outputs)
         self.event_time: EventTime | None = event_times[0] if event_times else EventTime() if timed else None
         self._refuse_twins("edges", ["EventTime"] * len(event_times))
         self._check_counts(len(persists), len(loops))
@@ -320,6 +304,8 @@ class Group(Generic[K, V]):
             raise GraphError(
                 f"group {self.name!r} has no Input that event time could follow: a Loop and Changes do not advance it"
             )
+        if any(e.watermarks for e in self.outputs) and any(e.custom for e in self.inputs):
+            raise GraphError(f"group {self.name!r} has an Output with watermarks=True, but no local tables")
         if loops > 1:
             raise GraphError(
                 f"group {self.name!r} has {loops} Loop edges: it has one loop topic; give its events a field that "

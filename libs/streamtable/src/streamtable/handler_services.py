@@ -33,6 +33,7 @@ class EmitMany(Protocol):
         values: Sequence[Any],
         raw_keys: Sequence[bytes] | None,
         timestamps_ms: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
     ) -> None: ...
 
 
@@ -86,6 +87,7 @@ class HandlerServices:
         emit_many: Emits many records at once; None: they are emitted one by one.
         event_clock: The event time of the partition; None: the group does not follow it.
         timers: Sets timers; None: the group has none.
+        in_band: The outputs whose records carry whether they are late.
     """
 
     emit: Emit
@@ -98,3 +100,4 @@ class HandlerServices:
     emit_many: EmitMany | None = None
     event_clock: Watermark | None = None
     timers: "Timers | None" = None
+    in_band: frozenset[str] = frozenset()

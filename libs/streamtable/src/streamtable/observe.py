@@ -133,6 +133,8 @@ class Metrics:
         standby_lag: Changelog records that the copy of a task started elsewhere has still to read.
         store_bytes: On disk and in memory tables; of a table's partition.
         watermark_timestamp: The watermark in seconds since 1970; of a partition of a group that follows event time.
+        late_records: Records that came when their windows were closed; of a windowed table's partition.
+        due_behind: How far rows that fall due, such as windows and timers, are behind their clock; of a partition.
         view_position: The next changelog offset to apply; of a table's partition.
         view_age_seconds: Since the copy was last equal to the table's end; of a table's partition.
         view_unreadable: Rows that a reader was not given because they cannot be decoded, each time that they were read;
@@ -154,6 +156,8 @@ class Metrics:
     standby_lag: Gauge
     store_bytes: Gauge
     watermark_timestamp: Gauge
+    late_records: Counter
+    due_behind: Gauge
     view_position: Gauge
     view_age_seconds: Gauge
     view_unreadable: Counter
@@ -196,6 +200,13 @@ class Metrics:
             watermark_timestamp=Gauge(
                 "streamtable_watermark_timestamp_seconds",
                 "The watermark, in seconds since 1970",
+                ("group", "partition"),
+                registry=registry,
+            ),
+            late_records=counter("late_records", "Records that came when their windows were closed", *_PLACE),
+            due_behind=Gauge(
+                "streamtable_due_behind_seconds",
+                "How far rows that fall due are behind their clock",
                 ("group", "partition"),
                 registry=registry,
             ),

@@ -1,17 +1,21 @@
+from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from streamtable.codec.plain import String
+from streamtable.codec.plain import Long, String
 from streamtable.engine.metrics import EngineMetrics
 from streamtable.errors import StoreCorrupted
+from streamtable.flow import Flow, Tumbling
 from streamtable.graph import EventTime, Group, Input
 from streamtable.observe import Metrics, SilentProgress
 from streamtable.store.memory import MemoryStores
 from streamtable.topics import Stream
 from streamtable.types import TopicPartition, Watermarks
+from streamtable_testing.tester import Tester
 
 
 def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
@@ -20,7 +24,13 @@ def test_a_damaged_store_has_no_size_and_the_lag_is_still_reported(
     cluster = make_cluster({})
     cluster.marks = {TopicPartition("events", 0): Watermarks(0, 7)}
     store = stores.open("counted-table", 0)
-    task = SimpleNamespace(partition=0, next_offsets={"events": 4}, stores={"counted-table": store})
+    task = SimpleNamespace(
+        partition=0,
+        next_offsets={"events": 4},
+        stores={"counted-table": store},
+        watermark_ms=None,
+        due_behind_ms=None,
+    )
     registry = CollectorRegistry()
     vitals = EngineMetrics(counted, Metrics.register(registry), SilentProgress())
     assignment: Any = SimpleNamespace(tasks={0: task})
@@ -51,7 +61,7 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
     def shown(**watermarks: int) -> list[float | None]:
         tasks = {
             int(name[1:]): SimpleNamespace(
-                partition=int(name[1:]), next_offsets={}, stores={}, watermark_ms=at
+                partition=int(name[1:]), next_offsets={}, stores={}, watermark_ms=at, due_behind_ms=at
             )
             for name, at in watermarks.items()
         }
@@ -69,6 +79,26 @@ def test_the_watermark_of_a_partition_is_shown_while_it_has_one(make_cluster: An
         )
         is None
     )
+
+
+def test_late_records_are_counted_with_their_commit_and_not_if_it_was_undone() -> None:
+    flow = Flow("f", event_time=EventTime(idle_after=None))
+    window = Tumbling(timedelta(minutes=1), grace=timedelta(0))
+    flow.stream(Stream("events", String(), Long()), time=lambda at: at).group_by_key().window(window).count(
+        "n"
+    )
+    registry = CollectorRegistry()
+    with (
+        patch("streamtable_testing.instance.CollectorRegistry", lambda: registry),
+        Tester(commit_on_request=True) as tester,
+    ):
+        tester.run(flow)
+        tester.emit_raw("events", b"a", Long().encode(1_600_000_000_000))
+        tester.emit_raw("events", b"a", Long().encode(1_500_000_000_000))
+        place = {"group": "f", "topic": "f-n", "partition": "0"}
+        assert registry.get_sample_value("streamtable_late_records_total", place) is None
+        tester.commit()
+        assert registry.get_sample_value("streamtable_late_records_total", place) == 1
 
 
 def test_the_lag_of_copies_is_shown_for_as_long_as_there_are_any(counted: Group[str, int]) -> None:

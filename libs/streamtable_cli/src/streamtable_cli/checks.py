@@ -17,6 +17,7 @@ from streamtable_admin.declared import load
 from streamtable_admin.findings import Finding, ok, problem, warning
 from streamtable_admin.offsets import group_offsets, total_lag
 from streamtable_admin.topic_plan import plan_topics
+from streamtable_admin.watermark import event_times, watermark_findings
 from streamtable_cli.output import at, count, duration
 from streamtable_cli.versions import ask
 
@@ -93,13 +94,15 @@ def group(cluster: Cluster, name: str) -> Iterator[Finding]:
     if found is None:
         yield warning(subject, "has never run: it has no members and no offsets", "start it, if it is to run")
     else:
-        behind = total_lag(group_offsets(cluster, found))
+        offsets = group_offsets(cluster, found)
+        behind = total_lag(offsets)
         fact = f"{found.state}, {count(len(found.members), 'member')}, lag {behind}"
         if not found.members:
             found_so = problem if behind else warning
             yield found_so(subject, fact, "no process of it is running: start it, if it is to run")
         else:
             yield ok(subject, fact)
+        yield from watermark_findings(subject, event_times(offsets), time.time_ns() // 1_000_000)
     yield from dead_letters(cluster, name)
 
 

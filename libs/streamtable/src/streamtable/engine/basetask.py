@@ -41,6 +41,8 @@ class Work:
         False  # the task knows which record has made which output: find out which ones Kafka refuses
     )
     times: Mapping[str, InputTime] = field(default_factory=dict)  # the event time, by input
+    late: Mapping[str, int] = field(default_factory=dict)  # records that came too late, by named table
+    marks: Sequence[OutputRecord] = ()  # the watermark, for those who read the outputs; behind all of these
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,11 @@ class BaseTask(ABC):
     @property
     def watermark_ms(self) -> int | None:
         """The watermark; `NO_TIME` if there is none yet, None if event time is not followed. Read by other threads."""
+        return None
+
+    @property
+    def due_behind_ms(self) -> int | None:
+        """How far rows that fall due are behind their clock; None if there are none ever. Read by other threads."""
         return None
 
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:  # noqa: ARG002 - of those who wait

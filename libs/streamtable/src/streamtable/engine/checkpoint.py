@@ -182,6 +182,8 @@ class Checkpoint:
                 self._send_traced(work, context)
             else:
                 self._send(work.outputs, context)
+            if self._exactly_once:
+                self._send(work.marks)
         self._reached("outputs-produced")
         for work in works:
             if work.changes:
@@ -201,10 +203,12 @@ class Checkpoint:
     def _flush(self, works: Sequence[Work], context: Headers) -> dict[int, TablePosition]:
         """Returns where the tables of each task's partition stand after the commit."""
         last = dict(self._producer.flush(self.step_seconds))
-        if not self._exactly_once and any(work.named for work in works):
+        if not self._exactly_once and any(work.named or work.marks for work in works):
             # What says that an event was handled must not be stored without what came of it: a crash in between
-            # would lose the event.
+            # would lose the event. The same goes for a mark behind which the event would be late.
             self._produce_named(works, context)
+            for work in works:
+                self._send(work.marks)
             last |= self._producer.flush(self.step_seconds)
         self._reached("flushed")
         return {work.task.partition: self._position(work, last) for work in works}

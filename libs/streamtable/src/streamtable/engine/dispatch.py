@@ -126,6 +126,7 @@ class Dispatcher:
             emit_many=self.outgoing.emit_many,
             event_clock=event_clock,
             timers=None if self._timers is None else self._timers.timers,
+            in_band=frozenset(edge.stream.name for edge in group.outputs if edge.watermarks),
         )
         self._context: Context[Any, Any] = Context(table, reach)
         self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)

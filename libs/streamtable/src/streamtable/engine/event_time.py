@@ -3,20 +3,26 @@
 The watermark is the least stream time (the greatest event time seen) of the inputs that are not idle. All of it is
 committed with the offsets and goes back with them, so a record is late, or is not, whatever crashed in between.
 
-An input is idle when the broker has said twice, `idle_after` apart, that it ends at the same offset, and that offset
+The stream time of an input that carries watermarks is the least watermark of the tasks that write it. Its silence says
+nothing: those who write it tell it when theirs fall silent.
+
+Any other input is idle when the broker has said twice, `idle_after` apart, that it ends at the same offset, and that offset
 has been reached. Silence of the broker proves nothing: a process that stood still or was cut off takes no input for idle.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import compress
 from typing import Any
 
 from streamtable.clock import Clock
+from streamtable.engine.producer_times import ProducerTimes
 from streamtable.errors import FutureEventTime, HandlerFailed, InvalidEventTime, StreamtableError
-from streamtable.event_time import NO_TIME, EventTimes, InputTime
+from streamtable.event_time import NO_TIME, EventTimes, InputTime, running_max
 from streamtable.graph import EventTime, Group, Input
 from streamtable.types import NextOffset, RecordBatch, TopicPartition, Watermarks
+from streamtable.watermarks import Mark, Marked
 
 OBSERVE_SECONDS = 5.0
 """How often the ends of inputs are asked for, unless inputs become idle sooner."""
@@ -62,6 +68,8 @@ class EventClock:
         inputs: The topics that advance it.
         committed: What was committed with their offsets.
         clock: Monotonic time, for the age of what the broker has said.
+        in_band: Of the topics, those that carry watermarks.
+        passes_on: Others are told of the watermark as soon as it goes on by itself.
 
     Attributes:
         watermark_ms: No event before this time is expected any more; `NO_TIME` at first.
@@ -75,6 +83,9 @@ class EventClock:
         inputs: Sequence[str],
         committed: Mapping[str, InputTime],
         clock: Clock,
+        in_band: Collection[str] = (),
+        *,
+        passes_on: bool = False,
     ) -> None:
         self._partition = partition
         self._clock = clock
@@ -84,6 +95,9 @@ class EventClock:
         known = {topic: committed.get(topic, InputTime()) for topic in inputs}
         self._streams = {topic: each.stream_ms for topic, each in known.items()}
         self.watermark_ms = max(each.watermark_ms for each in known.values())
+        self._producers = {topic: ProducerTimes(known[topic].producers_ms) for topic in in_band}
+        self._passes_on = passes_on
+        self._goes_by_itself = False  # since a commit in which it had advanced without records
         self.must_commit = False
         self._committed = self.times()
         self._ends: dict[str, tuple[int, float]] = {}  # the end of each input, and since when it is known
@@ -92,19 +106,49 @@ class EventClock:
 
     # ---- records ---------------------------------------------------------------------------------------------------
 
-    def of(self, topic: str, event_ms: Sequence[int]) -> EventTimes:
-        """Return the times of the next records of an input. They count only when they have been handled."""
+    def of(self, topic: str, event_ms: Sequence[int], marked: Marked | None = None) -> EventTimes:
+        """Return the times of the next records of an input. They count only when they have been handled.
+
+        Args:
+            topic: The input.
+            event_ms: The event time of each record.
+            marked: What the records carry, and the marks between them, if the input carries watermarks.
+        """
         others = [
             at for other, at in self._streams.items() if other != topic and other not in self._idle_now()
         ]
-        return EventTimes(event_ms, self._streams[topic], min(others, default=None), self.watermark_ms)
+        others_ms, watermark_ms = min(others, default=None), self.watermark_ms
+        times = EventTimes(event_ms, self._streams[topic], others_ms, watermark_ms)
+        if marked is None or not (self._producers[topic].known or marked.carries):
+            return times
+        # One that carries nothing, from before its producers wrote marks, is taken as in time.
+        late_before = [
+            max(carried if carried != NO_TIME else at, watermark_ms)
+            for carried, at in zip(marked.late_before_ms, event_ms, strict=True)
+        ]
+        least = self._producers[topic].before_each(len(event_ms), marked.marks)
+        watermarks = [
+            max(watermark_ms, at if others_ms is None else min(at, others_ms))
+            for at in running_max(least, self._streams[topic])
+        ]
+        return EventTimes.given(event_ms, late_before, watermarks)
 
     def handled(self, topic: str, event_ms: Sequence[int]) -> None:
         """Records of an input with these times have been handled."""
         self._ends.pop(topic, None)
         self._idle -= {topic}
-        self._streams[topic] = max(self._streams[topic], max(event_ms, default=NO_TIME))
+        self._goes_by_itself = False
+        if topic not in self._producers or not self._producers[topic].known:
+            self._streams[topic] = max(self._streams[topic], max(event_ms, default=NO_TIME))
         self._advance()
+
+    def marked(self, topic: str, marks: Iterable[Mark]) -> None:
+        """Producers of an input have said how far they have come."""
+        for mark in marks:
+            self._producers[topic].marked(mark)
+        if self._producers[topic].known:
+            self._streams[topic] = max(self._streams[topic], self._producers[topic].least_ms)
+            self._advance()
 
     def _advance(self) -> None:
         idle = self._idle_now()
@@ -123,7 +167,7 @@ class EventClock:
         if self._idle_after is None:
             return
         idle = set()
-        for topic in self._streams:
+        for topic in self._streams.keys() - self._producers.keys():
             marks = observed.ends.get(TopicPartition(topic, self._partition))
             if marks is None:
                 continue
@@ -141,7 +185,8 @@ class EventClock:
             self.watermark_ms = max(self.watermark_ms, observed.wall_ms - idle_after_ms)
         # Less than that is not worth a commit of its own: what fires because of it is committed with it.
         advanced_ms = self.watermark_ms - max(each.watermark_ms for each in self._committed.values())
-        self.must_commit = advanced_ms >= max(idle_after_ms, 1)
+        at_once = self._passes_on and bool(idle) and not self._goes_by_itself
+        self.must_commit = advanced_ms >= (1 if at_once else max(idle_after_ms, 1))
 
     def _idle_now(self) -> frozenset[str]:
         # A process that stood still has not seen what has come since: then no input counts as idle.
@@ -153,17 +198,28 @@ class EventClock:
 
     def times(self) -> dict[str, InputTime]:
         """Return what is to be committed with the offset of each input."""
-        return {topic: InputTime(at, self.watermark_ms) for topic, at in self._streams.items()}
+        return {
+            topic: InputTime(at, self.watermark_ms, self._producers_ms(topic))
+            for topic, at in self._streams.items()
+        }
+
+    def _producers_ms(self, topic: str) -> tuple[int, ...]:
+        found = self._producers.get(topic)
+        return () if found is None else tuple(found.watermarks_ms)
 
     def committed(self, times: Mapping[str, InputTime]) -> None:
         """These times have been committed."""
         self._committed = dict(times)
+        self._goes_by_itself = self._goes_by_itself or self.must_commit
         self.must_commit = False
 
     def rewind(self) -> None:
         """Go back to what was committed last."""
         self._streams = {topic: each.stream_ms for topic, each in self._committed.items()}
         self.watermark_ms = max(each.watermark_ms for each in self._committed.values())
+        self._producers = {
+            topic: ProducerTimes(self._committed[topic].producers_ms) for topic in self._producers
+        }
         self._idle = frozenset()
         self.must_commit = False
 
@@ -191,7 +247,11 @@ class TimedInput:
         self._clock = clock
 
     def read(
-        self, records: RecordBatch, events: Sequence[Any], bad: dict[int, StreamtableError]
+        self,
+        records: RecordBatch,
+        events: Sequence[Any],
+        bad: dict[int, StreamtableError],
+        marked: Marked | None = None,
     ) -> RecordBatch:
         """Return the records with their event times.
 
@@ -199,6 +259,7 @@ class TimedInput:
             records: Records of the input, or dead letters of it that were sent again.
             events: Their decoded values.
             bad: The records that no handler must see, by index; those without a usable time are added.
+            marked: What they carry, if the input carries watermarks.
         """
         # A record whose handler has failed counts: its time must not depend on what became of it.
         skip = {index for index, error in bad.items() if not isinstance(error, HandlerFailed)}
@@ -207,12 +268,20 @@ class TimedInput:
             for index, error in failed.items():
                 bad[index] = self._invalid(records, index, error)
         self._refuse_future(records, times, bad)
-        return records.timed(self._event_clock.of(self._topic, times))
+        return records.timed(self._event_clock.of(self._topic, times, marked))
 
-    def handled(self, records: RecordBatch, taken: int) -> None:
+    def handled(self, records: RecordBatch, taken: int, marked: Marked | None = None) -> None:
         """Advance the event time by the first `taken` of these records; dead letters that were sent again do not."""
         if records.topic == self._topic and records.times is not None and taken:
-            self._event_clock.handled(self._topic, records.times.event_ms[:taken])
+            event_ms = records.times.event_ms[:taken]
+            if marked is not None:
+                event_ms = list(compress(event_ms, (at == NO_TIME for at in marked.late_before_ms)))
+            self._event_clock.handled(self._topic, event_ms)
+
+    def marked(self, marked: Marked, taken: int) -> None:
+        """Advance the event time by the marks up to the first `taken` of the records between them."""
+        if marked.marks and marked.records.topic == self._topic:
+            self._event_clock.marked(self._topic, (mark for before, mark in marked.marks if before <= taken))
 
     def _times(
         self, records: RecordBatch, events: Sequence[Any], skip: set[int]

@@ -145,6 +145,7 @@ class DueRunner:
     Attributes:
         fired: The number of rows that were handed over, left out or deleted since the last commit.
         total: The same since the start.
+        behind_ms: How far the first row that was left over by the last `run` is behind its clock; 0 if none was.
         wakes_at: The wall time, in seconds since 1970, from which on there is something to do without more records, as
             the last `run` has left it; None: nothing.
     """
@@ -166,6 +167,7 @@ class DueRunner:
         deferrals: Deferrals,
     ) -> None:
         self.fired = self.total = 0
+        self.behind_ms = 0
         self.wakes_at: float | None = None
         self._group = group.name
         self._partition = partition
@@ -219,6 +221,7 @@ class DueRunner:
             if each.pending and not (held and follows):
                 self._run(each, end)
                 held |= follows and each.unfired
+        self.behind_ms = max(map(self._behind_ms, self._states), default=0)
         self.wakes_at = min(filter(None, map(self._wakes_at, self._states)), default=None)
         return self.total > before
 
@@ -251,6 +254,26 @@ class DueRunner:
             return 0.001
         first = each.index.first_ms
         return first / 1000 if first is not None and each.due.clock == "wall" else None
+
+    def passed_on_ms(self, watermark_ms: int) -> int:
+        """Return the watermark for those who read what the group writes: no earlier event is made of a row later.
+
+        Args:
+            watermark_ms: The watermark of the task.
+        """
+        least = watermark_ms
+        for each in self._states:
+            if each.due.clock == "event":
+                self._look(each)
+                first = each.index.first_ms
+                reached = watermark_ms if first is None else min(first, watermark_ms)
+                least = min(least, reached - each.due.holds_ms)
+        return least
+
+    @staticmethod
+    def _behind_ms(each: DueState) -> int:
+        now, first = each.now_ms(), each.index.first_ms
+        return 0 if now is None or first is None else max(0, now - first)
 
     # ---- timers in event time, between records ---------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from streamtable.graph import Input, OnError
 from streamtable.once import ids_of
 from streamtable.ports import Decoded
 from streamtable.types import RecordBatch
+from streamtable.watermarks import Marked
 
 Handler = Callable[[Any, Any], None]
 Whole = Callable[[RecordBatch, Sequence[Any], Sequence[Any]], None]
@@ -87,17 +88,35 @@ class InputCalls:
 
     def handle(self, records: RecordBatch) -> int:
         """Handle records. Returns how many were taken: fewer if a commit must come first, or the process is to stop."""
+        return self._handle_marked(records) if self._edge.watermarks else self._handle(records)
+
+    def _handle_marked(self, records: RecordBatch) -> int:
+        """Handle records between which there are marks of their producers. Returns as `handle`."""
+        marked, timed = Marked.read(records), self._timed
+        assert timed is not None, "the graph follows event time then"
+        if marked.keep is None:
+            return self._handle(records, marked)
+        if self._due is not None and not marked.keep[0]:
+            # Timers that are due because of the first marks fire before the first record.
+            timed.marked(marked, 0)
+            return marked.keep.index(True) if True in marked.keep else len(records)
+        taken = self._handle(marked.records, marked) if len(marked.records) else 0
+        timed.marked(marked, taken)
+        return _index_after(marked.keep, taken)
+
+    def _handle(self, records: RecordBatch, marked: Marked | None = None) -> int:
+        """Handle records, none of which is a mark. Returns as `handle`."""
         keys = self._edge.stream.key.decode_many(records.keys)
         events = self._edge.stream.value.decode_many(records.values)
         bad = unfit(records, keys, events, self._mode, deletions=self._edge.tombstones)
         if self._timed is None:
             return self._call_in_time(Events(records, keys.values, events.values), bad)
         unfit_before = len(bad)
-        records = self._timed.read(records, events.values, bad)
+        records = self._timed.read(records, events.values, bad, marked)
         if len(bad) > unfit_before and not self._calls.careful and self._edge.on_error is OnError.STOP:
             self._stop_at_invalid_time(records, bad)
         taken = self._call_in_time(Events(records, keys.values, events.values), bad)
-        self._timed.handled(records, taken)
+        self._timed.handled(records, taken, marked)
         return taken
 
     def _call_in_time(self, decoded: Events, bad: Mapping[int, StreamtableError]) -> int:

@@ -1,8 +1,10 @@
 """What a processor tells of itself while it works: metrics for each batch and commit, gauges every few seconds."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+from prometheus_client import Gauge
 
 from streamtable.deadletter import OutputRecord
 from streamtable.engine.assignment import Assignment
@@ -29,7 +31,7 @@ class EngineMetrics:
         self._metrics = metrics
         self._progress = progress
         self._gauged: set[tuple[str, int]] = set()
-        self._timed: set[int] = set()
+        self._timed: dict[Gauge, set[int]] = {}
         self._copied: set[TopicPartition] = set()
         # Of all tables of a partition together: they are loaded at the same time.
         joined = [join.table.name for join in group.joins]
@@ -53,6 +55,9 @@ class EngineMetrics:
                 out[self._group.table.name] += len(work.changes)
             for table, changes in work.named.items():
                 out[self._group.named_topic(table)] += len(changes)
+            for table, count in work.late.items():
+                topic = self._group.named_topic(table)
+                self._metrics.late_records.labels(name, topic, str(work.task.partition)).inc(count)
             for topic, count in work.repeats.items():
                 self._metrics.repeats.labels(name, topic, str(work.task.partition)).inc(count)
             if work.dead_letters:
@@ -115,20 +120,24 @@ class EngineMetrics:
         for topic, partition in self._gauged - gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._gauged = gauged
-        self._watermarks(tasks if self._group.event_time is not None else ())
+        self._times(tasks)
         return marks
 
-    def _watermarks(self, tasks: Iterable[BaseTask]) -> None:
-        """Show the watermarks of these partitions, as far as they have one, and of no others."""
-        found = {task.partition: task.watermark_ms for task in tasks}
-        gauge, timed = self._metrics.watermark_timestamp, set()
-        for partition, watermark_ms in found.items():
-            if watermark_ms is not None and watermark_ms != NO_TIME:
-                gauge.labels(self._group.name, str(partition)).set(watermark_ms / 1000)
-                timed.add(partition)
-        for partition in self._timed - timed:
+    def _times(self, tasks: Sequence[BaseTask]) -> None:
+        """Show the event time of these partitions, as far as they have one, and of no others."""
+        watermarks = {task.partition: task.watermark_ms for task in tasks}
+        self._of_partitions(self._metrics.watermark_timestamp, watermarks)
+        self._of_partitions(self._metrics.due_behind, {task.partition: task.due_behind_ms for task in tasks})
+
+    def _of_partitions(self, gauge: Gauge, found: Mapping[int, int | None]) -> None:
+        shown = set()
+        for partition, time_ms in found.items():
+            if time_ms is not None and time_ms != NO_TIME:
+                gauge.labels(self._group.name, str(partition)).set(time_ms / 1000)
+                shown.add(partition)
+        for partition in self._timed.get(gauge, set()) - shown:
             gauge.remove(self._group.name, str(partition))
-        self._timed = timed
+        self._timed[gauge] = shown
 
     def loading(self, assignment: Assignment) -> None:
         """Show how far recoveries are."""
@@ -152,7 +161,7 @@ class EngineMetrics:
     def close(self) -> None:
         """Drop all gauges and bars."""
         self.standby({})
-        self._watermarks(())
+        self._times(())
         for topic, partition in self._gauged:
             self._metrics.forget(self._group.name, topic, partition)
         self._progress.close()

@@ -18,6 +18,7 @@ from streamtable.ports import TopicInfo
 from streamtable.tables.working_table import refuse_if_larger
 from streamtable.topics import Stream
 from streamtable.types import Headers, RecordBatch
+from streamtable.watermarks import STAMP_BYTES
 
 log = structlog.get_logger()
 
@@ -92,6 +93,7 @@ class OutputBuffer:
         values: Sequence[Any],
         raw_keys: Sequence[bytes] | None,
         timestamps_ms: Sequence[int] | None,
+        headers: Sequence[Headers] | None = None,
     ) -> None:
         """As `handler_services.EmitMany`: what `emit` does, with one check of each kind for all records."""
         name = stream.name
@@ -100,7 +102,8 @@ class OutputBuffer:
         if accepted is None or one_by_one:
             for index, value in enumerate(values):
                 key = keys[index] if raw_keys is None else stream.key.decode(raw_keys[index])
-                self.emit(stream, key, value, (), 0 if timestamps_ms is None else timestamps_ms[index])
+                own = () if headers is None else headers[index]
+                self.emit(stream, key, value, own, 0 if timestamps_ms is None else timestamps_ms[index])
             return
         raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
         encode = stream.value.encode
@@ -111,11 +114,15 @@ class OutputBuffer:
             for time in {min(timestamps_ms), max(timestamps_ms)}:
                 accepted.check(raw[0], (), time)
         key_sizes, value_sizes = list(map(len, raw)), [0 if item is None else len(item) for item in data]
-        if max(key_sizes) + max(value_sizes) > accepted.bytes_max:  # perhaps: if they are of one record
-            largest = max(map(sum, zip(key_sizes, value_sizes, strict=True)))
+        more = 0 if headers is None else STAMP_BYTES
+        if (
+            max(key_sizes) + max(value_sizes) + more > accepted.bytes_max
+        ):  # perhaps: if they are of one record
+            largest = max(map(sum, zip(key_sizes, value_sizes, strict=True))) + more
             refuse_if_larger(largest, accepted.bytes_max, f"the record for {name!r}")
-        self.records.extend(map(OutputRecord, repeat(name), raw, data, repeat(()), times))
-        self.bytes += sum(key_sizes) + sum(value_sizes)
+        each_headers: Iterable[Headers] = repeat(()) if headers is None else headers
+        self.records.extend(map(OutputRecord, repeat(name), raw, data, each_headers, times))
+        self.bytes += sum(key_sizes) + sum(value_sizes) + more * len(data)
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 

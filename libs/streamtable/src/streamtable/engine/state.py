@@ -55,7 +55,9 @@ class KeptState:
         return changes if self.state.due is None else indexed(self.state.due)(self.store, changes)
 
     def committed(self) -> None:
+        self.handle.late = 0
         self.table.committed()
 
     def forget(self) -> None:
+        self.handle.late = 0
         self.table.forget()

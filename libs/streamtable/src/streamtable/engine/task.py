@@ -13,7 +13,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.custom_task import AT_ONCE
-from streamtable.deadletter import RECORD_OVERHEAD_BYTES
+from streamtable.deadletter import RECORD_OVERHEAD_BYTES, OutputRecord
 from streamtable.engine.basetask import MOVED_SECONDS, BaseTask, Work
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import DEFERRED_MAX, Deferral
@@ -23,6 +23,7 @@ from streamtable.engine.handled import HandledRows
 from streamtable.engine.ids import IdTable
 from streamtable.engine.meanings import StateRecords
 from streamtable.engine.named import Named
+from streamtable.engine.passed_on import PassedOn
 from streamtable.engine.state import KeptState
 from streamtable.errors import StoreCorrupted, StreamtableError
 from streamtable.event_time import InputTime
@@ -138,10 +139,19 @@ class Task(BaseTask):
         }
         self._patient = {edge.stream.name for edge in group.inputs} if self._waits else set()
         self.event_clock: EventClock | None = None
+        self._passed_on: PassedOn | None = None
         if group.event_time is not None:
+            passes_on = any(edge.watermarks for edge in group.outputs)
             self.event_clock = EventClock(
-                group.event_time, partition, group.event_time_inputs, times or {}, clock
+                group.event_time,
+                partition,
+                group.event_time_inputs,
+                times or {},
+                clock,
+                [edge.stream.name for edge in group.inputs if edge.watermarks],
+                passes_on=passes_on,
             )
+            self._passed_on = PassedOn(group, topics, partition) if passes_on else None
         self._dispatcher = Dispatcher(
             group,
             partition,
@@ -229,6 +239,10 @@ class Task(BaseTask):
     def watermark_ms(self) -> int | None:
         return None if self.event_clock is None else self.event_clock.watermark_ms
 
+    @property
+    def due_behind_ms(self) -> int | None:
+        return None if self._dispatcher.due is None else self._dispatcher.due.behind_ms
+
     def first_held(self, records: RecordBatch, waited_to: int) -> int | None:
         """The index of the first record that has to wait for a joined table; None if there is none.
 
@@ -294,6 +308,8 @@ class Task(BaseTask):
         """Has something to commit."""
         if self._fired or (self.event_clock is not None and self.event_clock.must_commit):
             return True
+        if self._passed_on is not None and self._passed_on.must_commit(self._clock.monotonic()):
+            return True
         return self.preparing or self.next_offsets != self.committed_offsets
 
     @property
@@ -346,7 +362,17 @@ class Task(BaseTask):
             repeats=dict(self._ids.repeats) if self._ids else {},
             traced=handling.careful,
             times=self.event_clock.times() if self.event_clock else {},
+            late={kept.state.name: kept.handle.late for kept in self._states if kept.handle.late},
+            marks=self._marks(),
         )
+
+    def _marks(self) -> Sequence[OutputRecord]:
+        """What those who read its outputs are to be told of the event time. After all that falls due before the commit."""
+        if self._passed_on is None or self.event_clock is None:
+            return ()
+        due, watermark_ms = self._dispatcher.due, self.event_clock.watermark_ms
+        reached = watermark_ms if due is None else due.passed_on_ms(watermark_ms)
+        return self._passed_on.marks(reached, self._clock.monotonic())
 
     def _copy_known_rows(self) -> None:
         """Copy the next rows that are taken as known, once the offsets are committed."""
@@ -394,6 +420,8 @@ class Task(BaseTask):
         self._to_copy = self._left_to_copy
         if self.event_clock is not None:
             self.event_clock.committed(work.times)
+        if self._passed_on is not None:
+            self._passed_on.committed(work.marks, self._clock.monotonic())
         self._dispatcher.committed(self.committed_offsets)
 
     def rewind(self) -> Mapping[str, NextOffset]:

@@ -28,6 +28,7 @@ class Scope(Protocol):
         *,
         raw_keys: Sequence[bytes] | None = None,
         timestamps_ms: Sequence[int] | None = None,
+        late_before_ms: Sequence[int] | None = None,
     ) -> None: ...
 
     def table(self, state: State[Any, Any]) -> StateTable[Any, Any]: ...

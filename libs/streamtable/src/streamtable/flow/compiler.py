@@ -7,6 +7,7 @@ from streamtable.context import Batch, Context, RowChange
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
+from streamtable.flow.in_band import topics_in_band, with_watermarks
 from streamtable.flow.keys import WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group, Join
@@ -21,8 +22,9 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
     names = dict.fromkeys(node.group for node in nodes)
     if not names:
         raise GraphError(f"flow {flow!r} reads nothing: begin with stream() or table()")
+    in_band = topics_in_band(nodes)
     groups = tuple(
-        _group_of(name, [each for each in nodes if each.group == name], event_time) for name in names
+        _group_of(name, [each for each in nodes if each.group == name], event_time, in_band) for name in names
     )
     owners: dict[str, str] = {}
     for group in groups:
@@ -37,20 +39,22 @@ def groups_of(flow: str, nodes: Sequence[Node], event_time: EventTime) -> tuple[
     return groups
 
 
-def _group_of(name: str, nodes: Sequence[Node], event_time: EventTime) -> Group[Any, Any]:
+def _group_of(
+    name: str, nodes: Sequence[Node], event_time: EventTime, in_band: frozenset[str]
+) -> Group[Any, Any]:
     edges: list[Edge[Any, Any]] = []
     for node in nodes:
         if node.source is not None:
-            program = Program(node, nodes)
+            program = Program(node, nodes, in_band)
             if _only_read(node, nodes):
                 assert isinstance(node.source.topic, Table), "only tables are read"
                 edges.append(Join(node.source.topic))
             elif (edge := node.source.edge(program.handler)) is not None:
                 edges.append(edge)
         edges.extend(edge for edge in node.edges if edge not in edges)
-    if any(node.windowed for node in nodes):
+    if any(node.windowed or node.feeds in in_band for node in nodes):
         edges.append(event_time)
-    return Group(name, *edges)
+    return Group(name, *(with_watermarks(edge, in_band) for edge in edges))
 
 
 def _only_read(source: Node, nodes: Sequence[Node]) -> bool:
@@ -64,9 +68,10 @@ class Program:
     Args:
         source: The node of the source.
         nodes: All nodes of the group, each after its parents.
+        in_band: The topics that carry watermarks.
     """
 
-    def __init__(self, source: Node, nodes: Sequence[Node]) -> None:
+    def __init__(self, source: Node, nodes: Sequence[Node], in_band: frozenset[str] = frozenset()) -> None:
         reached = [source]
         for node in nodes:
             if any(parent in reached for parent in node.parents):
@@ -82,7 +87,7 @@ class Program:
             for node in reached[1:]
         ]
         self._timed = any(node.timed for node in reached)
-        self._windowed = any(node.windowed for node in reached)
+        self._windowed = any(node.windowed or node.feeds in in_band for node in reached)
         self._ordered = any(len(parents) > 1 for _, parents, _ in self._plan)
         self._singly = any(node.singly for node in reached)
         assert source.source is not None, "a source node has one"

@@ -135,7 +135,14 @@ def send_chosen(choose: Function, streams: Sequence[Stream[Any, Any]]) -> Step:
 def _emit(scope: Scope, stream: Stream[Any, Any], records: Columns) -> None:
     raw = records.raw_keys if same_bytes(records.codec, stream.key) else None
     keys = () if raw is not None else records.keys
-    scope.emit_many(stream, keys, records.values, raw_keys=raw, timestamps_ms=records.times)
+    scope.emit_many(
+        stream,
+        keys,
+        records.values,
+        raw_keys=raw,
+        timestamps_ms=records.times,
+        late_before_ms=records.late_before,
+    )
 
 
 def same_bytes(one: object, other: object) -> bool:

@@ -20,12 +20,15 @@ class Late:
 
     Args:
         stream: Where they are written; None: nowhere.
+        state: The table whose windows they belong to.
     """
 
     stream: Stream[Any, Any] | None
+    state: State[Any, Any]
 
     def leave_out(self, scope: Scope, records: Columns) -> None:
-        """Write late records to the stream for them."""
+        """Count late records, and write them to the stream for them."""
+        scope.table(self.state).late += len(records)
         if self.stream is not None and len(records):
             scope.emit_many(
                 self.stream, (), records.values, raw_keys=records.raw_keys, timestamps_ms=records.times

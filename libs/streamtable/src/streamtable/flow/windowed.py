@@ -68,11 +68,17 @@ class Windows(Generic[K, V]):
         plan.claim(name, operator)
         key = self.window.key(self.key)
         due: Due[Any, Any] = Due(
-            closing(self.window), closed, keep=self.retention, by_key=True, on_error=plan.on_error
+            closing(self.window),
+            closed,
+            keep=self.retention,
+            by_key=True,
+            on_error=plan.on_error,
+            # The event time of a closed window is its last millisecond.
+            holds=timedelta(milliseconds=self.window.closes_at(0, 0) + 1),
         )
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
-        step, leaf = steps_of(state, Late(self.late))
+        step, leaf = steps_of(state, Late(self.late, state))
         edges = (state, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(

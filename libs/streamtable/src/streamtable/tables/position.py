@@ -15,6 +15,9 @@ import orjson
 from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME, InputTime
 from streamtable.tables.seen import SeenInputs
+from streamtable.watermarks import PRODUCERS_MAX
+
+_PRODUCERS_BYTES_MAX = 2_000  # of the 4 KB that Kafka gives to the metadata of an offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class TablePosition:
         if self.seen is not None:
             document["seen"] = self.seen.encode()
         if self.time is not None:
-            document["time"] = list(self.time)
+            document["time"] = _time_document(self.time)
         return orjson.dumps(document).decode()
 
     @staticmethod
@@ -68,13 +71,41 @@ def _positions(found: object) -> dict[str, int] | None:
     return None
 
 
+def _time_document(time: InputTime) -> list[Any]:
+    """Return the event time as a document: of producers, how far each is ahead of the least.
+
+    Kafka bounds the metadata of an offset. Of so many producers that they do not fit, the least stands for each: they then
+    count as less far than they are, until they say more.
+    """
+    document: list[Any] = [time.stream_ms, time.watermark_ms]
+    if time.producers_ms:
+        least = min(time.producers_ms)
+        ahead = [at - least for at in time.producers_ms]
+        if len(orjson.dumps(ahead)) > _PRODUCERS_BYTES_MAX:
+            document += [least, len(ahead)]
+        else:
+            document += [least, ahead]
+    return document
+
+
 def _input_time(found: object) -> InputTime | None:
     """What was committed as event time, perhaps by a later version that adds to it; None for anything else."""
     match found:
-        case [int() as stream_ms, int() as watermark_ms, *_] if min(stream_ms, watermark_ms) >= NO_TIME:
-            times = InputTime(stream_ms, watermark_ms)
+        case [int() as stream_ms, int() as watermark_ms, *more] if min(stream_ms, watermark_ms) >= NO_TIME:
+            times = InputTime(stream_ms, watermark_ms, _producers(more))
             return None if any(isinstance(each, bool) for each in times) else times
     return None
+
+
+def _producers(found: list[Any]) -> tuple[int, ...]:
+    match found:
+        case [int() as least, int() as number, *_] if least >= NO_TIME and 0 < number <= PRODUCERS_MAX:
+            return (least,) * number
+        case [int() as least, [*ahead], *_] if least >= NO_TIME and all(
+            type(each) is int and each >= 0 for each in ahead
+        ):
+            return tuple(least + each for each in ahead)
+    return ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,54 @@
+"""How far the producers of a stream with watermarks have come, as a task that reads it knows it."""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+from streamtable.event_time import NO_TIME
+from streamtable.watermarks import Mark
+
+
+class ProducerTimes:
+    """The watermarks of the tasks that write an input, in one partition of it.
+
+    One that has not said anything yet is waited for: the least of all is `NO_TIME` until then. The number of producers can
+    only grow: a partition that is gone for good means another topic, which the group has to be reset for.
+
+    Args:
+        watermarks_ms: What was committed of them, by number; empty before the first mark.
+    """
+
+    def __init__(self, watermarks_ms: Sequence[int] = ()) -> None:
+        self.watermarks_ms = list(watermarks_ms)
+
+    @property
+    def known(self) -> bool:
+        """There has been a mark."""
+        return bool(self.watermarks_ms)
+
+    @property
+    def least_ms(self) -> int:
+        """The least watermark."""
+        return min(self.watermarks_ms, default=NO_TIME)
+
+    def marked(self, mark: Mark) -> None:
+        """A producer has said how far it has come."""
+        found = self.watermarks_ms
+        if len(found) < mark.producers:
+            found.extend([NO_TIME] * (mark.producers - len(found)))
+        found[mark.producer] = max(found[mark.producer], mark.watermark_ms)
+
+    def before_each(self, records: int, marks: Sequence[tuple[int, Mark]]) -> list[int]:
+        """Return the least watermark before each of the next records, without taking note of anything.
+
+        Args:
+            records: The number of records.
+            marks: The marks between them, each with the number of records before it.
+        """
+        later = ProducerTimes(self.watermarks_ms)
+        least: list[int] = []
+        for (before, mark), (after, _) in pairwise([*marks, (records, None)]):
+            least += [later.least_ms] * (before - len(least))
+            assert mark is not None, "only the last pair ends with none"
+            later.marked(mark)
+            least += [later.least_ms] * (after - len(least))
+        return least + [later.least_ms] * (records - len(least))

@@ -1,0 +1,36 @@
+"""The edge that says how a group follows event time."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from streamtable.edge import Edge
+from streamtable.errors import GraphError
+
+_EVENT_TIME_MAX = timedelta(days=36_500)
+
+
+@dataclass(frozen=True)
+class EventTime(Edge[object, object]):
+    """How a group follows event time: when its events happened, as opposed to when they are processed.
+
+    Each partition of the group has a *watermark*: the least, over its inputs, of the greatest event time seen. It is
+    committed with the offsets. A group whose inputs have `time=` follows event time with these defaults.
+
+    Args:
+        idle_after: An input that has been silent for so long, with all its records handled, does not hold the
+            watermark back; when all inputs are, the watermark follows the wall clock at this distance. What comes
+            after that with an earlier event time is late. None: an input never counts as idle, as for replays of history.
+        max_ahead: A record whose event time is further ahead of the wall clock goes to the dead letters, or the
+            watermark would leave all others behind. Where the broker dates the records (LogAppendTime), that time
+            counts instead of the wall clock. None: no limit.
+    """
+
+    idle_after: timedelta | None = timedelta(seconds=30)
+    max_ahead: timedelta | None = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        for name, given in (("idle_after", self.idle_after), ("max_ahead", self.max_ahead)):
+            if given is not None and not timedelta(0) < given <= _EVENT_TIME_MAX:
+                raise GraphError(
+                    f"EventTime has {name}={given!r}: give more than 0 and at most {_EVENT_TIME_MAX}, or None"
+                )

@@ -1,0 +1,123 @@
+"""Why a window does not close: how far the event time of a group has come, and what holds it back."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from streamtable.event_time import NO_TIME, InputTime
+from streamtable.tables.position import TablePosition
+from streamtable_admin.findings import Finding, ok, warning
+from streamtable_admin.offsets import PartitionOffsets
+
+BEHIND_MS = 5 * 60 * 1000
+"""A watermark that is further behind the clock is worth a look."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldInput:
+    """An input of a partition, and how far its event time has come.
+
+    Attributes:
+        topic: The input.
+        time: What was committed of it.
+        lag: Its records that were not handled yet.
+    """
+
+    topic: str
+    time: InputTime
+    lag: int
+
+    def reason(self) -> str:
+        """Why it has not come further."""
+        if producers := self.time.producers_ms:
+            least = min(producers)
+            number = producers.index(least)
+            said = "has not written its watermark yet" if least == NO_TIME else f"stands at {moment(least)}"
+            return f"of the {len(producers)} tasks that write it, task {number} {said}"
+        if self.lag:
+            return f"{self.lag} of its records are not handled yet"
+        if self.time.stream_ms == NO_TIME:
+            return "it has had no record"
+        return f"it has been silent since {moment(self.time.stream_ms)}"
+
+
+@dataclass(frozen=True, slots=True)
+class EventTimeOf:
+    """The event time of one partition of a group.
+
+    Attributes:
+        partition: Its number.
+        inputs: The inputs that advance it.
+    """
+
+    partition: int
+    inputs: tuple[HeldInput, ...]
+
+    @property
+    def watermark_ms(self) -> int:
+        """The watermark; `NO_TIME` if there is none yet."""
+        return max(each.time.watermark_ms for each in self.inputs)
+
+    @property
+    def holding(self) -> HeldInput:
+        """The input that holds the watermark back: the least of those that do not count as idle."""
+        # What counts as idle is behind the watermark, which has gone on without it.
+        active = [each for each in self.inputs if each.time.stream_ms >= self.watermark_ms]
+        return min(active or self.inputs, key=lambda each: each.time.stream_ms)
+
+
+def event_times(offsets: Iterable[PartitionOffsets]) -> list[EventTimeOf]:
+    """Return the event time of each partition, as it was committed; empty if the group does not follow it."""
+    found: dict[int, list[HeldInput]] = {}
+    for each in offsets:
+        position = None if each.committed is None else TablePosition.decode(each.committed.metadata)
+        if position is not None and position.time is not None:
+            held = HeldInput(each.place.topic, position.time, each.lag or 0)
+            found.setdefault(each.place.partition, []).append(held)
+    return [EventTimeOf(partition, tuple(inputs)) for partition, inputs in sorted(found.items())]
+
+
+def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) -> Iterator[Finding]:
+    """Say how far the watermarks are behind the clock, and of those that are far behind, what holds them back.
+
+    Args:
+        subject: What the findings are about.
+        times: Of each partition.
+        now_ms: The wall clock.
+    """
+    behind = {each.partition: each for each in times}
+    if not behind:
+        return
+    far: Mapping[int, EventTimeOf] = {
+        partition: each for partition, each in behind.items() if now_ms - each.watermark_ms > BEHIND_MS
+    }
+    for partition, each in far.items():
+        stands = (
+            "has no watermark yet"
+            if each.watermark_ms == NO_TIME
+            else f"has the watermark {moment(each.watermark_ms)}"
+        )
+        holding = each.holding
+        yield warning(
+            subject,
+            f"partition {partition} {stands}: {holding.topic} holds it back, {holding.reason()}",
+            _advice(holding),
+        )
+    if not far:
+        least = min(each.watermark_ms for each in behind.values())
+        yield ok(
+            subject, f"its watermarks are at most {max(0, now_ms - least) / 1000:.0f} s behind the clock"
+        )
+
+
+def _advice(holding: HeldInput) -> str:
+    if holding.time.producers_ms:
+        return "see the group that writes it: whether it runs, and what holds back that partition of it"
+    if holding.lag:
+        return "windows close when these are handled: see the lag"
+    return "windows close when it has a later record or counts as idle (EventTime.idle_after, while a process runs)"
+
+
+def moment(time_ms: int) -> str:
+    """Return an event time for people, in UTC."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
