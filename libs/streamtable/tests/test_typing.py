@@ -129,6 +129,7 @@ reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.Key
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
 reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
 reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 S.to(TEXTS)
@@ -223,6 +224,7 @@ S.group_by_key().window(MINUTE, late=NUMBERS)  # refused: arg-type
 S.group_by_key().window(MINUTE).sum("w2", str.upper)  # refused: arg-type
 S.group_by_key().window(GAP).aggregate("w3", int, lambda row, text: row, value=Long())  # refused: call-arg
 S.group_by_key().window(MINUTE).count("w4").final().to(NUMBERS)  # refused: arg-type
+S.group_by_key().window(MINUTE).count("w5").every("e2", 5)  # refused: arg-type
 """
 
 

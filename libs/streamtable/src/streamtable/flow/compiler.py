@@ -7,7 +7,8 @@ from streamtable.context import Batch, Context, RowChange
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
-from streamtable.flow.keys import WindowedKey
+from streamtable.flow.emission import PendingKey
+from streamtable.flow.keys import START, WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group
 
@@ -81,12 +82,15 @@ class Program:
         self._kind = source.source.kind
         # Sessions reach to their last record, other windows up to their end.
         self._exclusive = isinstance(self._topic.key, WindowedKey)
+        self._codec = self._topic.key.key if isinstance(self._topic.key, PendingKey) else self._topic.key
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
         """The handler of the source's edge, by the name of the argument."""
         if self._kind == "closed":
             return {"handler": self.on_closed}
+        if self._kind == "pending":
+            return {"handler": self.on_pending}
         if self._kind == "table":
             return {"handler": self.on_change}
         return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
@@ -117,6 +121,14 @@ class Program:
         late_before = [due.watermark_ms] * len(keys) if self._windowed else None
         self._run(due, raw_keys, rows, times, late_before)
 
+    def on_pending(self, due: DueRows[Any, Any]) -> None:
+        """Handle changes of a windowed table that are emitted now."""
+        raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
+        # The last millisecond of the interval, or of the time in which the window was open.
+        times = [at_ms - 1 for at_ms in due.times_ms]
+        late_before = [due.watermark_ms] * len(times) if self._windowed else None
+        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, late_before)
+
     def _run(
         self,
         scope: Scope,
@@ -127,7 +139,7 @@ class Program:
         olds: Sequence[Any] | None = None,
     ) -> None:
         order = [(index, LAST) for index in range(len(values))] if self._ordered else None
-        first = Columns(self._topic.key, raw_keys, None, values, times, late_before, order, olds)
+        first = Columns(self._codec, raw_keys, None, values, times, late_before, order, olds)
         made: dict[int, Columns] = {self._source.number: first}
         for number, parents, step in self._plan:
             inputs = [made[parent] for parent in parents if parent in made]

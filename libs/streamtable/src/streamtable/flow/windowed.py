@@ -10,6 +10,7 @@ from streamtable import Long
 from streamtable.due import Due
 from streamtable.errors import GraphError
 from streamtable.flow import folds
+from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, Node, Source, Step
 from streamtable.flow.plan import Plan
@@ -28,6 +29,7 @@ A = TypeVar("A")
 N = TypeVar("N", int, float)
 
 RETENTION = timedelta(days=1)
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -237,6 +239,39 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         records fall into batches: for one record per window, take `final`.
         """
         return self.to_stream()
+
+    def every(self, name: str, interval: timedelta) -> KeyedStream[Windowed[K], V | None]:
+        """Return the changes as records, at most one for each row and interval of event time: the row as it is by then.
+
+        A row that has changed comes out when event time has reached the end of the interval, or when its window closes, so
+        the last record of a window is its final row. Intervals are aligned to 1970. None is the value of a session that
+        was merged into another. The event time of a record is the last millisecond before it comes out.
+
+        Args:
+            name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
+            interval: The length of an interval.
+        """
+        if interval < _MS or interval % _MS:
+            raise GraphError(
+                f"every({name!r}, {interval!r}): give a timedelta of whole milliseconds, at least one"
+            )
+        plan, closed = self._plan, Closed()
+        plan.claim(name, "every")
+        due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)
+        pending = State(
+            name,
+            key=PendingKey(self._key),
+            value=PendingRow(self._state.value),
+            due=due,
+            meaning=f"changes of {self._state.name!r}, emitted every {interval // _MS} ms",
+        )
+        step = EmitLater(self._state, pending, interval // _MS)
+        label = f"every {interval // _MS} ms {name!r}"
+        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
+        source = Source(pending, closed.edge, kind="pending")
+        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
+        value: Codec[Any] | None = self._value  # a tombstone needs no codec
+        return KeyedStream(plan, node, self._key, value)
 
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
