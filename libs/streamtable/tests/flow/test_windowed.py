@@ -1,5 +1,6 @@
 """Windowed tables through the engine, without a broker: known answers, late records, and what does not depend on batches."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import pairwise
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Long, Stream, String
+from streamtable import Json, Long, Stream, String
 from streamtable.errors import GraphError, StateMeaningChanged
-from streamtable.flow import Flow, Hopping, Session, Tumbling, Windowed, WindowedTable
+from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable
 from streamtable.flow.windows import Window
 from streamtable_testing.tester import Tester
 
@@ -26,6 +27,7 @@ def ms(number: int) -> timedelta:
 TUMBLING = Tumbling(ms(10), grace=ms(5))
 HOPPING = Hopping(ms(10), ms(5), grace=ms(5))
 SESSION = Session(ms(5), grace=ms(5))
+SLIDING = Sliding(ms(10), grace=ms(5))
 
 
 def counting(window: Any, **more: Any) -> tuple[Flow, WindowedTable[str, int]]:
@@ -51,6 +53,10 @@ def emit(tester: Tester, *events: tuple[str, int]) -> None:
             {("a", 0, 10): 2, ("a", 5, 15): 2, ("a", 10, 20): 1, ("b", 5, 15): 1, ("b", 10, 20): 1},
         ),
         (SESSION, {("a", 3, 11): 3, ("b", 12, 12): 1}),
+        (
+            SLIDING,
+            {("a", 0, 10): 2, ("a", 1, 11): 3, ("a", 4, 14): 2, ("a", 8, 18): 1, ("b", 2, 12): 1},
+        ),
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
@@ -215,15 +221,25 @@ def test_a_window_without_a_retention_that_can_be_is_refused() -> None:
 
 Event = tuple[str, int]
 records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=30)
-windows = st.sampled_from([TUMBLING, HOPPING, SESSION])
+windows = st.sampled_from([TUMBLING, HOPPING, SESSION, SLIDING, Sliding(ms(3), grace=ms(0))])
 
 
 def expected_rows(events: Iterable[Event], window: Window) -> dict[tuple[str, int, int], int]:
     """The definition, record by record."""
     found: dict[tuple[str, int, int], int] = {}
     now = -1
+    accepted: list[Event] = []
     for key, time in events:
         now = max(now, time)
+        if isinstance(window, Sliding):
+            size = window.size_ms
+            if window.closes_at(time + 1, time + 1 + size) > now:
+                accepted.append((key, time))
+            times = [at for each, at in accepted if each == key]
+            for start in window.starts(times):
+                if window.closes_at(start, start + size) > now:
+                    found[key, start, start + size] = sum(start <= at <= start + size for at in times)
+            continue
         if isinstance(window, Session):
             near = [
                 (start, end)
@@ -259,6 +275,45 @@ def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_resta
                 tester.crash(flow.group())
                 tester.start(flow.group(), disk=number % 2 == 0)
         assert rows(tester, table) == expected_rows(events, window)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, st.data())
+def test_the_row_of_a_sliding_window_has_its_own_values_in_the_order_in_which_they_came(
+    events: list[Event], data: st.DataObject
+) -> None:
+    bounds = [0, *sorted(data.draw(st.sets(st.integers(0, len(events))))), len(events)]
+    window = Sliding(ms(10), grace=ms(100))
+    flow = Flow("f")
+    grouped = flow.stream(TIMES, time=lambda value: value).group_by_key().window(window)
+    table = grouped.aggregate("values", list[int], _appended, value=Json())
+    with Tester() as tester:
+        tester.run(flow)
+        for begin, end in pairwise(bounds):
+            emit(tester, *events[begin:end])
+        expected = {
+            (key, start, start + 10): [at for each, at in events if each == key and start <= at <= start + 10]
+            for key in {key for key, _ in events}
+            for start in window.starts([at for each, at in events if each == key])
+        }
+        assert rows(tester, table) == expected
+
+
+def _appended(row: Any, value: int) -> Any:
+    row.append(value)  # in place, as an aggregate may
+    return row
+
+
+def test_a_record_is_in_no_sliding_window_that_has_closed(tester: Tester) -> None:
+    flow, table = counting(SLIDING, late=LATE)
+    tester.run(flow)
+    emit(tester, ("a", 10), ("b", 25), ("a", 12), ("a", 9))
+    assert rows(tester, table) == {
+        ("a", 0, 10): 1,
+        ("a", 11, 21): 1,
+        ("b", 15, 25): 1,
+    }
+    assert [r.value for r in tester.records(LATE)] == [9]
 
 
 # ---- final results ------------------------------------------------------------------------------------------------------------
@@ -502,7 +557,7 @@ def test_what_comes_out_is_that_of_the_definition(events: list[Event], window: W
         tester.run(flow)
         for event in events:
             emit(tester, event)
-        assert sorted(emitted(tester, out)) == sorted(expected_emissions(events, window))
+        assert Counter(emitted(tester, out)) == Counter(expected_emissions(events, window))
 
 
 @settings(max_examples=40, deadline=None)

@@ -8,7 +8,7 @@ from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
 from streamtable.flow.emission import PendingKey
-from streamtable.flow.keys import START, WindowedKey
+from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group
 
@@ -80,8 +80,7 @@ class Program:
         assert source.source is not None, "a source node has one"
         self._topic = source.source.topic
         self._kind = source.source.kind
-        # Sessions reach to their last record, other windows up to their end.
-        self._exclusive = isinstance(self._topic.key, WindowedKey)
+        self._inclusive = source.source.inclusive
         self._codec = self._topic.key.key if isinstance(self._topic.key, PendingKey) else self._topic.key
 
     @property
@@ -117,7 +116,7 @@ class Program:
             return
         raw_keys, keys, rows = zip(*due.rows, strict=True)
         # The last millisecond that belongs to the window.
-        times = [key.end_ms - 1 if self._exclusive else key.end_ms for key in keys]
+        times = [key.end_ms if self._inclusive else key.end_ms - 1 for key in keys]
         late_before = [due.watermark_ms] * len(keys) if self._windowed else None
         self._run(due, raw_keys, rows, times, late_before)
 

@@ -44,12 +44,14 @@ class Source:
         edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
         arguments: What the source was made with, to tell two of the same topic apart.
         kind: Records of a stream, changes of a table, closed windows of a state, or changes of one that are emitted now.
+        inclusive: Of closed windows: their end belongs to them.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
     edge: MakeInput
     arguments: tuple[object, ...] = ()
     kind: Literal["stream", "table", "closed", "pending"] = "stream"
+    inclusive: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,10 +14,11 @@ from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, Node, Source, Step
 from streamtable.flow.plan import Plan
+from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.window_folds import KeepSessions, KeepWindows, Late, SessionFold
-from streamtable.flow.windows import Session, TimeWindow, Window, closing
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -64,8 +65,9 @@ class Windows(Generic[K, V]):
         operator: str,
         steps_of: Callable[[State[Any, Any], Late], tuple[Step, Step]],
         value: Codec[A],
+        more: tuple[State[Any, Any], ...] = (),
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `steps_of` makes its steps."""
+        """Keep a table of these windows; `steps_of` makes its steps, which use `more` states."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
@@ -75,12 +77,13 @@ class Windows(Generic[K, V]):
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
         step, leaf = steps_of(state, Late(self.late))
-        edges = (state, *([] if self.late is None else [Output(self.late)]))
+        edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
             self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
         )
-        return WindowedTable(plan, node, key, value, state, closed)
+        inclusive = not isinstance(self.window, TimeWindow)
+        return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
 
 
 class WindowedStream(Generic[K, V]):
@@ -164,6 +167,8 @@ class WindowedStream(Generic[K, V]):
         self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         window = self._windows.window
+        if isinstance(window, Sliding):
+            return self._slid(name, operator, sessions, window, value)
 
         def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
             if isinstance(window, Session):
@@ -175,15 +180,29 @@ class WindowedStream(Generic[K, V]):
 
         return self._windows.kept(name, operator, steps_of, value)
 
+    def _slid(
+        self, name: str, operator: str, fold: SessionFold, window: Sliding, value: Codec[A]
+    ) -> "WindowedTable[K, A]":
+        windows = self._windows
+        helper = f"{name}-times"
+        windows.plan.claim(helper, f"{operator}({name!r})")
+        times = times_state(helper, windows.key, value, window, windows.plan.on_error)
+
+        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
+            keep = KeepSliding(state, times, fold, window, late)
+            return keep.step, keep.leaf
+
+        return windows.kept(name, operator, steps_of, value, (times,))
+
 
 class TimeWindowedStream(WindowedStream[K, V]):
-    """The records of a stream by their keys and by tumbling or hopping windows."""
+    """The records of a stream by their keys and by tumbling, hopping or sliding windows."""
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row. Arguments as of `GroupedStream.aggregate`."""
-        never = SessionFold(add, _no_merge)
+        never = SessionFold(lambda row, each: add(initial() if row is None else row, each), _no_merge)
         return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
 
 
@@ -227,10 +246,13 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         value: Codec[V],
         state: State[Windowed[K], V],
         closed: Closed,
+        *,
+        inclusive: bool,
     ) -> None:
         super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
         self._state = state
         self._closed = closed
+        self._inclusive = inclusive  # the end of a window belongs to it
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
         """Return the changes as records, for each row and batch of records the row after it.
@@ -278,7 +300,7 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(self._state, self._closed.edge, kind="closed")
+        source = Source(self._state, self._closed.edge, kind="closed", inclusive=self._inclusive)
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
 
