@@ -111,7 +111,7 @@ lock: setup ## compile requirements.lock and the pins of the tools again, after 
 audit: setup ## warn of known vulnerabilities in what requirements.lock names; it never fails
 	@$(PY) infra/audit.py
 
-bench: setup ## measure it, 8 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
+bench: setup ## measure it, 12 minutes; QUICK=1: some rows, held to earlier ratios (WARN=1: no failure); ROWS=a,b; PROFILE=row
 	@$(PY) -m bench $(if $(PROFILE),profile $(PROFILE),$(if $(filter-out 0,$(QUICK)),quick $(if $(filter-out 0,$(WARN)),--warn),run --rows=$(ROWS)))
 
 bench-peers: setup ## measure Kafka Streams, Goka and Quix Streams beside it, those that can be built here

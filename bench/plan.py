@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams
+from bench import failover, live, microbatch, processes, reach, reading, slow_link, starts, streams, windows
 from bench.clicks import Clicks
 from bench.figures import Figure
 from bench.programs.calls import CLICK_COUNT, USER_STATUS
@@ -38,6 +38,8 @@ BASELINES = {
     "count_at_least_once": "ceiling",
     "count_once": "count_of_ids",
     "window_count": "count_of_windows",
+    "session_count": "count_of_windows",
+    "repartition_count": "count_of_windows",
     "flow_stateless": "ceiling",
     "handler_exactly_once": "plain_loop",
     "handler_at_least_once": "plain_loop",
@@ -81,6 +83,10 @@ def steps() -> Sequence[Step]:
             ("count_of_windows", "window_count"),
             lambda site: streams.windowed(site, "count_of_windows", "window_count", streams.uniform(site)),
         ),
+        Step(("session_count",), lambda site: windows.sessions(site, "session_count")),
+        Step(("repartition_count",), lambda site: windows.repartitioned(site, "repartition_count")),
+        Step(("open_windows",), lambda site: windows.open_windows(site, "open_windows")),
+        Step(("final_pause",), lambda site: windows.final(site, "final_pause")),
         Step(
             ("flow_stateless",),
             lambda site: streams.tried(

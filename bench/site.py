@@ -121,7 +121,7 @@ class Site:
         self._filled.difference_update(names)
 
     def _check_filled(self, topic: str, records: int, partitions: int) -> None:
-        held = sum(self._ends(topic, partitions).values())
+        held = self.held(topic, partitions)
         if held != records:
             raise RowFailed(f"{topic} holds {held} records, not {records}")
         self._filled.add(topic)
@@ -242,6 +242,10 @@ class Site:
         for message in self._committed_records(topic, partitions):
             values[bytes(message.key() or b"")] = bytes(message.value() or b"")
         return values
+
+    def held(self, topic: str, partitions: int) -> int:
+        """How many records a topic holds, with the markers of transactions."""
+        return sum(self._ends(topic, partitions).values())
 
     def _readable(self, topic: str, partitions: int) -> int:
         """How many committed records a topic holds."""

@@ -42,7 +42,7 @@ def ceiling(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 def plain_loop(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     """From the first batch at hand to all committed."""
-    job = _job(site, name, clicks, commit_ms=1000, guarantee="at_least_once")
+    job = job_of(site, name, clicks, commit_ms=1000, guarantee="at_least_once")
     return [worked_off(site, name, "plain_loop", job, f"{job.group}-changelog", number)]
 
 
@@ -56,7 +56,7 @@ def processor(
     commit_ms: int = 200,
 ) -> list[Figure]:
     """From the first batch at hand to all committed."""
-    job = _job(site, name, clicks, commit_ms=commit_ms, guarantee=guarantee)
+    job = job_of(site, name, clicks, commit_ms=commit_ms, guarantee=guarantee)
     job = replace(job, handler=handler)
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
@@ -65,7 +65,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
     """Clicks with an id each, counted without and with a look at whether they were sent before, by turns."""
 
     def count_once() -> list[Figure]:
-        job = _job(site, name, clicks, commit_ms=1000, guarantee="exactly_once")
+        job = job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once")
         job = replace(job, handler="count_once")
         site.create([f"{job.group}-ids"], job.partitions, {"cleanup.policy": "compact"})
         return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
@@ -75,7 +75,7 @@ def once(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
 
 def joined(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     """Measure as `processor` does, with a row of another group's table and an output for each record."""
-    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="join", table=site.table(clicks.keys))
     outputs = f"{job.group}-out"
     site.create([outputs], job.partitions)
@@ -86,7 +86,7 @@ def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
     """Count by user, and by user and minute, by turns."""
 
     def by_window() -> list[Figure]:
-        job = replace(_job(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="window")
+        job = replace(job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="window")
         tables = [f"{job.group}-counts", f"{job.group}-states"]
         site.create(tables, job.partitions, {"cleanup.policy": "compact"})
         return [worked_off(site, name, "processor", job, tables[0], number)]
@@ -96,7 +96,7 @@ def windowed(site: Site, plain: str, name: str, clicks: Clicks) -> list[Figure]:
 
 def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     """A flow that filters, maps and writes; from the first batch at hand to all committed."""
-    job = replace(_job(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="steps")
+    job = replace(job_of(site, name, clicks, commit_ms=1000, guarantee="exactly_once"), handler="steps")
     outputs = f"{job.group}-out"
     site.create([outputs], job.partitions)
     with site.start("processor", job, name) as program:
@@ -111,14 +111,14 @@ def stateless(site: Site, name: str, clicks: Clicks) -> list[Figure]:
 
 def looked_up(site: Site, name: str, clicks: Clicks) -> list[Figure]:
     """Measure as `processor` does, with a row of a full replica of a table for each record."""
-    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler="lookup", table=site.table(clicks.keys))
     return [worked_off(site, name, "processor", job, f"{job.group}-table", Avro("long").decode)]
 
 
 def failing(site: Site, name: str, clicks: Clicks, percent: int) -> list[Figure]:
     """Measure as `processor` does, with a handler that fails for so many percent of the records, which become dead letters."""
-    job = _job(site, name, clicks, commit_ms=200, guarantee="exactly_once")
+    job = job_of(site, name, clicks, commit_ms=200, guarantee="exactly_once")
     job = replace(job, handler=f"failing_{percent}", until="signal")
     with site.start("processor", job, name) as program:
         first = program.mark("first")
@@ -179,7 +179,8 @@ def rate(name: str, records: int, first: Mark, last: Mark, program: Program) -> 
     )
 
 
-def _job(site: Site, name: str, clicks: Clicks, *, commit_ms: int, guarantee: str) -> Job:
+def job_of(site: Site, name: str, clicks: Clicks, *, commit_ms: int, guarantee: str) -> Job:
+    """The work of a group of its own over these clicks."""
     topic = site.clicks(clicks)
     group = site.group(name, clicks.partitions)
     return Job(

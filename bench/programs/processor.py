@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from bench.job import Job
-from bench.programs.marks import mark
+from bench.programs.marks import mark, tell
 from bench.programs.watched import Watched
 
 from contracts.records import USER_CLICK, UserClick
@@ -24,6 +24,7 @@ from streamtable import (
     Input,
     Join,
     Kafka,
+    Long,
     Lookup,
     Once,
     OnError,
@@ -33,7 +34,7 @@ from streamtable import (
     String,
     Table,
 )
-from streamtable.flow import Flow, Tumbling
+from streamtable.flow import Flow, Session, Tumbling, WindowedKey
 from streamtable.observe import configure_logging
 
 if TYPE_CHECKING:
@@ -99,6 +100,32 @@ def by_window(name: str, topic: str) -> Group[str, Any]:
     return flow.group()
 
 
+def by_session(name: str, topic: str) -> Group[str, Any]:
+    """Count by user and session, with a flow."""
+    flow = Flow(name)
+    sessions = Session(timedelta(minutes=1), grace=timedelta(seconds=10))
+    flow.stream(clicks(topic)).group_by_key().window(sessions).count("counts")
+    return flow.group()
+
+
+def by_final_window(name: str, topic: str) -> Group[str, Any]:
+    """Count by user and ten minutes, and write each count when its window has closed, with a flow."""
+    flow = Flow(name)
+    minutes = Tumbling(timedelta(minutes=10), grace=timedelta(0))
+    counted = flow.stream(clicks(topic)).group_by_key().window(minutes).count("counts")
+    counted.final().to(Stream(f"{name}-out", WindowedKey(String(), minutes.size_ms), Long()))
+    return flow.group()
+
+
+def by_other_key(name: str, topic: str) -> Flow:
+    """Count by a key that is taken from the value, with a flow of two groups."""
+    flow = Flow(name)
+    flow.stream(clicks(topic)).group_by("by-user", lambda click: click["user_id"], key=String()).count(
+        "counts"
+    )
+    return flow
+
+
 def by_steps(name: str, topic: str) -> Group[str, Any]:
     """Write the pages of every second user, with a flow."""
     flow = Flow(name)
@@ -141,9 +168,8 @@ class Run:
         self._job = job
         self._ended = False
         self._told_of: set[int] = set()
-        self.processor = App(
-            Watched(Kafka(job.broker), (job.topic,), job.records, self._last), Path(job.state_dir)
-        ).processor(
+        self._watched = Watched(Kafka(job.broker), (job.topic,), job.records, self._last)
+        self.processor = App(self._watched, Path(job.state_dir)).processor(
             self._group(),
             instance_id=job.instance,
             standby=bool(job.standby),
@@ -157,6 +183,8 @@ class Run:
         if self._job.until in ("killed", "shared"):
             threading.Thread(target=self._wait_shared, daemon=True).start()
         self.processor.run()
+        if self._job.handler == "final":
+            tell({"longest_pause_ms": self._watched.pauses.longest * 1000})
 
     def _group(self) -> Group[str, Any]:
         name, topic = self._job.group, self._job.topic
@@ -212,6 +240,10 @@ def _graph(name: str, topic: str, job: Job) -> Group[str, Any]:
         "lookup": lambda: by_lookup(name, topic, job.table),
         "amplify": lambda: by_amplifying(name, topic),
         "window": lambda: by_window(name, topic),
+        "session": lambda: by_session(name, topic),
+        "final": lambda: by_final_window(name, topic),
+        "key_by": lambda: by_other_key(name, topic).group(),
+        "key_by_count": lambda: by_other_key(name.removesuffix("-by-user"), topic).group("by-user"),
         "steps": lambda: by_steps(name, topic),
     }
     if job.handler.startswith("failing_"):

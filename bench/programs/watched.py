@@ -3,6 +3,7 @@
 Two calls more for each poll, so nothing that could be measured.
 """
 
+import time
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, cast
 
@@ -42,15 +43,39 @@ class _Listening:
         self._listener.lost(places)
 
 
+class Pauses:
+    """How long a loop does not poll.
+
+    Attributes:
+        longest: Seconds, since `begin`.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+        self._returned_at = time.monotonic()
+
+    def begin(self) -> None:
+        self.longest = 0.0
+
+    def called(self) -> None:
+        self.longest = max(self.longest, time.monotonic() - self._returned_at)
+
+    def returned(self) -> None:
+        self._returned_at = time.monotonic()
+
+
 class _Polled:
     """A consumer whose records are counted as they are handed over; all else is its own."""
 
-    def __init__(self, client: Any, seen: Callable[[list[RecordBatch]], None]) -> None:
+    def __init__(self, client: Any, seen: Callable[[list[RecordBatch]], None], pauses: Pauses) -> None:
         self._client = client
         self._seen = seen
+        self._pauses = pauses
 
     def poll(self, max_records: int, timeout: float) -> list[RecordBatch]:
+        self._pauses.called()
         batches: list[RecordBatch] = self._client.poll(max_records, timeout)
+        self._pauses.returned()
         if batches:
             self._seen(batches)
         return batches
@@ -71,6 +96,9 @@ class Watched(Log):
         topics: the inputs; what comes of joined tables does not count.
         records: The number of input records.
         done: called when the last one is handed over.
+
+    Attributes:
+        pauses: How long the group's consumer is not polled, from its last input record on.
     """
 
     def __init__(self, kafka: Kafka, topics: Collection[str], records: int, done: Callable[[], None]) -> None:
@@ -80,12 +108,15 @@ class Watched(Log):
         self._done = done
         self._seen = 0
         self._restoring = False
+        self.pauses = Pauses()
 
     def cluster(self) -> Cluster:
         return self._kafka.cluster()
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer:
-        return cast("GroupConsumer", _Polled(self._kafka.group_consumer(group, instance_id), self._read))
+        return cast(
+            "GroupConsumer", _Polled(self._kafka.group_consumer(group, instance_id), self._read, self.pauses)
+        )
 
     def transactional_producer(
         self, transactional_id: str | None, batch_bytes: int = 1_000_000, transaction_seconds: float = 10.0
@@ -96,7 +127,7 @@ class Watched(Log):
         return self._kafka.producer(partitioner, delivery_timeout)
 
     def table_reader(self, name: str) -> TableReader:
-        return cast("TableReader", _Polled(self._kafka.table_reader(name), self._restored))
+        return cast("TableReader", _Polled(self._kafka.table_reader(name), self._restored, Pauses()))
 
     def _read(self, batches: list[RecordBatch]) -> None:
         count = sum(len(batch) for batch in batches if batch.topic in self._topics)
@@ -105,6 +136,7 @@ class Watched(Log):
         self._seen += count
         if self._seen - count < self._records <= self._seen:
             mark("last")
+            self.pauses.begin()
             self._done()
 
     def _restored(self, _: list[RecordBatch]) -> None:

@@ -98,7 +98,7 @@ def use_change(ctx: Context[str, int], change: RowChange[int]) -> None:
 FLOWS = """
 from datetime import timedelta
 
-from streamtable.flow import Flow, Tumbling
+from streamtable.flow import Flow, Sliding, Tumbling
 
 FLOW = Flow("f")
 S = FLOW.stream(TEXTS)
@@ -145,6 +145,8 @@ reveal_type(N.group_by_key().reduce("t6", max))  # is streamtable.flow.table.Key
 reveal_type(S.group_by_key().aggregate("t7", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.table.KeyedTable[str, int]
 W = S.group_by_key().window(Tumbling(timedelta(1), grace=timedelta(0)), late=TEXTS).count("w1")
 reveal_type(W)  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(S.group_by_key().window(Sliding(timedelta(1), grace=timedelta(0))).aggregate("w5", int, lambda row, text: row + len(text), value=Long()))  # is streamtable.flow.windowed.WindowedTable[str, int]
+reveal_type(W.every("e1", timedelta(seconds=1)))  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 reveal_type(W.final())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int]
 reveal_type(W.changes())  # is streamtable.flow.stream.KeyedStream[tuple[str, int, int, fallback=streamtable.flow.keys.Windowed[str]], int | None]
 S.to(TEXTS)
@@ -265,6 +267,7 @@ S.left_join_table(T, both)  # refused: arg-type
 S.left_join_as_of("j14", T, both, history=H, grace=H)  # refused: arg-type
 N.group_by_key().cogroup(str.upper)  # refused: arg-type
 S.join("j9", N, both, within=1, grace=H)  # refused: arg-type
+S.group_by_key().window(MINUTE).count("w5").every("e2", 5)  # refused: arg-type
 """
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from streamtable import Avro, Long, Stream, String
 from streamtable.errors import StateMeaningChanged
-from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Tumbling
+from streamtable.flow import Flow, Hopping, KeyedStream, KeyedTable, Session, Sliding, Tumbling
 from streamtable_testing.tester import Tester
 
 NUMBERS = Stream("numbers", String(), Long())
@@ -109,6 +109,11 @@ def with_another_key(flow: Flow) -> KeyedTable[Any, Any]:
     return numbers.window(MINUTE).count("counts")
 
 
+def with_sliding_windows(flow: Flow) -> KeyedTable[Any, Any]:
+    sliding = Sliding(timedelta(minutes=1), grace=timedelta(0))
+    return stream(flow).filter(bool).group_by("digit", str, key=String()).window(sliding).count("counts")
+
+
 def with_another_grace(flow: Flow) -> KeyedTable[Any, Any]:
     longer = Tumbling(timedelta(minutes=1), grace=timedelta(minutes=1))
     return stream(flow).filter(bool).group_by("digit", str, key=String()).window(longer).count("counts")
@@ -120,6 +125,7 @@ def with_another_grace(flow: Flow) -> KeyedTable[Any, Any]:
         (with_another_size, "3600000 ms"),
         (with_another_kind_of_window, "hopping windows"),
         (with_sessions, "sessions with a gap"),
+        (with_sliding_windows, "sliding windows of 60000 ms"),
         (with_another_operator, "sum in tumbling"),
         (with_another_codec, "Avro"),
         (without_windows, "count"),

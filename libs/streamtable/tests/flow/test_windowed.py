@@ -1,5 +1,6 @@
 """Windowed tables through the engine, without a broker: known answers, late records, and what does not depend on batches."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from itertools import pairwise
@@ -9,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamtable import Long, Stream, String
-from streamtable.errors import GraphError
-from streamtable.flow import Flow, Hopping, Session, Tumbling, Windowed, WindowedTable
+from streamtable import Json, Long, Stream, String
+from streamtable.errors import GraphError, StateMeaningChanged
+from streamtable.flow import Flow, Hopping, Session, Sliding, Tumbling, Windowed, WindowedTable
 from streamtable.flow.windows import Window
 from streamtable_testing.tester import Tester
 
@@ -26,6 +27,7 @@ def ms(number: int) -> timedelta:
 TUMBLING = Tumbling(ms(10), grace=ms(5))
 HOPPING = Hopping(ms(10), ms(5), grace=ms(5))
 SESSION = Session(ms(5), grace=ms(5))
+SLIDING = Sliding(ms(10), grace=ms(5))
 
 
 def counting(window: Any, **more: Any) -> tuple[Flow, WindowedTable[str, int]]:
@@ -51,6 +53,10 @@ def emit(tester: Tester, *events: tuple[str, int]) -> None:
             {("a", 0, 10): 2, ("a", 5, 15): 2, ("a", 10, 20): 1, ("b", 5, 15): 1, ("b", 10, 20): 1},
         ),
         (SESSION, {("a", 3, 11): 3, ("b", 12, 12): 1}),
+        (
+            SLIDING,
+            {("a", 0, 10): 2, ("a", 1, 11): 3, ("a", 4, 14): 2, ("a", 8, 18): 1, ("b", 2, 12): 1},
+        ),
     ],
 )
 @pytest.mark.parametrize("at_once", [True, False], ids=["one batch", "one by one"])
@@ -215,15 +221,25 @@ def test_a_window_without_a_retention_that_can_be_is_refused() -> None:
 
 Event = tuple[str, int]
 records = st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)), max_size=30)
-windows = st.sampled_from([TUMBLING, HOPPING, SESSION])
+windows = st.sampled_from([TUMBLING, HOPPING, SESSION, SLIDING, Sliding(ms(3), grace=ms(0))])
 
 
 def expected_rows(events: Iterable[Event], window: Window) -> dict[tuple[str, int, int], int]:
     """The definition, record by record."""
     found: dict[tuple[str, int, int], int] = {}
     now = -1
+    accepted: list[Event] = []
     for key, time in events:
         now = max(now, time)
+        if isinstance(window, Sliding):
+            size = window.size_ms
+            if window.closes_at(time + 1, time + 1 + size) > now:
+                accepted.append((key, time))
+            times = [at for each, at in accepted if each == key]
+            for start in window.starts(times):
+                if window.closes_at(start, start + size) > now:
+                    found[key, start, start + size] = sum(start <= at <= start + size for at in times)
+            continue
         if isinstance(window, Session):
             near = [
                 (start, end)
@@ -259,6 +275,45 @@ def test_rows_are_those_of_the_definition_however_the_input_is_divided_and_resta
                 tester.crash(flow.group())
                 tester.start(flow.group(), disk=number % 2 == 0)
         assert rows(tester, table) == expected_rows(events, window)
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, st.data())
+def test_the_row_of_a_sliding_window_has_its_own_values_in_the_order_in_which_they_came(
+    events: list[Event], data: st.DataObject
+) -> None:
+    bounds = [0, *sorted(data.draw(st.sets(st.integers(0, len(events))))), len(events)]
+    window = Sliding(ms(10), grace=ms(100))
+    flow = Flow("f")
+    grouped = flow.stream(TIMES, time=lambda value: value).group_by_key().window(window)
+    table = grouped.aggregate("values", list[int], _appended, value=Json())
+    with Tester() as tester:
+        tester.run(flow)
+        for begin, end in pairwise(bounds):
+            emit(tester, *events[begin:end])
+        expected = {
+            (key, start, start + 10): [at for each, at in events if each == key and start <= at <= start + 10]
+            for key in {key for key, _ in events}
+            for start in window.starts([at for each, at in events if each == key])
+        }
+        assert rows(tester, table) == expected
+
+
+def _appended(row: Any, value: int) -> Any:
+    row.append(value)  # in place, as an aggregate may
+    return row
+
+
+def test_a_record_is_in_no_sliding_window_that_has_closed(tester: Tester) -> None:
+    flow, table = counting(SLIDING, late=LATE)
+    tester.run(flow)
+    emit(tester, ("a", 10), ("b", 25), ("a", 12), ("a", 9))
+    assert rows(tester, table) == {
+        ("a", 0, 10): 1,
+        ("a", 11, 21): 1,
+        ("b", 15, 25): 1,
+    }
+    assert [r.value for r in tester.records(LATE)] == [9]
 
 
 # ---- final results ------------------------------------------------------------------------------------------------------------
@@ -380,3 +435,153 @@ def test_each_window_comes_out_exactly_once_whatever_crashes(
         assert sorted(final_rows(tester, out)) == sorted(
             (*key, n) for key, n in expected.items() if key[0] != "z"
         )
+
+
+# ---- emission at intervals -----------------------------------------------------------------------------------------------
+
+
+INTERVAL = 4
+Emitted = tuple[str, int, int, int | None, int]
+
+
+def every(window: Any, interval: int = INTERVAL) -> tuple[Flow, Stream[Windowed[str], int]]:
+    flow, table = counting(window)
+    out = Stream("out", table.table.key, Long())
+    table.every("ticks", ms(interval)).to(out)
+    return flow, out
+
+
+def emitted(tester: Tester, out: Stream[Windowed[str], int]) -> list[Emitted]:
+    return [(*r.key, r.value, r.timestamp_ms) for r in tester.records(out) if r.key is not None]
+
+
+@pytest.mark.parametrize(
+    ("window", "expected"),
+    [
+        (TUMBLING, [("a", 0, 10, 2, 3), ("a", 0, 10, 3, 7)]),
+        (
+            HOPPING,
+            [("a", 0, 10, 2, 3), ("a", 0, 10, 3, 7), ("a", 5, 15, 1, 7)],
+        ),
+        (SESSION, [("a", 1, 1, None, 3), ("a", 1, 2, 2, 3), ("a", 1, 2, None, 7), ("a", 1, 5, 3, 7)]),
+    ],
+)
+def test_a_row_that_has_changed_comes_out_at_the_end_of_the_interval(
+    tester: Tester, window: Window, expected: list[Emitted]
+) -> None:
+    flow, out = every(window)
+    tester.run(flow)
+    for event in [("a", 1), ("a", 2)]:
+        emit(tester, event)
+    assert emitted(tester, out) == []
+    for event in [("a", 5), ("b", 8)]:
+        emit(tester, event)
+    assert emitted(tester, out) == expected
+
+
+def test_a_window_that_closes_within_an_interval_comes_out_when_it_closes(tester: Tester) -> None:
+    flow, out = every(TUMBLING, interval=1000)
+    tester.run(flow)
+    emit(tester, ("a", 1), ("a", 2))
+    emit(tester, ("b", 14))
+    assert emitted(tester, out) == []
+    emit(tester, ("b", 15))
+    assert emitted(tester, out) == [("a", 0, 10, 2, 14)]
+
+
+def test_a_row_that_has_not_changed_does_not_come_out_again(tester: Tester) -> None:
+    flow, out = every(TUMBLING)
+    tester.run(flow)
+    for time in (1, 5, 9, 13):
+        emit(tester, ("a", 1) if time == 1 else ("b", time))
+    assert [row for row in emitted(tester, out) if row[0] == "a"] == [("a", 0, 10, 1, 3)]
+
+
+def test_changes_and_final_rows_and_intervals_go_together(tester: Tester) -> None:
+    flow, table = counting(TUMBLING)
+    outs = [Stream(name, table.table.key, Long()) for name in ("changes", "fast", "slow", "final")]
+    table.changes().to(outs[0])
+    table.every("fast", ms(2)).to(outs[1])
+    table.every("slow", ms(6)).to(outs[2])
+    table.final().to(outs[3])
+    tester.run(flow)
+    for time in range(0, 10, 1):
+        emit(tester, ("a", time))
+    emit(tester, ("b", 50))
+    counts = [[row[3] for row in emitted(tester, out) if row[0] == "a"] for out in outs]
+    assert counts == [list(range(1, 11)), [2, 4, 6, 8, 10], [6, 10], [10]]
+
+
+def test_another_interval_needs_another_name(tester: Tester) -> None:
+    flow, _ = every(TUMBLING)
+    tester.run(flow)
+    emit(tester, ("a", 1))
+    tester.leave(flow.group())
+    del tester._instances["f"]
+    changed, _ = every(TUMBLING, interval=5)
+    with pytest.raises(StateMeaningChanged, match="emitted every 5 ms"):
+        tester.run(changed)
+
+
+@pytest.mark.parametrize("interval", [timedelta(0), timedelta(microseconds=1500), timedelta(seconds=-1)])
+def test_an_interval_that_cannot_be_is_refused(interval: timedelta) -> None:
+    _, table = counting(TUMBLING)
+    with pytest.raises(GraphError, match="whole milliseconds"):
+        table.every("ticks", interval)
+
+
+def expected_emissions(events: list[Event], window: Window) -> list[Emitted]:
+    """The definition, record by record."""
+    found: list[Emitted] = []
+    waiting: dict[tuple[int, tuple[str, int, int]], int | None] = {}
+    before: dict[tuple[str, int, int], int] = {}
+    for index, (_, time) in enumerate(events):
+        now = max(at for _, at in events[: index + 1])
+        rows = expected_rows(events[: index + 1], window)
+        for key in before.keys() | rows.keys():
+            if before.get(key) != rows.get(key):
+                interval_end = (now // INTERVAL + 1) * INTERVAL
+                waiting[min(interval_end, window.closes_at(*key[1:])), key] = rows.get(key)
+        before = rows
+        for at, key in sorted(each for each in waiting if each[0] <= now):
+            found.append((*key, waiting.pop((at, key)), at - 1))
+        assert time <= now
+    return found
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, windows)
+def test_what_comes_out_is_that_of_the_definition(events: list[Event], window: Window) -> None:
+    flow, out = every(window)
+    with Tester() as tester:
+        tester.run(flow)
+        for event in events:
+            emit(tester, event)
+        assert Counter(emitted(tester, out)) == Counter(expected_emissions(events, window))
+
+
+@settings(max_examples=40, deadline=None)
+@given(records, windows, st.data())
+def test_each_row_comes_out_at_most_once_in_an_interval_and_last_as_it_is_at_the_end_whatever_crashes(
+    events: list[Event], window: Window, data: st.DataObject
+) -> None:
+    bounds = [0, *sorted(data.draw(st.sets(st.integers(0, len(events))))), len(events)]
+    restarts = data.draw(st.sets(st.integers(0, len(bounds))))
+    failpoint = data.draw(st.sampled_from([None, "begun", "changelog-produced", "offsets-sent", "committed"]))
+    flow, out = every(window)
+    with Tester() as tester:
+        tester.run(flow)
+        group = flow.group()
+        for number, (begin, end) in enumerate(pairwise(bounds)):
+            if number in restarts and end > begin:
+                tester.crash(group, at=failpoint)
+            emit(tester, *events[begin:end])
+            if number in restarts and end > begin:
+                tester.start(group, disk=number % 2 == 0)
+        emit(tester, ("z", 1_000))
+        found = [row for row in emitted(tester, out) if row[0] != "z"]
+        moments = [(*row[:3], row[4]) for row in found]
+        assert len(set(moments)) == len(moments)
+        last = {row[:3]: row[3] for row in found}
+        rows = {key: row for key, row in expected_rows(events, window).items() if key[0] != "z"}
+        assert {key: row for key, row in last.items() if row is not None} == rows

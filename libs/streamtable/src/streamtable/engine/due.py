@@ -9,9 +9,9 @@ An *entry* is the time and the key. Two entries are remembered, under the name o
 because its time was over.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import islice
 from struct import Struct
 from typing import Any
@@ -30,7 +30,7 @@ _NEVER_MS = 1 << 63
 
 def entry_of(time_ms: int, key: bytes) -> bytes:
     """Return the entry of a row that is due at this time. Times before 1970 count as 1970."""
-    return _TIME.pack(min(max(time_ms, 0), _NEVER_MS)) + key
+    return _TIME.pack(time_ms if 0 <= time_ms <= _NEVER_MS else min(max(time_ms, 0), _NEVER_MS)) + key
 
 
 def key_of(entry: bytes) -> bytes:
@@ -51,7 +51,8 @@ def after_time(time_ms: int) -> bytes:
 
 def indexed(due: Due[Any, Any]) -> Expand:
     """Return what makes the rows of the local store from records of the changelog."""
-    by_key = due.by_key
+    if due.by_key:
+        return lambda _, changes: expanded_by_key(due, changes)
 
     def when(key: bytes, data: bytes) -> int | None:
         return _when(due, key, data)
@@ -60,20 +61,37 @@ def indexed(due: Due[Any, Any]) -> Expand:
         written: dict[bytes, bytes | None] = {}
         for key, value in changes:
             local = _ROW + key
-            new = None if value is None and not by_key else when(key, b"" if by_key else value or b"")
-            if not by_key:
-                former = store.get(local)
-                old = None if former is None else when(key, former)
-                if old is not None and old != new:
-                    written[_ENTRY + entry_of(old, key)] = None
+            new = None if value is None else when(key, value)
+            former = store.get(local)
+            old = None if former is None else when(key, former)
+            if old is not None and old != new:
+                written[_ENTRY + entry_of(old, key)] = None
             if new is not None:
-                written[_ENTRY + entry_of(new, key)] = None if value is None else b""
+                written[_ENTRY + entry_of(new, key)] = b""
             written[local] = value
         return [
             (key, written[key]) for key in sorted(written)
         ]  # what comes in order costs RocksDB half the time
 
     return expanded
+
+
+def expanded_by_key(due: Due[Any, Any], changes: Rows, indexed_keys: Container[bytes] = ()) -> Rows:
+    """Return the rows of the local store of a table whose keys alone decide when its rows fall due.
+
+    Args:
+        due: When rows fall due.
+        changes: Records of the changelog.
+        indexed_keys: Keys whose entries are in the store already.
+    """
+    last = dict(changes)  # of several records of a key the last one counts
+    entries = [
+        (_ENTRY + entry_of(time_ms, key), None if value is None else b"")
+        for key, value in last.items()
+        if (value is None or key not in indexed_keys) and (time_ms := _when(due, key, b"")) is not None
+    ]
+    # What comes in order costs RocksDB half the time.
+    return [*sorted(entries), *((_ROW + key, value) for key, value in sorted(last.items()))]
 
 
 def _when(due: Due[Any, Any], key: bytes, data: bytes) -> int | None:
@@ -153,6 +171,10 @@ class DueIndex:
         ] = {}  # by key, of rows that have changed since the last commit
         self._waiting: list[bytes] = []  # a heap; those that are not in `_unfired` do not count any more
         self._unfired: set[bytes] = set()
+        # Where the key alone decides, changed rows have no entry before their time has come: it would cost each of them.
+        self._later: dict[int, list[bytes]] = {}  # keys by time
+        self._later_keys: set[bytes] = set()
+        self._later_ms: list[int] = []  # a heap of these times
         self._seen_to = b""  # no entry before this one in the store counts
         self._stored: bytes | None = None  # the first from there on, if `_known`
         self._known = False
@@ -167,29 +189,73 @@ class DueIndex:
 
     def look(self) -> None:
         """Take note of the rows that were changed since the last look. Raises `SerializationError`: one does not fit its schema."""
-        table, due = self._table, self._due
+        table = self._table
         if not table.fresh:
             return
         fresh, table.fresh = table.fresh, set()
-        for key in fresh:
-            if table.changed_row(key) is None:
-                time_ms = None
-            else:
-                time_ms = _when(due, key, b"" if due.by_key else table.encoded(key) or b"")
-            former = self._entries.get(key)
-            if former is not None:
-                self._unfired.discard(former)
-            self._entries[key] = entry = None if time_ms is None else entry_of(time_ms, key)
-            if entry is not None:
-                heappush(self._waiting, entry)
-                self._unfired.add(entry)
+        if self._due.by_key:
+            fresh = self._put_off(fresh)
+        self._enter((key, self._time_of(key)) for key in fresh)
+
+    def _put_off(self, fresh: set[bytes]) -> set[bytes]:
+        """Take note of the times of rows for later. Returns the keys of those that are to be entered now."""
+        due, later, entries = self._due, self._later, self._entries
+        new = fresh - self._later_keys
+        now = {key for key in new if key in entries or self._table.changed_row(key) is None}
+        for key in new - now if now else new:
+            time_ms = _when(due, key, b"")
+            if time_ms is None:
+                continue
+            if time_ms not in later:
+                later[time_ms] = []
+                heappush(self._later_ms, time_ms)
                 if not due.keep:
-                    self.fired_from = min(self.fired_from, entry)
+                    self.fired_from = min(self.fired_from, entry_of(time_ms, b""))
+            later[time_ms].append(key)
+            self._later_keys.add(key)
+        return now
+
+    def _enter_up_to(self, until_ms: int) -> None:
+        """Enter the rows that were put off and are due at this time or before."""
+        while self._later_ms and self._later_ms[0] <= until_ms:
+            time_ms = heappop(self._later_ms)
+            keys = self._later.pop(time_ms)
+            self._later_keys.difference_update(keys)
+            changed = self._table.changed_row
+            self._enter((key, None if changed(key) is None else time_ms) for key in keys)
+
+    def _enter(self, times: Iterable[tuple[bytes, int | None]]) -> None:
+        """Enter rows that have changed with the times at which they are due; None: never."""
+        entries, unfired, new = self._entries, self._unfired, list[bytes]()
+        for key, time_ms in times:
+            former = entries.get(key)
+            if former is not None:
+                unfired.discard(former)
+            entries[key] = entry = None if time_ms is None else entry_of(time_ms, key)
+            if entry is not None:
+                new.append(entry)
+        unfired.update(new)
+        if len(new) > len(self._waiting):
+            self._waiting += new
+            heapify(self._waiting)
+        else:
+            for entry in new:
+                heappush(self._waiting, entry)
+        if new and not self._due.keep:
+            self.fired_from = min([self.fired_from, *new])
+
+    def _time_of(self, key: bytes) -> int | None:
+        """When a row that has changed is due; None: never, or it was deleted."""
+        table, due = self._table, self._due
+        if table.changed_row(key) is None:
+            return None
+        return _when(due, key, b"" if due.by_key else table.encoded(key) or b"")
 
     def before_commit(self) -> None:
         """Nothing changes any more before the commit, in which `fired_from` and `kept_from` are noted."""
         if self._due.keep:  # a row may be so late that its time is over already
-            self.kept_from = min([self.kept_from, *filter(None, self._entries.values())])
+            later = (entry_of(time_ms, b"") for time_ms in self._later_ms[:1])
+            self.kept_from = min([self.kept_from, *later, *filter(None, self._entries.values())])
 
     def committed(self) -> None:
         """The changes are in the store now."""
@@ -206,12 +272,16 @@ class DueIndex:
     def first_ms(self) -> int | None:
         """No row is due before this time; None: none ever. Of those that have changed, what the last look has seen."""
         first = min(filter(None, (self._first_waiting(), self._first_stored())), default=None)
-        return None if first is None else time_of(first)
+        times = [*self._later_ms[:1], *([] if first is None else [time_of(first)])]
+        return min(times, default=None)
 
     @property
     def late(self) -> bool:
         """A row has been written that should have been handed over before: it must be before the next commit."""
-        first = self._first_waiting() if self._due.keep else None
+        if not self._due.keep or not self.fired_from:
+            return False
+        self._enter_up_to(time_of(self.fired_from))
+        first = self._first_waiting()
         return first is not None and first < self.fired_from
 
     def take(self, until_ms: int, limit: int) -> list[bytes]:
@@ -224,6 +294,7 @@ class DueIndex:
         end = after_time(until_ms)
         if self._due.keep:
             end = max(end, self.fired_from)  # a clock that was set back does not hold late rows back
+        self._enter_up_to(time_of(end))
         stored = self._between(end, limit)
         if len(stored) == limit:
             end = stored[-1]
@@ -265,6 +336,7 @@ class DueIndex:
             until_ms: The time that the clock has reached.
             limit: The most that are looked at.
         """
+        self._enter_up_to(until_ms - self._due.keep_ms)
         end = min(after_time(until_ms - self._due.keep_ms), self.fired_from)
         keys: list[bytes] = []
         with self._store.scan(_ENTRY + self.kept_from, _AFTER_ENTRIES) as rows:
@@ -286,6 +358,7 @@ class DueIndex:
 
     def _unchanged(self) -> None:
         self._entries, self._waiting, self._unfired = {}, [], set()
+        self._later, self._later_keys, self._later_ms = {}, set(), []
         self._seen_to, self._known, self._over_from_ms = b"", False, 0
 
     def _first_waiting(self) -> bytes | None:

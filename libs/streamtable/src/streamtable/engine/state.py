@@ -3,11 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from streamtable.engine.due import DueIndex, RowsOf, indexed
+from streamtable.engine.due import DueIndex, RowsOf, expanded_by_key, indexed
 from streamtable.engine.undo import OrderedJournal
 from streamtable.ports import Store
 from streamtable.state import State, StateTable
 from streamtable.tables.ordered_table import OrderedTable
+
+_INDEXED_MAX = 50_000  # keys
 
 
 class KeptState:
@@ -38,6 +40,9 @@ class KeptState:
         self.journal = OrderedJournal(self.table, bytes_max)
         self.handle: StateTable[Any, Any] = StateTable(state, self.table)
         self._bytes_max = bytes_max
+        # Keys whose entries the last commits have written, where the key alone decides: they need not be written again.
+        self._indexed: set[bytes] = set()
+        self._writing: list[tuple[bytes, bytes | None]] = []
 
     def choose_rows(self, *, careful: bool) -> None:
         """Let handlers work on the rows, or on the journal in front of them if each record may have to be undone."""
@@ -52,10 +57,21 @@ class KeptState:
         return self.table.changes(self._bytes_max, self.journal.encoded)
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Iterable[tuple[bytes, bytes | None]]:
-        return changes if self.state.due is None else indexed(self.state.due)(self.store, changes)
+        due = self.state.due
+        if due is None:
+            return changes
+        if not due.by_key:
+            return indexed(due)(self.store, changes)
+        self._writing = changes
+        return expanded_by_key(due, changes, self._indexed)
 
     def committed(self) -> None:
         self.handle.late = 0
+        if len(self._indexed) > _INDEXED_MAX:
+            self._indexed.clear()
+        self._indexed.update(key for key, data in self._writing if data is not None)
+        self._indexed.difference_update(key for key, data in self._writing if data is None)
+        self._writing = []
         self.table.committed()
 
     def forget(self) -> None:

@@ -8,7 +8,7 @@ from streamtable.flow.keys import SessionKey, Windowed, WindowedKey
 from streamtable.flow.stream import KeyedStream
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.windowed import SessionStream, TimeWindowedStream, WindowedStream, WindowedTable
-from streamtable.flow.windows import Hopping, Session, Tumbling
+from streamtable.flow.windows import Hopping, Session, Sliding, Tumbling
 
 __all__ = [
     "CogroupedSessions",
@@ -24,6 +24,7 @@ __all__ = [
     "Session",
     "SessionKey",
     "SessionStream",
+    "Sliding",
     "TimeWindowedStream",
     "Tumbling",
     "Windowed",

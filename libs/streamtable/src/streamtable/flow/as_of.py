@@ -99,7 +99,13 @@ class AsOfJoin:
             self.name,
             key=PlaceKey(key),
             value=WaitingCodec(*values),
-            due=Due(due_at, expired, by_key=True, on_error=plan.on_error),
+            due=Due(
+                due_at,
+                expired,
+                by_key=True,
+                on_error=plan.on_error,
+                holds=timedelta(milliseconds=self.grace_ms + 1),
+            ),
             meaning=self.meaning,
         )
 

@@ -7,8 +7,9 @@ from streamtable.context import Batch, Context, RowChange
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
+from streamtable.flow.emission import PendingKey
 from streamtable.flow.in_band import topics_in_band, with_watermarks
-from streamtable.flow.keys import WindowedKey
+from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group, Join
 from streamtable.topics import Table
@@ -93,16 +94,19 @@ class Program:
         assert source.source is not None, "a source node has one"
         self._topic = source.source.topic
         self._kind = source.source.kind
-        # Sessions reach to their last record, other windows up to their end.
-        self._exclusive = isinstance(self._topic.key, WindowedKey)
+        self._inclusive = source.source.inclusive
         self._columns = source.source.columns
         self._key = self._topic.key if self._columns is None else self._columns.key
+        if isinstance(self._key, PendingKey):
+            self._key = self._key.key
 
     @property
     def handler(self) -> dict[str, Callable[..., None]]:
         """The handler of the source's edge, by the name of the argument."""
         if self._kind == "closed":
             return {"handler": self.on_closed}
+        if self._kind == "pending":
+            return {"handler": self.on_pending}
         if self._kind == "table":
             return {"handler": self.on_change}
         return {"handler": self.on_record} if self._singly else {"batch": self.on_batch}
@@ -134,9 +138,20 @@ class Program:
             return
         raw_keys, keys, rows = zip(*due.rows, strict=True)
         # The last millisecond that belongs to the window.
-        times = [key.end_ms - 1 if self._exclusive else key.end_ms for key in keys]
-        late_before = [due.watermark_ms] * len(keys) if self._windowed else None
-        self._run(due, raw_keys, rows, times, late_before)
+        times = [key.end_ms if self._inclusive else key.end_ms - 1 for key in keys]
+        self._run(due, raw_keys, rows, times, self._late_before(due))
+
+    def on_pending(self, due: DueRows[Any, Any]) -> None:
+        """Handle changes of a windowed table that are emitted now."""
+        raw_keys = [raw[: -START.size] for raw, _, _ in due.rows]
+        # The last millisecond of the interval, or of the time in which the window was open.
+        times = [at_ms - 1 for at_ms in due.times_ms]
+        self._run(due, raw_keys, [row for _, _, (row,) in due.rows], times, self._late_before(due))
+
+    def _late_before(self, due: DueRows[Any, Any]) -> Sequence[int] | None:
+        # Not the watermark: when it jumps, windows behind these are as open as when it comes to each time by itself. What
+        # closes at the same time as a row comes out closes after it.
+        return [at_ms - 1 for at_ms in due.times_ms] if self._windowed else None
 
     def _run(
         self,

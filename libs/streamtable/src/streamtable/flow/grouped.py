@@ -12,7 +12,7 @@ from streamtable.flow.plan import Plan
 from streamtable.flow.stream import checked_value
 from streamtable.flow.table import KeyedTable, kept_table
 from streamtable.flow.windowed import RETENTION, SessionStream, TimeWindowedStream, Windows
-from streamtable.flow.windows import Session, TimeWindow
+from streamtable.flow.windows import Session, Sliding, TimeWindow
 from streamtable.ports import Codec
 from streamtable.topics import Stream
 
@@ -108,7 +108,11 @@ class GroupedStream(Generic[K, V]):
 
     @overload
     def window(
-        self, window: TimeWindow, *, late: Stream[K, V] | None = None, retention: timedelta = RETENTION
+        self,
+        window: TimeWindow | Sliding,
+        *,
+        late: Stream[K, V] | None = None,
+        retention: timedelta = RETENTION,
     ) -> TimeWindowedStream[K, V]: ...
     @overload
     def window(
@@ -116,7 +120,7 @@ class GroupedStream(Generic[K, V]):
     ) -> SessionStream[K, V]: ...
     def window(
         self,
-        window: TimeWindow | Session,
+        window: TimeWindow | Sliding | Session,
         *,
         late: Stream[K, V] | None = None,
         retention: timedelta = RETENTION,
@@ -124,7 +128,7 @@ class GroupedStream(Generic[K, V]):
         """Divide the records of each key into windows by their event times.
 
         Args:
-            window: `Tumbling`, `Hopping` or `Session`.
+            window: `Tumbling`, `Hopping`, `Sliding` or `Session`.
             late: A stream for the records whose windows have all been closed; they change nothing.
             retention: How long the row of a window is kept after the window has closed.
         """

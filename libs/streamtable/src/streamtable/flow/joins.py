@@ -75,6 +75,11 @@ class Bounds:
         # A record at the very end of the window still matches, one millisecond later it does not.
         return (self.after_ms if side == LEFT else self.before_ms) + self.grace_ms + 1
 
+    @property
+    def longest(self) -> timedelta:
+        """The longest that a record waits before it comes out unmatched, with its own time."""
+        return timedelta(milliseconds=max(0, self.life_ms(LEFT), self.life_ms(RIGHT)))
+
 
 # ---- rows -----------------------------------------------------------------------------------------------------------------
 

@@ -57,15 +57,17 @@ class Source:
         topic: The topic that is read, or the state whose windows close.
         edge: Takes the handler of the source by the name of its kind, and returns the edge of the group, if it needs one.
         arguments: What the source was made with, to tell two of the same topic apart.
-        kind: Records of a stream, changes of a table, or closed windows of a state.
+        kind: Records of a stream, changes of a table, closed windows of a state, or changes of one that are emitted now.
         columns: How rows that are due become records; None: each is a record with the key and row that it has.
+        inclusive: Of closed windows: their end belongs to them.
     """
 
     topic: Stream[Any, Any] | Table[Any, Any] | State[Any, Any]
     edge: MakeInput
     arguments: tuple[object, ...] = ()
-    kind: Literal["stream", "table", "closed"] = "stream"
+    kind: Literal["stream", "table", "closed", "pending"] = "stream"
     columns: DueColumns | None = None
+    inclusive: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -73,7 +73,7 @@ class StreamJoin:
             self.name,
             key=PlaceKey(key),
             value=WaitingCodec(*values),
-            due=Due(closes, expired, by_key=True, on_error=plan.on_error),
+            due=Due(closes, expired, by_key=True, on_error=plan.on_error, holds=self.bounds.longest),
             meaning=f"{self.operator} {self.bounds.meaning}",
         )
         sides = [

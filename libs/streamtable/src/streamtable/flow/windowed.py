@@ -10,13 +10,15 @@ from streamtable import Long
 from streamtable.due import Due
 from streamtable.errors import GraphError
 from streamtable.flow import folds
+from streamtable.flow.emission import EmitLater, PendingKey, PendingRow, emitted_at
 from streamtable.flow.keys import Windowed
 from streamtable.flow.nodes import Closed, Node, Source, Step
 from streamtable.flow.plan import Plan
+from streamtable.flow.sliding import KeepSliding, times_state
 from streamtable.flow.stream import KeyedStream, checked_value
 from streamtable.flow.table import KeyedTable
 from streamtable.flow.window_folds import KeepSessions, KeepWindows, Late, SessionFold
-from streamtable.flow.windows import Session, TimeWindow, Window, closing
+from streamtable.flow.windows import Session, Sliding, TimeWindow, Window, closing
 from streamtable.graph import Output
 from streamtable.ports import Codec
 from streamtable.state import State
@@ -28,6 +30,7 @@ A = TypeVar("A")
 N = TypeVar("N", int, float)
 
 RETENTION = timedelta(days=1)
+_MS = timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,9 @@ class Windows(Generic[K, V]):
         operator: str,
         steps_of: Callable[[State[Any, Any], Late], tuple[Step, Step]],
         value: Codec[A],
+        more: tuple[State[Any, Any], ...] = (),
     ) -> "WindowedTable[K, A]":
-        """Keep a table of these windows; `steps_of` makes its steps."""
+        """Keep a table of these windows; `steps_of` makes its steps, which use `more` states."""
         plan, closed = self.plan, Closed()
         plan.claim(name, operator)
         key = self.window.key(self.key)
@@ -79,12 +83,13 @@ class Windows(Generic[K, V]):
         meaning = f"{operator} in {self.window.meaning}"
         state = State(name, key=key, value=value, due=due, meaning=meaning)
         step, leaf = steps_of(state, Late(self.late, state))
-        edges = (state, *([] if self.late is None else [Output(self.late)]))
+        edges = (state, *more, *([] if self.late is None else [Output(self.late)]))
         label = f"{operator} {name!r} in {self.window.meaning}"
         node = plan.add(
             self.node.group, label, self.node, step=step, leaf=leaf, edges=edges, timed=True, windowed=True
         )
-        return WindowedTable(plan, node, key, value, state, closed)
+        inclusive = not isinstance(self.window, TimeWindow)
+        return WindowedTable(plan, node, key, value, state, closed, inclusive=inclusive)
 
 
 class WindowedStream(Generic[K, V]):
@@ -168,6 +173,8 @@ class WindowedStream(Generic[K, V]):
         self, name: str, operator: str, fold: folds.Fold, sessions: SessionFold, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         window = self._windows.window
+        if isinstance(window, Sliding):
+            return self._slid(name, operator, sessions, window, value)
 
         def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
             if isinstance(window, Session):
@@ -179,15 +186,29 @@ class WindowedStream(Generic[K, V]):
 
         return self._windows.kept(name, operator, steps_of, value)
 
+    def _slid(
+        self, name: str, operator: str, fold: SessionFold, window: Sliding, value: Codec[A]
+    ) -> "WindowedTable[K, A]":
+        windows = self._windows
+        helper = f"{name}-times"
+        windows.plan.claim(helper, f"{operator}({name!r})")
+        times = times_state(helper, windows.key, value, window, windows.plan.on_error)
+
+        def steps_of(state: State[Any, Any], late: Late) -> tuple[Step, Step]:
+            keep = KeepSliding(state, times, fold, window, late)
+            return keep.step, keep.leaf
+
+        return windows.kept(name, operator, steps_of, value, (times,))
+
 
 class TimeWindowedStream(WindowedStream[K, V]):
-    """The records of a stream by their keys and by tumbling or hopping windows."""
+    """The records of a stream by their keys and by tumbling, hopping or sliding windows."""
 
     def aggregate(
         self, name: str, initial: Callable[[], A], add: Callable[[A, V], A], *, value: Codec[A]
     ) -> "WindowedTable[K, A]":
         """Fold the values of each key and window into a row. Arguments as of `GroupedStream.aggregate`."""
-        never = SessionFold(add, _no_merge)
+        never = SessionFold(lambda row, each: add(initial() if row is None else row, each), _no_merge)
         return self._kept(name, "aggregate", folds.aggregate(initial, add), never, value)
 
 
@@ -231,10 +252,13 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         value: Codec[V],
         state: State[Windowed[K], V],
         closed: Closed,
+        *,
+        inclusive: bool,
     ) -> None:
         super().__init__(plan, node, key, value, lambda: plan.table_of(node.group, state))
         self._windows = state
         self._closed = closed
+        self._inclusive = inclusive  # the end of a window belongs to it
 
     def changes(self) -> KeyedStream[Windowed[K], V | None]:
         """Return the changes as records, for each row and batch of records the row after it.
@@ -244,12 +268,45 @@ class WindowedTable(KeyedTable[Windowed[K], V]):
         """
         return self.to_stream()
 
+    def every(self, name: str, interval: timedelta) -> KeyedStream[Windowed[K], V | None]:
+        """Return the changes as records, at most one for each row and interval of event time: the row as it is by then.
+
+        A row that has changed comes out when event time has reached the end of the interval, or when its window closes, so
+        the last record of a window is its final row. Intervals are aligned to 1970. None is the value of a session that
+        was merged into another. The event time of a record is the last millisecond before it comes out.
+
+        Args:
+            name: The name of the step: the changes that wait are kept in the table `<group>-<name>`.
+            interval: The length of an interval.
+        """
+        if interval < _MS or interval % _MS:
+            raise GraphError(
+                f"every({name!r}, {interval!r}): give a timedelta of whole milliseconds, at least one"
+            )
+        plan, closed = self._plan, Closed()
+        plan.claim(name, "every")
+        due: Due[Any, Any] = Due(emitted_at, closed, by_key=True, on_error=plan.on_error)
+        pending = State(
+            name,
+            key=PendingKey(self._key),
+            value=PendingRow(self._windows.value),
+            due=due,
+            meaning=f"changes of {self._windows.name!r}, emitted every {interval // _MS} ms",
+        )
+        step = EmitLater(self._windows, pending, interval // _MS)
+        label = f"every {interval // _MS} ms {name!r}"
+        plan.add(self._node.group, label, self._node, step=step, edges=(pending,), timed=True, windowed=True)
+        source = Source(pending, closed.edge, kind="pending")
+        node = plan.add(self._node.group, f"emitted {name!r}", source=source)
+        value: Codec[Any] | None = self._value  # a tombstone needs no codec
+        return KeyedStream(plan, node, self._key, value)
+
     def final(self) -> KeyedStream[Windowed[K], V]:
         """Return exactly one record for each key and window: its row when the window has closed, and can change no more.
 
         The event time of the record is the last millisecond of the window.
         """
-        source = Source(self._windows, self._closed.edge, kind="closed")
+        source = Source(self._windows, self._closed.edge, kind="closed", inclusive=self._inclusive)
         node = self._plan.closed(self._node, source)
         return KeyedStream(self._plan, node, self._key, self._value)
 

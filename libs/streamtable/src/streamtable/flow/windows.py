@@ -8,6 +8,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from datetime import timedelta
+from functools import lru_cache, partial
 from itertools import chain, pairwise, repeat
 from typing import NamedTuple, TypeVar
 
@@ -18,6 +19,7 @@ from streamtable.ports import Codec
 K = TypeVar("K")
 
 _MS = timedelta(milliseconds=1)
+_REMEMBERED = 1024
 
 
 class Assigned(NamedTuple):
@@ -264,15 +266,14 @@ def closing(window: Window) -> Callable[[bytes, bytes], int | None]:
 
         return session_closes
     assert isinstance(window, TimeWindow | Sliding), "there are no others"
-    life = window.closes_at(0, window.size_ms)
+    # Few windows are open at a time, and each row asks: so what was found is kept.
+    closing_of = lru_cache(_REMEMBERED)(partial(_closing_of, window.closes_at(0, window.size_ms)))
+    return lambda key, _: closing_of(key[-START.size :])
 
-    def closes(key: bytes, _: bytes) -> int | None:
-        if len(key) < START.size:
-            return None
-        start: int = START.unpack_from(key, len(key) - START.size)[0]
-        return start + life
 
-    return closes
+def _closing_of(life: int, start: bytes) -> int | None:
+    """When a window with this encoded start closes; None: it is none."""
+    return int(START.unpack(start)[0]) + life if len(start) == START.size else None
 
 
 class Span(NamedTuple):

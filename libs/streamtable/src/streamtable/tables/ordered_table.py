@@ -33,8 +33,6 @@ class OrderedTable(WorkingTable[V]):
         self._ordered: list[bytes] = []  # changed since the last commit, and perhaps restored since
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
-        if self._touched is None and self.fresh is None:
-            return super().changing(keys)
         keys = set(keys)
         if self._touched is not None:
             self._touched |= keys

@@ -61,7 +61,7 @@ class WorkingTable(RowCache[V]):
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         """All rows in memory, these loaded (None: there is none) and noted as changed: to be changed in place."""
-        changed = set(keys)
+        changed = keys if isinstance(keys, set) else set(keys)
         if self._crowded:
             self._make_room(self._changed)
         for key in changed.difference(self._rows):

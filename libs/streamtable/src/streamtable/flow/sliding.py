@@ -1,0 +1,268 @@
+"""The stateful step of sliding windows.
+
+The windows of a key follow from the times of its records: one ends at each record, and one begins a millisecond after each
+record, if another is in it. Beside the rows of open windows, the step keeps for each of these times what both windows hold,
+also when they are closed: a record that comes out of order makes windows that begin with what another one holds already.
+"""
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from struct import Struct
+from typing import Any, NamedTuple
+
+from streamtable.due import Due, DueRows
+from streamtable.edge import OnError
+from streamtable.errors import DeserializationError
+from streamtable.flow.columns import Columns, Scope
+from streamtable.flow.folds import kept_apart
+from streamtable.flow.keys import START, WindowedKey
+from streamtable.flow.window_folds import Late, SessionFold
+from streamtable.flow.windows import Sliding
+from streamtable.ports import Codec, Decoded
+from streamtable.state import State, StateRows
+
+_LENGTH = Struct(">i")
+_NONE = -1
+
+
+class Around(NamedTuple):
+    """What the windows around a time hold; None: nothing.
+
+    Attributes:
+        until: The row of the window that ends at this time.
+        after: The row of the window that begins one millisecond after it.
+    """
+
+    until: Any
+    after: Any
+
+
+class AroundRows:
+    """A codec of what the windows around a time hold: the length of the first row, or -1, and both rows.
+
+    Args:
+        rows: The codec of the rows.
+    """
+
+    def __init__(self, rows: Codec[Any]) -> None:
+        self._rows = rows
+
+    def encode(self, value: Around) -> bytes:
+        until, after = (None if row is None else self._rows.encode(row) for row in value)
+        return b"".join(
+            _LENGTH.pack(_NONE if data is None else len(data)) + (data or b"") for data in (until, after)
+        )
+
+    def decode(self, data: bytes) -> Around:
+        rows: list[Any] = []
+        for _ in Around._fields:
+            if len(data) < _LENGTH.size:
+                raise DeserializationError("what sliding windows hold around a time has been cut off")
+            (length,) = _LENGTH.unpack_from(data)
+            data = data[_LENGTH.size :]
+            rows.append(None if length == _NONE else self._rows.decode(data[:length]))
+            data = data[max(length, 0) :]
+        return Around(*rows)
+
+    def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Around]:
+        return Decoded([None if item is None else self.decode(item) for item in data], {})
+
+    def __repr__(self) -> str:
+        return f"AroundRows({self._rows!r})"
+
+
+def times_state(
+    name: str, key: Codec[Any], value: Codec[Any], window: Sliding, on_error: OnError
+) -> State[Any, Any]:
+    """Return the state that keeps what the windows around each time of a record hold.
+
+    A record that is not late reaches the windows that its neighbours' neighbours have made: three times the size back.
+    """
+    needed_ms = 3 * window.size_ms + 2 + window.grace_ms
+
+    def when(data: bytes, _: bytes) -> int | None:
+        return (
+            int(START.unpack_from(data, len(data) - START.size)[0]) + needed_ms
+            if len(data) >= START.size
+            else None
+        )
+
+    due: Due[Any, Any] = Due(when, _forgotten, keep=timedelta(0), by_key=True, on_error=on_error)
+    return State(
+        name,
+        key=WindowedKey(key, window.size_ms),
+        value=AroundRows(value),
+        due=due,
+        meaning=f"times of records in {window.meaning}",
+    )
+
+
+def _forgotten(_: DueRows[Any, Any]) -> None:
+    """Nothing is done with a time that no record can reach any more; it is deleted."""
+
+
+@dataclass(frozen=True)
+class KeepSliding:
+    """The step that folds records into the rows of their sliding windows.
+
+    Args:
+        state: The table.
+        times: What the windows around each time hold.
+        fold: How rows are made; they are never merged.
+        window: The kind of window.
+        late: What becomes of records that come too late.
+    """
+
+    state: State[Any, Any]
+    times: State[Any, Any]
+    fold: SessionFold
+    window: Sliding
+    late: Late
+
+    def leaf(self, scope: Scope, records: Columns) -> None:
+        """Fold the records, where nothing follows."""
+        self.step(scope, records)
+
+    def step(self, scope: Scope, records: Columns) -> Columns:
+        """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""
+        raw, times, late_before = records.raw_keys, records.times, records.late_before
+        assert raw is not None, "the builder refuses state after changed keys"
+        assert times is not None, "the plan asks for them"
+        assert late_before is not None, "the plan asks for them"
+        kept, size = scope.table(self.times).raw, self.window.size_ms
+        bounds: dict[bytes, tuple[int, int]] = {}
+        for key, time in zip(raw, times, strict=True):
+            first, last = bounds.get(key, (time, time))
+            bounds[key] = min(first, time), max(last, time)
+        reach = 2 * size + 1
+        every = {
+            key: _Times.load(kept, self, key, first - reach, last + reach)
+            for key, (first, last) in bounds.items()
+        }
+        in_time = [
+            every[key].add(time, value, bound, index)
+            for index, (key, time, value, bound) in enumerate(
+                zip(raw, times, records.values, late_before, strict=True)
+            )
+        ]
+        if not all(in_time):
+            self.late.leave_out(scope, records.only([not each for each in in_time]))
+        found = {
+            key + START.pack(time): around
+            for key, each in every.items()
+            for time, around in each.changed_times()
+        }
+        kept.changing(found).update(found)
+        return self._written(scope.table(self.state).raw, records, every)
+
+    def _written(self, table: StateRows[Any], records: Columns, every: dict[bytes, "_Times"]) -> Columns:
+        """Write the rows of windows that have changed while they were open."""
+        changes = [
+            (index, key + START.pack(start), row)
+            for key, each in every.items()
+            for start, (index, row) in each.changed_rows.items()
+        ]
+        changes.sort(key=lambda change: change[:2])
+        keys = [key for _, key, _ in changes]
+        rows = table.changing(keys)
+        before = kept_apart(self.state, [rows[key] for key in keys])
+        after = kept_apart(self.state, [row for _, _, row in changes])
+        rows.update(zip(keys, after, strict=True))
+        return (
+            records.at([index for index, _, _ in changes]).by(self.state.key, keys).with_values(after, before)
+        )
+
+
+@dataclass
+class _Times:
+    """The records of one key: when they were, and what the windows around each of these times hold.
+
+    Attributes:
+        keep: The step.
+        times: The times, in order.
+        until: What the window holds that ends at a time.
+        after: What the window holds that begins after a time.
+        touched: The times whose windows have changed.
+        changed_rows: By the start of an open window: the last record that has changed it, and its row.
+    """
+
+    keep: KeepSliding
+    times: list[int]
+    until: dict[int, Any]
+    after: dict[int, Any]
+    touched: set[int] = field(default_factory=set)
+    changed_rows: dict[int, tuple[int, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, kept: StateRows[Any], keep: KeepSliding, key: bytes, first: int, last: int) -> "_Times":
+        """Read the times of a key in a range."""
+        length = len(key) + START.size
+        found: dict[int, Around] = {}
+        for raw, around in kept.scan(key + START.pack(max(first, 0)), key + START.pack(last + 1)):
+            if len(raw) == length:  # keys of another length may lie in between
+                found[START.unpack_from(raw, len(key))[0]] = around
+        apart = dict(
+            zip(
+                found, map(keep.times.value.decode, map(keep.times.value.encode, found.values())), strict=True
+            )
+        )
+        return cls(
+            keep,
+            sorted(found),
+            {time: around.until for time, around in apart.items()},
+            {time: around.after for time, around in apart.items()},
+        )
+
+    def changed_times(self) -> list[tuple[int, Around]]:
+        """Return what is to be written of the times."""
+        copied = self.keep.times.value
+        return [
+            (time, copied.decode(copied.encode(Around(self.until[time], self.after[time]))))
+            for time in self.touched
+        ]
+
+    def add(self, time: int, value: Any, late_before: int, index: int) -> bool:
+        """Add a record. Returns False if it comes too late for all windows."""
+        size, window = self.keep.window.size_ms, self.keep.window
+        if window.closes_at(time + 1, time + 1 + size) <= late_before:
+            return False
+        if time not in self.until:
+            # Before the record is added: what the windows that it makes hold already.
+            self.until[time], self.after[time] = self._held(self._start(time)), self._held(time + 1)
+            insort(self.times, time)
+            if self.after[time] is not None:
+                self._change(time + 1, self.after[time], late_before, index)
+        add = self.keep.fold.add
+        near = self.times[bisect_left(self.times, time - size - 1) : bisect_right(self.times, time + size)]
+        for other in near:
+            start = self._start(other)
+            if start <= time <= start + size:
+                self.until[other] = add(self.until[other], value)
+                self._change(start, self.until[other], late_before, index)
+            if other + 1 <= time <= other + 1 + size:
+                self.after[other] = add(self.after[other], value)
+                self._change(other + 1, self.after[other], late_before, index)
+            self.touched.add(other)
+        return True
+
+    def _start(self, time: int) -> int:
+        """The start of the window that ends at a time; no window begins before 1970."""
+        return max(0, time - self.keep.window.size_ms)
+
+    def _held(self, start: int) -> Any:
+        """What a window that does not exist yet holds: the same as one that does, with the same records."""
+        size = self.keep.window.size_ms
+        end = bisect_right(self.times, start + size)
+        begin = bisect_left(self.times, start)
+        if begin == end:
+            return None
+        last = self.times[end - 1]
+        before = self.times[begin - 1] if begin else None
+        row = self.until[last] if before is None or before < last - size else self.after[before]
+        return kept_apart(self.keep.state, [row])[0]
+
+    def _change(self, start: int, row: Any, late_before: int, index: int) -> None:
+        if self.keep.window.closes_at(start, start + self.keep.window.size_ms) > late_before:
+            self.changed_rows[start] = index, row
