@@ -19,8 +19,10 @@ from starlette.types import Scope
 
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.http import openapi, problems
 from servicekit.http.audit import Audit, AuditTrail, remember_caller
+from servicekit.http.forwarded import Forwarded
 from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
@@ -52,6 +54,7 @@ class HttpEdge:
         read_scope: What reads need.
         write_scope: What writes need.
         audit: What is noted of who does what; None: nothing.
+        proxies: Their header `Forwarded` names the caller.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -65,6 +68,7 @@ class HttpEdge:
     read_scope: str = "read"
     write_scope: str = "write"
     audit: AuditTrail | None = None
+    proxies: TrustedProxies = NO_PROXIES
 
 
 class Strict(BaseModel):
@@ -161,6 +165,8 @@ def build_app(
         layers.insert(0, Middleware(Trace, tracer=edge.tracer))
     if edge.measured is not None:
         layers.insert(0, Middleware(Measure, metrics=edge.measured))
+    if edge.proxies:
+        layers.insert(0, Middleware(Forwarded, proxies=edge.proxies))
     app = FastAPI(
         title=title,
         version=version,

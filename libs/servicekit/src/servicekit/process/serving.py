@@ -231,8 +231,9 @@ def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContra
     with StopSignals() as signals, ExitStack() as opened:
         (view,) = opened.enter_context(viewing(runtime, [table], "view"))
         opened.enter_context(operations(runtime, "view", lambda: view.ready))
-        streams = Streams(runtime.edge.grpc_streams)
-        register = GrpcTableService(contract, view, streams).register
+        # The server bounds them. One that gives way to another is still here until it has ended.
+        streams = Streams(2 * runtime.edge.grpc_streams)
+        register = GrpcTableService(contract, view, streams, runtime.edge.proxies).register
         server = grpc_server(runtime, register, contract.service.full_name, lambda: view.ready, streams)
         server.start()
         opened.callback(server.stop)
@@ -265,7 +266,7 @@ def grpc_server(
         ready=ready,
         streams=streams,
         services=[name] if runtime.service.reflection else [],
-        check=check_callers(runtime.admission),
+        check=check_callers(runtime.admission, proxies=runtime.edge.proxies),
         metrics=CallMetrics.register(runtime.registry),
         tracer=runtime.tracer,
         credentials=credentials_of(
@@ -273,5 +274,11 @@ def grpc_server(
             runtime.edge.grpc_key_file,
             runtime.edge.grpc_client_authorities_file,
         ),
-        limits=GrpcLimits(connections=runtime.edge.grpc_connections),
+        limits=GrpcLimits(
+            connections=runtime.edge.grpc_connections,
+            connections_per_peer=runtime.edge.grpc_connections_per_peer,
+            streams=runtime.edge.grpc_streams,
+            streams_per_peer=runtime.edge.grpc_streams_per_peer,
+        ),
+        proxies=runtime.edge.proxies,
     )
