@@ -44,7 +44,8 @@ class GrpcLimits:
         receive_bytes: The size of one message.
         metadata_bytes: The size of a call's headers.
         threads: How many unary calls are handled at a time.
-        stream_threads: streams whose next message is made at a time, where a plain generator makes it.
+        stream_threads: streams whose next message is made at a time, where a plain generator makes it. Several do not
+            scan faster, because they share one interpreter, but keep the event loop and unary calls waiting for it.
         waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
         deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: calls whose message has not come; the oldest gives way to a newer one.
@@ -65,7 +66,7 @@ class GrpcLimits:
     receive_bytes: int = 64 * 1024
     metadata_bytes: int = 16 * 1024
     threads: int = 16
-    stream_threads: int = 4
+    stream_threads: int = 1
     waiting: int = 64
     deadline_seconds_max: float = 5.0
     unsent: int = 256
@@ -291,6 +292,7 @@ class _Method:
         try:
             async for answer in answers:
                 await self._write(answer, context)
+                del answer  # a thousand streams that wait for their turn must not hold a page each
                 active()
                 self._guard.connections.active(address, time.monotonic())
         finally:
@@ -312,6 +314,7 @@ class _Method:
         loop, pool = asyncio.get_running_loop(), self._guard.stream_pool
         while (answer := await loop.run_in_executor(pool, next, answers, None)) is not None:
             yield answer
+            del answer
 
     def _ended(self, code: grpc.StatusCode, begun: float | None = None) -> None:
         metrics = self._guard.metrics

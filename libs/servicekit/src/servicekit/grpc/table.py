@@ -172,11 +172,12 @@ class GrpcTable(Generic[V]):
                 size = min(left, SCAN_ROWS_IN_MESSAGE)
                 found = listing(self._table, prefix, after, size)
                 age = age_seconds(self._table)
-                yield Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
-                if not found.more:
-                    return
-                left -= size
-                after = found.rows[-1][0]
+                left = left - size if found.more else 0
+                after = found.rows[-1][0] if found.more else None
+                page = Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
+                del found
+                yield page
+                del page  # until the next one is asked for it would take up memory
 
     async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
         """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.

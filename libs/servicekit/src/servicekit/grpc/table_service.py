@@ -9,7 +9,7 @@ import grpc
 from google.protobuf.message_factory import GetMessageClass
 
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
-from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules
+from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules, Page
 from servicekit.streams import Streams
 from servicekit.tables.protocol import TableAnswer, UserTable
 
@@ -89,13 +89,15 @@ class GrpcTableService(Generic[V]):
         return self._responses["MultiGet"](found=rows, unreadable=found.unreadable)
 
     def _scan(self, request: Any, _: Any) -> Iterator[Any]:
-        for page in self._table.scan(request):
-            yield self._responses["Scan"](
-                rows=[{self._key: key, **self._row(row)} for key, row in page.rows],
-                age_seconds=page.age_seconds,
-                stale=page.stale,
-                unreadable=page.unreadable,
-            )
+        return map(self._page, self._table.scan(request))
+
+    def _page(self, page: Page[V]) -> Any:
+        return self._responses["Scan"](
+            rows=[{self._key: key, **self._row(row)} for key, row in page.rows],
+            age_seconds=page.age_seconds,
+            stale=page.stale,
+            unreadable=page.unreadable,
+        )
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async with aclosing(self._table.watch(request, context)) as changes:
