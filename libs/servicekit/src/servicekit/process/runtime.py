@@ -134,9 +134,8 @@ class Runtime(Generic[S]):
         """A server for it, with the bounds of the settings; `streams` are ended by its stop."""
         if isinstance(app, FastAPI):
             self.status.serves(app.title.removeprefix(f"{self.name} "))
-        connections = allow_connections(self.edge.connections)
-        if connections < self.edge.connections:
-            log.warning("fewer connections than set: raise 'ulimit -Hn'", connections=connections)
+        connections = self.edge.connections
+        allow_connections(connections, f"SERVICEKIT_CONNECTIONS={connections}")
         limits = ConnectionLimits(connections, self.edge.connections_per_peer, proxies=self.edge.proxies)
         host, port = address
         return HttpServer(

@@ -22,7 +22,7 @@ from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
 from servicekit.process.load import LoadOptions, progress_bar, send
 from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
-from servicekit.process.signals import StopSignals
+from servicekit.process.signals import StopSignals, allow_connections
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
 from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
@@ -258,6 +258,17 @@ def grpc_server(
         streams: ended by its stop.
     """
     require_grpc_callers(runtime)
+    edge = runtime.edge
+    limits = GrpcLimits(
+        connections=edge.grpc_connections,
+        connections_per_peer=edge.grpc_connections_per_peer,
+        streams=edge.grpc_streams,
+        streams_per_peer=edge.grpc_streams_per_peer,
+    )
+    allow_connections(
+        edge.connections + limits.connections_accepted,  # of the server of health and metrics too
+        f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
+    )
     host, port = runtime.settings.grpc_address
     return GrpcServer(
         host,
@@ -274,11 +285,6 @@ def grpc_server(
             runtime.edge.grpc_key_file,
             runtime.edge.grpc_client_authorities_file,
         ),
-        limits=GrpcLimits(
-            connections=runtime.edge.grpc_connections,
-            connections_per_peer=runtime.edge.grpc_connections_per_peer,
-            streams=runtime.edge.grpc_streams,
-            streams_per_peer=runtime.edge.grpc_streams_per_peer,
-        ),
-        proxies=runtime.edge.proxies,
+        limits=limits,
+        proxies=edge.proxies,
     )
