@@ -12,10 +12,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import orjson
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin import AdminClient
 from tests.faults import worker
+from tests.faults.committed_records import Change, committed_records
 from tests.faults.forked import ForkedChild
 from tests.faults.oracle import digest, make_events, make_keys, replayed, violations
 from tests.faults.patience import patiently
@@ -38,16 +37,6 @@ ROOT = Path(__file__).resolve().parents[2]
 HANDLED_SECONDS = 60.0
 LOG_LINES = 40
 LOST = "partitions lost, their uncommitted work is dropped"
-
-
-@dataclass(frozen=True)
-class Change:
-    """A committed record. `time` is in seconds since 1970, of its sending."""
-
-    offset: int
-    key: bytes
-    value: bytes | None
-    time: float
 
 
 @dataclass(frozen=True)
@@ -376,41 +365,9 @@ class Arena:
 
         wait_until(settled, "each partition has a running task", timeout)
 
-    def records(self, topic: str, isolation: str = "read_committed") -> dict[int, list[Change]]:
-        """The records of the table's topic or the input, by partition."""
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.kafka.bootstrap_servers,
-                "group.id": "nobody",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-                "check.crcs": True,
-            }
-        )
-        lows = patiently(lambda: self.cluster.watermarks(self.places(topic)))
-        consumer.assign([Partition(*place, marks.low) for place, marks in lows.items()])
-        found: dict[int, list[Change]] = {partition: [] for partition in range(self.partitions)}
-        open_ends = set(found)
-        deadline = time.monotonic() + 30
-        while open_ends:
-            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} have no end"
-            for message in consumer.consume(10_000, 0.5):
-                partition = message.partition() or 0
-                error = message.error()
-                if error is None:
-                    key = message.key()
-                    assert isinstance(key, bytes)
-                    change = Change(
-                        message.offset() or 0, key, message.value(), message.timestamp()[1] / 1000
-                    )
-                    found[partition].append(change)
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
-                    open_ends.discard(partition)
-        consumer.close()
-        return found
+    def records(self, topic: str) -> dict[int, list[Change]]:
+        """The committed records of one of the arena's topics, by partition."""
+        return committed_records(self.cluster, self.places(topic))
 
     # ---- the check -------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 A test decorated with `aside` has the arena maker as its first argument and may have parameters. All chosen ones begin
 when the first is asked for, a few at a time, in threads; each then waits for its own outcome, and what it returns goes
-into the summary. One that fails and is run once more gets a fresh run of its own.
+into the summary.
 """
 
 import inspect

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, Self
 
 import orjson
-from confluent_kafka import Consumer, KafkaError
-from confluent_kafka import TopicPartition as Partition
 from tests.faults import batch_worker
 from tests.faults.arena import Process, wait_until
+from tests.faults.committed_records import committed_records
 
 from localkafka.fixtures import Topics
 from localstores.redis import RedisServer
@@ -148,31 +147,12 @@ class BatchArena:
 
     def _records(self, name: str) -> list[tuple[str, bytes]]:
         topic = f"{self.group}-{name}"
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._bootstrap,
-                "group.id": "nobody",
-                "enable.auto.commit": False,
-                "auto.offset.reset": "error",
-                "isolation.level": "read_committed",
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([Partition(topic, partition, 0) for partition in range(PARTITIONS)])
+        places = [TopicPartition(topic, partition) for partition in range(PARTITIONS)]
         found: list[tuple[str, bytes]] = []
-        open_ends, deadline = set(range(PARTITIONS)), time.monotonic() + 30
-        while open_ends:
-            assert time.monotonic() < deadline, f"partitions {open_ends} of {topic} have no end"
-            for message in consumer.consume(10_000, 0.3):
-                if (error := message.error()) is not None:
-                    assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
-                    open_ends.discard(message.partition() or 0)
-                    continue
-                key, value = message.key(), message.value()
-                assert isinstance(key, bytes)
-                assert isinstance(value, bytes)
-                found.append((key.decode(), value))
-        consumer.close()
+        for changes in committed_records(self._cluster, places).values():
+            for change in changes:
+                assert change.value is not None
+                found.append((change.key.decode(), change.value))
         return found
 
 

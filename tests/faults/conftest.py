@@ -76,15 +76,10 @@ class Outcomes:
     """What becomes of the chosen tests that run side by side, by node id; see `aside`."""
 
     def __init__(self, bodies: Mapping[str, Callable[[], str | None]], pool: ThreadPoolExecutor) -> None:
-        self._bodies = bodies
         self._running = {node: pool.submit(body) for node, body in bodies.items()}
-        self._told: set[str] = set()
 
     def result(self, node: str) -> str | None:
-        """The outcome of the run that has begun; asked once more, as after a failure, that of a fresh run."""
-        if node in self._told:
-            return self._bodies[node]()
-        self._told.add(node)
+        """Wait for the test's run, and return or raise its outcome."""
         return self._running[node].result()
 
     def wait(self) -> None:

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tests.faults.arena import Arena, Change, wait_until
+from tests.faults.arena import Arena, wait_until
 from tests.faults.aside import ArenaMaker, aside
 from tests.faults.oracle import parts
 from tests.faults.worker import FATAL
@@ -70,7 +70,7 @@ def test_a_record_that_kills_the_process_is_named_after_some_deaths_and_can_be_s
     process.start()
     arena.wait_handled()
     arena.finish()
-    letters: list[Change] = arena.records(arena.group.dead_letters)[place]
+    letters = arena.records(arena.group.dead_letters)[place]
     assert len(letters) == 1
     arena.verify()
     return f"{deaths} deaths"

@@ -12,8 +12,9 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
-from tests.faults.arena import LOST, Arena, Change, Process
+from tests.faults.arena import LOST, Arena, Process
 from tests.faults.aside import ArenaMaker, aside
+from tests.faults.committed_records import Change
 from tests.faults.oracle import parts
 
 SHORT_SECONDS = 15.0

@@ -34,6 +34,7 @@ def test_what_a_killed_owner_had_goes_on_from_a_warm_copy(make: ArenaMaker) -> s
     arena = make(kind="order", partitions=PARTITIONS, standby=True)
     first, second, third = parts(arena.events, 3)
     owner, heir = arena.start("owner"), arena.start("heir")
+    wait_until(lambda: bool(owner.at_work() and heir.at_work()), "both run tasks")
     arena.wait_at_work()
     arena.feed(first)
     wait_copied(arena, heir)
@@ -70,6 +71,7 @@ def test_workers_that_share_a_folder_give_each_other_the_copies_that_they_need(m
     first, second, third = parts(arena.events, 3)
     workers = [arena.start(name, state=shared) for name in ("one", "two")]
     elsewhere = arena.start("elsewhere")
+    wait_until(lambda: all(p.at_work() for p in (*workers, elsewhere)), "all three run tasks")
     arena.wait_at_work()
     arena.feed(first)
     wait_copied(arena, workers[0])  # between them they have all

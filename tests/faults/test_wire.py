@@ -11,6 +11,7 @@ import pytest
 from tests.faults.patience import patiently
 from tests.faults.wire_arena import WireArena
 
+from localkafka import waiting
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics
 from localkafka.wire import Wire
@@ -29,11 +30,14 @@ from localkafka.wirefaults import (
 )
 from streamtable import Kafka
 from streamtable.errors import RetryLater
+from streamtable.kafka.consumer import KafkaGroupConsumer
 from streamtable.types import TopicPartition
 
 LONG_SECONDS: Final = float(os.environ.get("FAULTS_SECONDS", "120"))
 LATE: Final = 7.0  # longer than the client waits for any step of a commit
 SILENT_SECONDS: Final = 300.0
+PARTITIONS: Final = 6
+SKIPPED: Final = 600
 DARK_SECONDS: Final = 5.0  # longer than sessions live
 EACH: Final[Sequence[tuple[Api, Fault]]] = (
     (Api.PRODUCE, LoseAnswer(0.5)),
@@ -103,6 +107,76 @@ def test_committed_offsets_are_found_again_soon_when_the_connection_to_the_coord
         fault_wire.reset()
         cluster.close()
         topics.delete_all()
+
+
+class Owned:
+    """A listener that keeps what it was assigned."""
+
+    def __init__(self) -> None:
+        self.places: set[TopicPartition] = set()
+
+    def assigned(self, places: Sequence[TopicPartition]) -> None:
+        self.places.update(places)
+
+    def revoked(self, places: Sequence[TopicPartition]) -> None:
+        self.places.difference_update(places)
+
+    lost = revoked
+
+
+@pytest.mark.faults
+def test_a_late_answer_about_the_start_of_an_assigned_partition_neither_repeats_nor_skips_a_record(
+    fault_broker: Broker, fault_wire: Wire
+) -> None:
+    topics = Topics(fault_broker.bootstrap_servers)
+    topic = topics.create("in", partitions=PARTITIONS)
+    sender = Kafka(fault_broker.bootstrap_servers).transactional_producer(None)
+    member = Kafka(fault_wire.bootstrap_servers).group_consumer(topics.name("g"), "1")
+    owned = Owned()
+
+    def send(count: int) -> None:
+        for partition in range(PARTITIONS):
+            for _ in range(count):
+                sender.produce(topic, b"key", b"value", partition=partition)
+        sender.flush(30)
+
+    try:
+        send(SKIPPED + 100)
+        fault_wire.plan = Each(Api.LIST_OFFSETS, DelayAnswer(0.7), times=4)
+        member.subscribe([topic], owned)
+        waiting.wait_until(
+            lambda: not member.poll(10, 0.05) and len(owned.places) == PARTITIONS, 60, "all partitions"
+        )
+        position = dict.fromkeys(owned.places, SKIPPED)
+        for place in position:
+            member.seek(place, SKIPPED)
+        member.resume(position)
+        for _ in range(8):
+            send(10)
+            time.sleep(0.4)  # busy, as in a commit: records from the start queue up behind those before
+            follow(member, position)
+        end = SKIPPED + 180
+
+        def all_read() -> bool:
+            follow(member, position)
+            return set(position.values()) == {end}
+
+        waiting.wait_until(all_read, 60, "everything is read")
+    finally:
+        fault_wire.plan = None
+        member.close()
+        sender.close()
+        topics.delete_all()
+
+
+def follow(member: KafkaGroupConsumer, position: dict[TopicPartition, int]) -> None:
+    """Read what there is. Each partition must go on exactly from its position."""
+    for batch in member.poll(100_000, 0.05):
+        start = position[batch.place]
+        assert list(batch.offsets) == list(range(start, start + len(batch)))
+        position[batch.place] += len(batch)
+    for place, passed in member.passed().items():
+        assert passed <= position[place], f"{place} has passed {passed}, and was read up to {position[place]}"
 
 
 @pytest.mark.faults_long

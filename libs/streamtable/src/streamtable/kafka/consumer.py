@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice, pairwise
+from operator import lt
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
 from confluent_kafka import TopicPartition as Partition
@@ -66,6 +68,13 @@ def offsets_of(offsets: Mapping[TopicPartition, Committed]) -> list[Partition]:
     return [Partition(*place, offset, metadata) for place, (offset, metadata) in offsets.items()]
 
 
+def rising(offsets: Sequence[int]) -> int:
+    """Return how many of these offsets come before the first one that is not above its predecessor."""
+    if all(map(lt, offsets, islice(offsets, 1, None))):
+        return len(offsets)
+    return next(index for index, (before, after) in enumerate(pairwise(offsets), 1) if after <= before)
+
+
 def _places(assigned: Iterable[Partition]) -> list[TopicPartition]:
     return [TopicPartition(each.topic, each.partition) for each in assigned]
 
@@ -111,8 +120,11 @@ class KafkaGroupConsumer:
         messages = fetch(self._consumer, max_records, timeout)
         self._raise_failure()
         ends: dict[TopicPartition, int] = {}
-        batches = split(messages, lambda message: self._error_item(message, ends))
-        batches = [batch for batch in batches if self._goes_on(batch)]
+        batches = [
+            read
+            for batch in split(messages, lambda message: self._error_item(message, ends))
+            if (read := self._following(batch, ends))
+        ]
         for place, end in ends.items():
             self._pass_end(place, end)
         if self._disturbed:
@@ -156,20 +168,26 @@ class KafkaGroupConsumer:
         if place in self._next and end >= self._next[place]:
             self._next[place] = self._passed[place] = end
 
-    def _goes_on(self, batch: RecordBatch) -> bool:
-        """Note how far it reads; False for one from before where reading goes on, which is then sought again.
+    def _following(self, batch: RecordBatch, ends: dict[TopicPartition, int]) -> RecordBatch:
+        """Return the records that go on from the position, and note how far they read.
 
         The client looks up the start of an assigned partition. If the answer comes after a seek, it asks once more
-        half a second later, and goes to the beginning of the partition, wherever it was reading.
+        half a second later, and goes to the beginning of the partition, wherever it was reading. Records from there on
+        are left out, also within one batch, and the position is sought again. An end of the partition that was reported
+        with them is forgotten: records below it have not been handed out.
         """
-        expected = self._next.get(batch.place)
-        if expected is not None:
-            if batch.first_offset < expected:
-                self._seek(batch.place, expected)
-                return False
-            self._next[batch.place] = batch.last_offset + 1
-            self._heard.add(batch.place)
-        return True
+        place, expected = batch.place, self._next.get(batch.place)
+        if expected is None:
+            return batch
+        following = 0 if batch.first_offset < expected else rising(batch.offsets)
+        read = batch.part(0, following)
+        if read:
+            self._next[place] = read.last_offset + 1
+            self._heard.add(place)
+        if following < len(batch):
+            ends.pop(place, None)
+            self._seek(place, self._next[place])
+        return read
 
     def _mend_quiet(self) -> None:
         """Seek again where nothing has come for a while.

@@ -1,0 +1,79 @@
+"""The committed records of topics that killed processes have written to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as Partition
+from tests.faults.patience import patiently
+
+from localkafka import waiting
+from streamtable.errors import RetryLater
+from streamtable.ports import Cluster
+from streamtable.types import TopicPartition
+
+_TRANSACTION_SECONDS = 60.0
+"""A broker looks every 10 s for transactions that have lasted longer than their 10 s."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """A committed record. `time` is in seconds since 1970, of its sending."""
+
+    offset: int
+    key: bytes
+    value: bytes | None
+    time: float
+
+
+def committed_records(cluster: Cluster, places: Sequence[TopicPartition]) -> dict[int, list[Change]]:
+    """Return the committed records of these partitions of one topic, by partition, in their order.
+
+    A process that was killed within a transaction leaves it open, and a consumer of committed records reports the
+    end of the partition in front of it, although committed records follow. So the transactions are waited for.
+    """
+    _wait_stable(cluster, places)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": cluster.servers,
+            "group.id": "nobody",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
+    lows = patiently(lambda: cluster.watermarks(places))
+    consumer.assign([Partition(*place, marks.low) for place, marks in lows.items()])
+    found: dict[int, list[Change]] = {place.partition: [] for place in places}
+    open_ends, deadline = set(found), waiting.Deadline(30)
+    while open_ends:
+        assert not deadline.passed(), f"partitions {open_ends} of {places[0].topic} have no end"
+        for message in consumer.consume(10_000, 0.5):
+            partition = message.partition() or 0
+            error = message.error()
+            if error is None:
+                key = message.key()
+                assert isinstance(key, bytes)
+                change = Change(message.offset() or 0, key, message.value(), message.timestamp()[1] / 1000)
+                found[partition].append(change)
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error  # its public name
+                open_ends.discard(partition)
+    consumer.close()
+    return found
+
+
+def _wait_stable(cluster: Cluster, places: Sequence[TopicPartition]) -> None:
+    """Wait until every transaction that has written to the partitions so far has ended."""
+    ends = patiently(lambda: cluster.watermarks(places))
+
+    def stable() -> bool:
+        try:
+            found = cluster.stable_ends(places)
+        except RetryLater:  # a broker that has just started
+            return False
+        return all(found[place] >= marks.high for place, marks in ends.items())
+
+    waiting.wait_until(stable, _TRANSACTION_SECONDS, f"no open transaction in {places[0].topic}", every=0.05)
