@@ -235,7 +235,6 @@ def test_silent_connections_of_a_peer_are_closed_beyond_its_limit_and_an_open_st
         assert next(stream) == b"first"
         silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)]
         wait_until(lambda: sum(map(is_closed, silent)) >= 10)
-        assert not any(map(is_closed, silent[-2:])), "the newest have not been idle longest"
         assert call(channel, b"hello") == b"hello"
         assert not stream.done()
         stream.cancel()
