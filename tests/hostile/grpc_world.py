@@ -59,6 +59,8 @@ TEXTS: Final = tuple(
         r"the message is not one of this method's; compare the \.proto files",
         r"the server has all the calls it can take; ask again, or ask another one",
         r"the server has all the streams it can take; close one, or ask another one",
+        r"this address has all the streams it may have; close one",
+        r"another address with fewer streams gets this place; ask again, or ask another one",
         r"the server is stopping; connect again and ask again",
         r"the table is being loaded; ask again",
         r"the service cannot answer at the moment; ask again",

@@ -7,8 +7,7 @@ import pytest
 from confluent_kafka import Producer
 from services.console.tests.world import status_with
 
-from console.backlog import STATUS_BYTES_MAX
-from console.history import PROCESSES_MAX
+from console.statuses import PROCESSES_MAX, STATUS_BYTES_MAX
 from contracts.records import PROCESS_STATUS
 from localkafka.broker import Broker
 from localkafka.fixtures import Topics

@@ -70,13 +70,14 @@ class Streams:
                 self._open -= 1
 
     @contextmanager
-    def admit_in_loop(self) -> Iterator["asyncio.Future[None]"]:
+    def admit_in_loop(self) -> Iterator["asyncio.Future[RetryLater | None]"]:
         """Count a stream of the running event loop in; yields a future that is done when the stream must end.
 
-        It may be set by the caller too, such as when the peer has gone. Raises as `admit`.
+        It may be set by the caller too, such as when the peer has gone, to a reason if there is another one than `ended`
+        gives. Raises as `admit`.
         """
         loop = asyncio.get_running_loop()
-        over: asyncio.Future[None] = loop.create_future()
+        over: asyncio.Future[RetryLater | None] = loop.create_future()
 
         def end() -> None:
             if not over.done():
@@ -114,7 +115,7 @@ class Streams:
             stop()
 
 
-async def unless(over: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T | None:
+async def unless(over: "asyncio.Future[Any]", work: Coroutine[Any, Any, T]) -> T | None:
     """Return what `work` returns; None if `over` is done before, and the work is cancelled."""
     task = asyncio.ensure_future(work)
     try:

@@ -11,7 +11,8 @@ from grpc_status import rpc_status
 from servicekit.auth.access import Admission
 from servicekit.auth.authentication import ApiKey, ApiKeys
 from servicekit.auth.rate_limit import RateLimiter
-from servicekit.grpc.auth import check_callers, host_of
+from servicekit.grpc.auth import check_callers
+from servicekit.grpc.peers import host_of
 from servicekit.grpc.server import GrpcServer
 from servicekit.streams import Streams
 

@@ -1,7 +1,11 @@
 import asyncio
 import time
+from contextlib import ExitStack
 
-from servicekit.grpc.call_limits import CallSlots, Patience
+import pytest
+
+from servicekit.grpc.call_limits import CallSlots, Patience, PeerPlaces, TooManyOfPeer
+from servicekit.streams import TooManyStreams
 
 
 def test_places_are_bounded_and_given_back() -> None:
@@ -73,3 +77,51 @@ def test_who_comes_in_time_is_not_disturbed() -> None:
         assert len(patience) == 0
 
     asyncio.run(test())
+
+
+def test_a_peer_may_have_so_many_streams() -> None:
+    places = PeerPlaces(10, 2)
+    with (
+        places.take("a", no_end),
+        places.take("a", no_end),
+        pytest.raises(TooManyOfPeer),
+        places.take("a", no_end),
+    ):
+        pass
+    with places.take("a", no_end), places.take("b", no_end):
+        assert len(places) == 2
+    assert len(places) == 0
+
+
+def test_the_peer_with_most_streams_loses_the_one_that_was_idle_longest_to_a_peer_with_fewer() -> None:
+    places, ended = PeerPlaces(3, 3), list[str]()
+    with ExitStack() as stack:
+        active = [
+            stack.enter_context(places.take("many", lambda name=name: ended.append(name)))  # type: ignore[misc]
+            for name in ("first", "second", "third")
+        ]
+        active[0]()
+        stack.enter_context(places.take("few", no_end))
+        assert ended == ["second"]
+        with pytest.raises(TooManyStreams), places.take("many", no_end):
+            pass
+        with pytest.raises(TooManyStreams), places.take("few", no_end):
+            pass
+        assert ended == ["second"]
+        assert len(places) == 3
+    assert len(places) == 0
+
+
+def test_where_nobody_has_more_than_one_stream_the_newest_is_refused() -> None:
+    places = PeerPlaces(2, 2)
+    with (
+        places.take("a", no_end),
+        places.take("b", no_end),
+        pytest.raises(TooManyStreams),
+        places.take("c", no_end),
+    ):
+        pass
+
+
+def no_end() -> None:
+    raise AssertionError("it is not to end")

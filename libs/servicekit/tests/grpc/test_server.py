@@ -10,6 +10,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from localkafka.waiting import wait_until
+from servicekit.auth.proxies import TrustedProxies, networks_of
 from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
@@ -204,6 +205,99 @@ def test_connections_are_bounded_and_silent_ones_closed(echo: Echo) -> None:
         assert call(channel, b"hello") == b"hello"
         other = grpc.insecure_channel(f"127.0.0.1:{port}", [("grpc.use_local_subchannel_pool", 1)])
         assert call(stack.enter_context(other), b"hello") == b"hello"
+    server.stop()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed it, after all that it has sent."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(10_000):
+            pass
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+    return True
+
+
+def test_silent_connections_of_a_peer_are_closed_beyond_its_limit_and_an_open_stream_is_not(
+    echo: Echo,
+) -> None:
+    limits = GrpcLimits(
+        connections_per_peer=3, first_call_seconds=600.0, handshake_seconds=600.0, drain_seconds=0
+    )
+    server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
+    port = int(server.start().rpartition(":")[2])
+    with ExitStack() as stack:
+        channel = stack.enter_context(grpc.insecure_channel(f"127.0.0.1:{port}"))
+        stream = method_of(channel, "unary_stream", "/test.Echo/Stream")(b"")
+        assert next(stream) == b"first"
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(12)]
+        wait_until(lambda: sum(map(is_closed, silent)) >= 10)
+        assert call(channel, b"hello") == b"hello"
+        assert not stream.done()
+        stream.cancel()
+    server.stop()
+
+
+def test_a_connection_that_speaks_http2_and_never_calls_is_closed(echo: Echo) -> None:
+    limits = GrpcLimits(first_call_seconds=0.2, drain_seconds=0)
+    server = GrpcServer("127.0.0.1", 0, echo.register, ready=lambda: True, streams=Streams(), limits=limits)
+    port = int(server.start().rpartition(":")[2])
+    with socket.create_connection(("127.0.0.1", port)) as connection:
+        connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+        wait_until(lambda: is_closed(connection))
+    server.stop()
+
+
+def test_a_peer_with_fewer_streams_gets_a_place_of_the_peer_with_most(echo: Echo) -> None:
+    """The peers are told apart by a proxy, here."""
+    echo.streams = Streams()
+    limits = GrpcLimits(streams=3, streams_per_peer=3, drain_seconds=0)
+    proxies = TrustedProxies(networks_of("127.0.0.1"))
+    server = GrpcServer(
+        "127.0.0.1",
+        0,
+        echo.register,
+        ready=lambda: True,
+        streams=echo.streams,
+        limits=limits,
+        proxies=proxies,
+    )
+    with grpc.insecure_channel(server.start()) as channel:
+        method = method_of(channel, "unary_stream", "/test.Echo/Stream")
+
+        def open_for(caller: str) -> Any:
+            stream = method(b"", metadata=(("forwarded", f"for={caller}"),))
+            assert next(stream) == b"first"
+            return stream
+
+        many = [open_for("192.0.2.1") for _ in range(3)]
+        few = open_for("192.0.2.2")
+        assert code_of(lambda: next(many[0])) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "fewer streams" in many[0].details()
+        assert code_of(lambda: open_for("192.0.2.1")) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        wait_until(lambda: echo.streams.open_count == 3)
+        for stream in (*many[1:], few):
+            assert not stream.done()
+            stream.cancel()
+    server.stop()
+
+
+def test_one_address_may_have_so_many_streams(echo: Echo) -> None:
+    limits = GrpcLimits(streams_per_peer=1, drain_seconds=0)
+    server = GrpcServer(
+        "127.0.0.1", 0, echo.register, ready=lambda: True, streams=echo.streams, limits=limits
+    )
+    with grpc.insecure_channel(server.start()) as channel:
+        method = method_of(channel, "unary_stream", "/test.Echo/Stream")
+        stream = method(b"")
+        assert next(stream) == b"first"
+        second = method(b"")
+        assert code_of(lambda: next(second)) == grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert second.details() == "this address has all the streams it may have; close one"
+        stream.cancel()
     server.stop()
 
 

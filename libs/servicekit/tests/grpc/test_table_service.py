@@ -6,9 +6,10 @@ import pytest
 
 from contracts.grpc.tweet_reach.v1 import tweet_reach_pb2 as pb
 from contracts.grpc.tweet_reach.v1.tweet_reach_pb2_grpc import TweetReachesStub
+from servicekit.auth.proxies import TrustedProxies, networks_of
 from servicekit.grpc.guard import GrpcLimits
 from servicekit.grpc.server import GrpcServer
-from servicekit.grpc.table import KeyRules
+from servicekit.grpc.table import WATCHES_OF_MANY_MAX, WATCHES_OF_MANY_PER_PEER, KeyRules
 from servicekit.grpc.table_service import GrpcTableService, TableContract
 from servicekit.streams import Streams
 from servicekit_testing import MemoryTable
@@ -33,9 +34,10 @@ def rows() -> MemoryTable[int]:
 
 @pytest.fixture
 def stub(rows: MemoryTable[int]) -> Iterator[Any]:
-    streams = Streams()
-    service = GrpcTableService(CONTRACT, rows, streams)
-    limits = GrpcLimits(drain_seconds=0)
+    streams = Streams(1000)
+    proxies = TrustedProxies(networks_of("127.0.0.1"))
+    service = GrpcTableService(CONTRACT, rows, streams, proxies)
+    limits = GrpcLimits(drain_seconds=0, connection_streams=1000)
     server = GrpcServer("127.0.0.1", 0, service.register, ready=lambda: True, streams=streams, limits=limits)
     with grpc.insecure_channel(server.start()) as channel:
         yield TweetReachesStub(channel)
@@ -71,3 +73,30 @@ def test_a_watch_gives_changes_and_leaves_out_the_row_of_a_deletion(
     first, second = next(changes), next(changes)
     assert (first.url, first.reach.reach) == ("url-9", 9)
     assert not second.HasField("reach")
+
+
+def watch_for(stub: Any, caller: str, **target: str) -> Any:
+    """A watch of a caller behind the proxy, once it is open."""
+    metadata = (("forwarded", f"for={caller}"),)
+    watch = stub.Watch(pb.WatchRequest(**target), metadata=metadata)
+    watch.initial_metadata()
+    return watch
+
+
+def test_watches_of_many_rows_are_shared_among_callers(rows: MemoryTable[int], stub: Any) -> None:
+    callers = [f"192.0.2.{n}" for n in range(WATCHES_OF_MANY_MAX // WATCHES_OF_MANY_PER_PEER)]
+    watches = {
+        caller: [watch_for(stub, caller, prefix="") for _ in range(WATCHES_OF_MANY_PER_PEER)]
+        for caller in callers
+    }
+    with pytest.raises(grpc.RpcError, match="this address has all the streams it may have"):
+        next(watch_for(stub, callers[0], prefix=""))
+    one = watch_for(stub, callers[0], url="url-1")
+    newcomer = watch_for(stub, "192.0.2.99", prefix="")
+    with pytest.raises(grpc.RpcError, match="another address with fewer streams gets this place"):
+        next(watches[callers[0]][0])
+    rows.put("url-1", 7)
+    still_open = [one, newcomer, watches[callers[0]][1], watches[callers[-1]][0]]
+    assert [next(watch).reach.reach for watch in still_open] == [7] * 4
+    for watch in [one, newcomer, *(each for several in watches.values() for each in several)]:
+        watch.cancel()

@@ -13,6 +13,7 @@ import pytest
 from starlette.responses import Response
 
 from localkafka.waiting import wait_until
+from servicekit.auth.proxies import TrustedProxies, networks_of
 from servicekit.http.app import build_app
 from servicekit.http.connections import (
     ANSWER_NOT_TAKEN,
@@ -254,3 +255,13 @@ def test_what_is_no_http_is_answered_with_a_problem_and_the_connection_ends(
     assert json.loads(body)["status"] == status
     assert world.dropped == {NO_HTTP: 1}
     assert is_open(world.connect())
+
+
+def test_a_trusted_proxy_may_have_as_many_connections_as_all_together(world: World) -> None:
+    world.start(ConnectionLimits(per_peer=1, connections=3, proxies=TrustedProxies(networks_of("127.0.0.2"))))
+    behind_proxy = [world.connect("127.0.0.2") for _ in range(2)]
+    assert is_open(world.connect())
+    for connection in behind_proxy:
+        assert is_open(connection)
+    assert is_open(world.connect("127.0.0.2"))
+    assert world.dropped == {TOO_MANY: 1}

@@ -124,6 +124,11 @@ def test_the_burst_is_one_second_of_the_rate_unless_it_is_given() -> None:
         ("connections", "1.0"),
         ("connections", "x"),
         ("connections_per_peer", ""),
+        ("grpc_connections_per_peer", "0"),
+        ("grpc_streams_per_peer", "many"),
+        ("trusted_proxies", "10.0.0.1/24"),
+        ("trusted_proxies", "10.0.0.1,,10.0.0.2"),
+        ("trusted_proxies", "proxy.example.org"),
         ("jwt_algorithm", "none"),
         ("jwt_algorithm", "RS256"),
         ("jwt_key_file", "/nowhere"),
@@ -148,3 +153,11 @@ def test_a_request_waits_longer_than_its_records_are_delivered() -> None:
     timeouts = EdgeSettings.from_environment({"SERVICEKIT_DELIVERY_TIMEOUT": "2.5"}).send_timeouts
     assert (timeouts.delivery, timeouts.wait) == (2.5, 3.5)
     assert timeouts.request > timeouts.wait
+
+
+def test_trusted_proxies_are_addresses_and_networks() -> None:
+    proxies = EdgeSettings.from_environment({"SERVICEKIT_TRUSTED_PROXIES": "10.0.0.7, 2001:db8::/64"}).proxies
+    assert proxies.trusts("10.0.0.7")
+    assert proxies.trusts("2001:db8::5")
+    assert not proxies.trusts("10.0.0.8")
+    assert not EdgeSettings.from_environment({}).proxies

@@ -73,24 +73,35 @@ def test_the_former_handlers_come_back() -> None:
 CONNECTIONS = """
 import resource, sys
 from servicekit.process.signals import allow_connections
+from streamtable.errors import ConfigurationError
 soft, hard, connections = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(allow_connections(connections), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+try:
+    allow_connections(connections, "SERVICEKIT_CONNECTIONS=2000")
+except ConfigurationError as error:
+    print(error)
+else:
+    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 """
 
 
-@pytest.mark.parametrize(
-    ("soft", "hard", "connections", "allowed", "files"),
-    [
-        (1024, 5000, 2000, 2000, 2500),
-        (4096, 5000, 2000, 2000, 4096),
-        (1024, 1500, 2000, 1000, 1500),
-        (256, 256, 2000, 1, 256),
-    ],
-)
-def test_as_many_connections_are_allowed_as_the_system_lets_files_be_open(
-    soft: int, hard: int, connections: int, allowed: int, files: int
-) -> None:
+def files_allowed(soft: int, hard: int, connections: int) -> str:
+    """The soft limit of a process with these limits that has asked for connections, or the error."""
     command = [sys.executable, "-c", CONNECTIONS, str(soft), str(hard), str(connections)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [str(allowed), str(files)]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "files"), [(1024, 5000, 2500), (4096, 5000, 4096), (1024, 2500, 2500)]
+)
+def test_as_many_files_are_allowed_as_connections_need(soft: int, hard: int, files: int) -> None:
+    assert files_allowed(soft, hard, 2000) == str(files)
+
+
+@pytest.mark.parametrize("hard", [2499, 1500, 256])
+def test_a_hard_limit_that_is_too_low_is_an_error_that_says_what_is_needed(hard: int) -> None:
+    error = files_allowed(256, hard, 2000)
+    assert error.startswith(
+        "SERVICEKIT_CONNECTIONS=2000: 2000 connections and 500 other files need a hard limit of 2500"
+    )
+    assert f"it is {hard}: raise it" in error

@@ -8,17 +8,13 @@ import structlog
 
 from console.clusters import LIMITS, Clusters
 from console.history import StatusReport
-from contracts.records import PROCESS_STATUS
-from streamtable import Avro
+from console.statuses import STATUS, STATUS_BYTES_MAX
 from streamtable.errors import DeserializationError, RetryLater
 from streamtable_admin.errors import NotFound
 from streamtable_admin.records import TopicRecord, collect
 
 log = structlog.get_logger()
 RECORDS_MAX: Final = 20_000
-STATUS_BYTES_MAX: Final = 256 << 10
-"""Of a report; those of processes with a thousand partitions take half of it. Any producer may write larger ones."""
-_STATUS: Final = Avro(PROCESS_STATUS)
 
 
 def backlog(clusters: Clusters, topic: str) -> Iterator[StatusReport]:
@@ -48,7 +44,7 @@ def _report(record: TopicRecord) -> StatusReport | None:
     if len(record.value or b"") > STATUS_BYTES_MAX:
         return None
     try:
-        status = None if record.value is None else _STATUS.decode(record.value)
+        status = None if record.value is None else STATUS.decode(record.value)
     except DeserializationError:
         return None  # the collector logs it while it is the latest of its key
     return StatusReport((record.key or b"").decode(errors="replace"), status, record.timestamp)

@@ -2,20 +2,19 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from threading import Event, Thread
 from typing import Any, Final, Self
 
 import structlog
 
-from console.backlog import STATUS_BYTES_MAX
 from console.fleet import Topic, graph_of, instances_of
-from console.history import PROCESSES_MAX, History, StatusReport
+from console.history import History, StatusReport
 from console.lags import Lags
-from contracts.records import PROCESS_STATUS, ProcessStatus
+from console.statuses import statuses_that_fit
 from servicekit.http.server_events import ServerEvent
-from streamtable import Avro, View
-from streamtable.errors import DeserializationError, RetryLater
+from streamtable import View
+from streamtable.errors import RetryLater
 from streamtable.types import TopicPartition
 from streamtable_admin.cluster import INTERNAL_PREFIX, Cluster
 
@@ -23,9 +22,7 @@ log = structlog.get_logger()
 _LOOK_SECONDS: Final = 0.1
 EVERY_SECONDS: Final = 1.0
 TOPICS_EVERY: Final = 2
-STATUS: Final = Avro(PROCESS_STATUS)
 PLACES_MAX: Final = 5000
-STATUSES_BYTES_MAX: Final = 4 << 20
 WARNED_MAX: Final = 1000
 
 
@@ -95,7 +92,7 @@ class Collector:
             except RetryLater as error:
                 log.warning("topics are not known", reason=str(error))
         ready = self._view.ready
-        statuses = dict(self._statuses()) if ready else {}
+        statuses = dict(statuses_that_fit(self._view.iterate(), self._warn)) if ready else {}
         if self._turn % TOPICS_EVERY == 0:
             self._lags.look(statuses)
         statuses = self._lags.corrected(statuses)
@@ -127,29 +124,6 @@ class Collector:
                 self.look()
             except RetryLater as error:
                 log.warning("processes are not known", reason=str(error))
-
-    def _statuses(self) -> Iterator[tuple[str, ProcessStatus]]:
-        """Yield the statuses that can be decoded, as many as there is memory for.
-
-        Any producer may write to the topic, and a bad record must not hide others.
-        """
-        left = STATUSES_BYTES_MAX
-        for number, (key, value) in enumerate(self._small_rows()):
-            left -= len(value)
-            if number >= PROCESSES_MAX or left < 0:
-                self._warn(b"", "more processes report than are shown", f"{number} are shown")
-                return
-            try:
-                yield key.decode(errors="replace"), STATUS.decode(value)
-            except DeserializationError as error:
-                self._warn(key, "a status cannot be read", str(error))
-
-    def _small_rows(self) -> Iterator[tuple[bytes, bytes]]:
-        for key, value in self._view.iterate():
-            if len(value) <= STATUS_BYTES_MAX:
-                yield key, value
-            else:
-                self._warn(key, "a status cannot be read", f"{len(value)} bytes are too many")
 
     def _warn(self, key: bytes, text: str, reason: str) -> None:
         """Log a warning once for each key, and for a thousand keys at most."""

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from console.fleet import instances_of
+from console.statuses import ENTRIES_MAX, PROCESSES_MAX, entries_of
 from contracts.records import ProcessStatus
 from streamtable_admin.process_status import FORGOTTEN_MS, SILENT_MS
 
 EVENTS_MAX: Final = 500
 POINTS_MAX: Final = 300
 SERIES_MAX: Final = 2000
-PROCESSES_MAX: Final = 1000
-"""Of which reports are kept. Any producer may write to the status topic: forged processes must not fill the memory."""
 KEPT_MS: Final = 60_000
 """A partition that no process reports keeps its series for a minute, so that a rebalance leaves no gap."""
 
@@ -124,9 +123,13 @@ class History:
         """Find the events before the first look, from the reports of processes in their order."""
         events: list[Event] = []
         last: dict[str, ProcessStatus] = {}
+        entries_left = ENTRIES_MAX
         for key, status, at in records:
             if key not in last and len(last) >= PROCESSES_MAX:
                 continue
+            if entries_of(status) > entries_left + entries_of(last.get(key)):
+                continue
+            entries_left += entries_of(last.get(key)) - entries_of(status)
             quiet = _left_of(key, last.pop(key, None), at, events)
             events += events_between(quiet, _instance(key, status, at), at)
             if status is not None:

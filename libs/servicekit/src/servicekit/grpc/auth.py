@@ -1,19 +1,20 @@
 """Authentication and rate limits of gRPC calls, as `servicekit.auth.access` decides."""
 
 from typing import Any, Final
-from urllib.parse import unquote
 
 import grpc
 
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import Check
+from servicekit.grpc.peers import caller_host
 
 _CREDENTIALS: Final = {"authorization": "", "x-api-key": "Bearer "}
 
 
-def check_callers(admission: Admission, scope: str = "read") -> Check:
+def check_callers(admission: Admission, scope: str = "read", proxies: TrustedProxies = NO_PROXIES) -> Check:
     """A check for `GrpcServer`.
 
     The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
@@ -21,12 +22,15 @@ def check_callers(admission: Admission, scope: str = "read") -> Check:
     Args:
         admission: Authenticates and limits callers.
         scope: The scope that all methods of the server need.
+        proxies: Say for whom they ask.
     """
 
     def check(path: str, context: Any) -> None:
         del path
         try:
-            admission.admit(_authorization(context.invocation_metadata()), host_of(context.peer()), scope)
+            admission.admit(
+                _authorization(context.invocation_metadata()), caller_host(context, proxies), scope
+            )
         except Unauthenticated as error:
             text = "the credential is not valid or no longer so" if error.given else _SEND
             raise CallRefused(grpc.StatusCode.UNAUTHENTICATED, text) from None
@@ -44,14 +48,6 @@ def check_callers(admission: Admission, scope: str = "read") -> Check:
 
 
 _SEND: Final = "send a credential in the metadata: authorization: Bearer, or x-api-key"
-
-
-def host_of(peer: str) -> str | None:
-    """The address in gRPC's name of a peer: "ipv4:127.0.0.1:5000", "ipv6:%5B::1%5D:5000"; None for other kinds."""
-    kind, _, rest = unquote(peer).partition(":")
-    if kind not in {"ipv4", "ipv6"}:
-        return None
-    return rest.rpartition(":")[0].strip("[]")
 
 
 def _authorization(metadata: Any) -> str | None:

@@ -1,9 +1,21 @@
 """Bounds on calls, and on callers who begin and do not go on."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from threading import Lock
+
+from servicekit.streams import TooManyStreams
+from streamtable.errors import RetryLater
+
+
+class TooManyOfPeer(TooManyStreams):
+    """One peer has as many streams as it may have."""
+
+
+class GaveWay(RetryLater):
+    """The stream has ended so that a peer with fewer streams gets one."""
 
 
 class CallSlots:
@@ -59,3 +71,73 @@ class Patience:
                 yield
             finally:
                 self._waits.pop(wait, None)
+
+
+class PeerPlaces:
+    """Places for streams, in one event loop: bounded for each peer, and when all are taken, shared among the peers.
+
+    A peer that has fewer places than another one gets a place of that one's: of the stream that has been idle longest.
+
+    Args:
+        limit: How many there are.
+        per_peer: How many one peer may take.
+    """
+
+    def __init__(self, limit: int, per_peer: int) -> None:
+        self._limit = limit
+        self._per_peer = per_peer
+        # Of each peer the functions that end its streams, the idlest first.
+        self._of_peer: dict[str, OrderedDict[object, Callable[[], None]]] = {}
+        self._taken = 0
+
+    def __len__(self) -> int:
+        return self._taken
+
+    @contextmanager
+    def take(self, peer: str, give_way: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Take a place for the block; yields a function to be called whenever the stream has sent something.
+
+        Args:
+            peer: Whose stream it is.
+            give_way: Ends the stream, whose place another one has got.
+
+        Raises:
+            TooManyOfPeer: The peer has as many as it may have.
+            TooManyStreams: All places are taken, and no peer has more than this one would have.
+        """
+        place = object()
+        self._make_room(peer)
+        self._of_peer.setdefault(peer, OrderedDict())[place] = give_way
+        self._taken += 1
+
+        def active() -> None:
+            places = self._of_peer.get(peer)
+            if places is not None and place in places:
+                places.move_to_end(place)
+
+        try:
+            yield active
+        finally:
+            self._free(peer, place)
+
+    def _make_room(self, peer: str) -> None:
+        own = len(self._of_peer.get(peer, ()))
+        if own >= self._per_peer:
+            raise TooManyOfPeer(f"one address may have {self._per_peer} streams; close one")
+        if self._taken < self._limit:
+            return
+        most = max(self._of_peer, key=lambda each: len(self._of_peer[each]), default=peer)
+        if len(self._of_peer.get(most, ())) <= own + 1:
+            raise TooManyStreams("too many streams are open; ask again later")
+        place, give_way = next(iter(self._of_peer[most].items()))
+        self._free(most, place)
+        give_way()
+
+    def _free(self, peer: str, place: object) -> None:
+        """Give a place back; it may have been taken away before."""
+        places = self._of_peer.get(peer)
+        if places is None or places.pop(place, None) is None:
+            return
+        self._taken -= 1
+        if not places:
+            del self._of_peer[peer]

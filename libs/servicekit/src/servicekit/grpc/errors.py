@@ -12,6 +12,7 @@ from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
+from servicekit.grpc.call_limits import GaveWay, TooManyOfPeer
 from servicekit.streams import Stopping, TooManyStreams
 from streamtable.errors import NotReady, RetryLater, UnreadableRow
 
@@ -86,6 +87,18 @@ def refusal(error: Exception) -> CallRefused:
                 "the stored row cannot be decoded; its key must be written again",
                 reason="UNREADABLE_ROW",
                 metadata=place_of(error),
+            )
+        case TooManyOfPeer():
+            code, text, reason = (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "this address has all the streams it may have; close one",
+                "TOO_MANY_STREAMS_OF_PEER",
+            )
+        case GaveWay():
+            code, text, reason = (
+                grpc.StatusCode.RESOURCE_EXHAUSTED,
+                "another address with fewer streams gets this place; ask again, or ask another one",
+                "GAVE_WAY",
             )
         case TooManyStreams():
             code, text, reason = (

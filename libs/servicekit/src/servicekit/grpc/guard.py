@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import asynccontextmanager, nullcontext
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,13 @@ from typing import Any, Final
 import grpc
 import structlog
 
-from servicekit.grpc.call_limits import CallSlots, Patience
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
+from servicekit.auth.rate_limit import peer_name
+from servicekit.grpc.call_limits import CallSlots, GaveWay, Patience, PeerPlaces
+from servicekit.grpc.connections import Connections
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, refusal
 from servicekit.grpc.metrics import UNKNOWN, CallMetrics, labels_of
+from servicekit.grpc.peers import PeerAddress, caller_host
 from servicekit.grpc.tracing import Call, traced
 from servicekit.streams import Stopping
 from servicekit.tracing import ServerTracer
@@ -25,6 +29,8 @@ log = structlog.get_logger()
 _SLACK: Final = 1.05  # a deadline travels rounded up
 _HEALTH: Final = "/grpc.health.v1.Health/"
 _FAREWELL_SECONDS: Final = 1.0
+CONNECTIONS_BETWEEN_SWEEPS: Final = 1024
+"""Room for those that come in the tenth of a second between two looks at them."""
 Context = Any  # grpc.aio.ServicerContext: its stubs differ from what the package does
 Check = Callable[[str, Context], None]
 """Lets a call of a method (its path) through, or raises `CallRefused`. Called in the event loop."""
@@ -38,13 +44,18 @@ class GrpcLimits:
         receive_bytes: The size of one message.
         metadata_bytes: The size of a call's headers.
         threads: How many unary calls are handled at a time.
-        stream_threads: streams whose next message is made at a time, where a plain generator makes it.
+        stream_threads: streams whose next message is made at a time, where a plain generator makes it. Several do not
+            scan faster, because they share one interpreter, but keep the event loop and unary calls waiting for it.
         waiting: unary calls that may wait for a thread; more are refused with RESOURCE_EXHAUSTED.
         deadline_seconds_max: the farthest deadline of a unary call, and the longest wait for a call's message.
         unsent: calls whose message has not come; the oldest gives way to a newer one.
         unread_seconds: a stream whose caller takes nothing for so long is ended.
-        connections: open at a time, of all callers together; more are hung up on.
+        streams: Open at a time, of all callers together, health excepted.
+        streams_per_peer: Streams to one address; an IPv6 network /64 counts as one.
+        connections: Open at a time, of all callers together; of more the one that was idle longest is closed.
+        connections_per_peer: Connections from one address.
         handshake_seconds: The time that a new connection has for the HTTP/2 handshake.
+        first_call_seconds: A connection without a call is closed after that.
         connection_idle_seconds: A connection without calls is closed after that.
         connection_age_seconds: The caller has to connect again after that (and so finds new replicas).
         connection_streams: calls at a time on one connection; its further calls wait at the caller's side.
@@ -55,18 +66,27 @@ class GrpcLimits:
     receive_bytes: int = 64 * 1024
     metadata_bytes: int = 16 * 1024
     threads: int = 16
-    stream_threads: int = 4
+    stream_threads: int = 1
     waiting: int = 64
     deadline_seconds_max: float = 5.0
     unsent: int = 256
     unread_seconds: float = 30.0
+    streams: int = 1024
+    streams_per_peer: int = 256
     connections: int = 512
+    connections_per_peer: int = 100
+    first_call_seconds: float = 5.0
     handshake_seconds: float = 5.0
     connection_idle_seconds: float = 300.0
     connection_age_seconds: float = 1800.0
     connection_streams: int = 100
     ping_seconds_min: float = 10.0
     drain_seconds: float = 0.5
+
+    @property
+    def connections_accepted(self) -> int:
+        """How many there may be until it is looked which of them are to be closed."""
+        return self.connections + CONNECTIONS_BETWEEN_SWEEPS
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
@@ -80,6 +100,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         check: asked about each call, health excepted; None: everybody may call.
         metrics: counts the calls; None: they are not counted.
         tracer: makes a span for each call, health excepted; None: there are no spans.
+        proxies: Say for whom they call.
     """
 
     def __init__(
@@ -88,8 +109,14 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         check: Check | None = None,
         metrics: CallMetrics | None = None,
         tracer: ServerTracer | None = None,
+        proxies: TrustedProxies = NO_PROXIES,
     ) -> None:
         self.limits = limits
+        self.proxies = proxies
+        self.connections = Connections(
+            limits.connections, limits.connections_per_peer, limits.first_call_seconds, proxies
+        )
+        self.streams = PeerPlaces(limits.streams, limits.streams_per_peer)
         self.check = check
         self.metrics = metrics
         self.tracer = tracer
@@ -109,7 +136,7 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
                 self.metrics.handled.labels(*UNKNOWN, grpc.StatusCode.UNIMPLEMENTED.name).inc()
             return None
         method = _Method(self, handler_call_details.method, found)
-        call: Call = method.stream if found.response_streaming else method.unary
+        call: Call = method.called
         if self.tracer is not None and not handler_call_details.method.startswith(_HEALTH):
             call = traced(self.tracer, handler_call_details.method, call)
         # Without a deserializer, and with a stream of requests, the handler is called before there is a message.
@@ -131,6 +158,14 @@ class _Method:
         self._path = path
         self._labels = labels_of(path)
         self._found = found
+
+    async def called(self, messages: AsyncIterator[bytes], context: Context) -> Any:
+        """Handle a call, and count it over its connection."""
+        address = PeerAddress.of_grpc(context.peer())
+        with self._guard.connections.call(address, time.monotonic()):
+            if self._found.response_streaming:
+                return await self.stream(messages, context)
+            return await self.unary(messages, context)
 
     async def unary(self, messages: AsyncIterator[bytes], context: Context) -> Any:
         begun = time.monotonic()
@@ -157,7 +192,9 @@ class _Method:
         try:
             self._check(context)
             with gauge.track_inprogress() if gauge is not None else nullcontext():
-                await self._send(await self._request(messages), context)
+                request = await self._request(messages)
+                async with self._place(context) as active:
+                    await self._send(request, context, active)
             code = grpc.StatusCode.OK
         except Exception as error:  # noqa: BLE001 it is logged, and the caller gets a fixed text
             refused = refusal(error)
@@ -224,15 +261,40 @@ class _Method:
         work.add_done_callback(lambda _: places.give_back())
         return await asyncio.wrap_future(work)
 
-    async def _send(self, request: Any, context: Context) -> None:
+    @asynccontextmanager
+    async def _place(self, context: Context) -> AsyncIterator[Callable[[], None]]:
+        """Take a place for a stream for the block, which is cancelled and raises `GaveWay` when another one gets it."""
+        if self._path.startswith(_HEALTH):
+            yield _nothing  # it has a bound of its own
+            return
+        patience = asyncio.timeout(None)
+
+        def give_way() -> None:
+            patience.reschedule(asyncio.get_running_loop().time())
+
+        try:
+            async with patience:
+                peer = peer_name(caller_host(context, self._guard.proxies))
+                with self._guard.streams.take(peer, give_way) as active:
+                    yield active
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            raise GaveWay("another address has fewer streams") from None
+
+    async def _send(self, request: Any, context: Context, active: Callable[[], None]) -> None:
         found = self._found
         inner = found.stream_stream if found.request_streaming else found.unary_stream
+        address = PeerAddress.of_grpc(context.peer())
         answers = inner(request, context)
         if not isasyncgenfunction(inner):
             answers = self._from_thread(answers)
         try:
             async for answer in answers:
                 await self._write(answer, context)
+                del answer  # a thousand streams that wait for their turn must not hold a page each
+                active()
+                self._guard.connections.active(address, time.monotonic())
         finally:
             await answers.aclose()
 
@@ -252,6 +314,7 @@ class _Method:
         loop, pool = asyncio.get_running_loop(), self._guard.stream_pool
         while (answer := await loop.run_in_executor(pool, next, answers, None)) is not None:
             yield answer
+            del answer
 
     def _ended(self, code: grpc.StatusCode, begun: float | None = None) -> None:
         metrics = self._guard.metrics
@@ -260,6 +323,10 @@ class _Method:
         metrics.handled.labels(*self._labels, code.name).inc()
         if begun is not None:
             metrics.seconds.labels(*self._labels).observe(time.monotonic() - begun)
+
+
+def _nothing() -> None:
+    pass
 
 
 async def _abort(context: Context, refused: CallRefused) -> None:

@@ -9,9 +9,11 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.grpc.errors import CallRefused
 from servicekit.grpc.guard import CallGuard, Check, GrpcLimits
 from servicekit.grpc.metrics import CallMetrics
+from servicekit.grpc.sockets import ConnectionSweeper
 from servicekit.output import say
 from servicekit.streams import Streams
 from servicekit.tracing import ServerTracer
@@ -38,6 +40,7 @@ class GrpcServer:
         tracer: makes a span for each call, health excepted; None: there are no spans.
         credentials: TLS credentials; None: plain text, for loopback and for networks that encrypt themselves.
         limits: what callers may use; default `GrpcLimits()`.
+        proxies: Say for whom they call, in the metadata `forwarded`.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class GrpcServer:
         tracer: ServerTracer | None = None,
         credentials: grpc.ServerCredentials | None = None,
         limits: GrpcLimits | None = None,
+        proxies: TrustedProxies = NO_PROXIES,
     ) -> None:
         self._host = host
         self._port = port
@@ -65,10 +69,12 @@ class GrpcServer:
         self._services = services
         self._credentials = credentials
         self._limits = limits or GrpcLimits()
-        self._guard = CallGuard(self._limits, check, metrics, tracer)
+        self._guard = CallGuard(self._limits, check, metrics, tracer, proxies)
+        self._metrics = metrics
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="grpc-loop", daemon=True)
         self._server: Any = None
+        self._sweeper: ConnectionSweeper | None = None
 
     def start(self) -> str:
         """Listen. Prints and returns the address, `host:port`.
@@ -85,6 +91,9 @@ class GrpcServer:
             raise ConfigurationError(
                 f"cannot listen on {name}:{self._port}; is it in use by another program?"
             ) from error
+        dropped = self._metrics.count_dropped if self._metrics is not None else lambda _: None
+        self._sweeper = ConnectionSweeper(port, self._guard.connections, dropped)
+        self._sweeper.start()
         address = f"{name}:{port}"
         say(f"listening on {'grpc' if self._credentials is None else 'grpcs'}://{address}")
         return address
@@ -94,6 +103,8 @@ class GrpcServer:
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:
+            if self._sweeper is not None:
+                self._sweeper.stop()
             self._in_loop(self._stop(grace_seconds)).result()
             self._end_loop()
 
@@ -138,7 +149,8 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
         ("grpc.max_concurrent_streams", limits.connection_streams),
         # Without it a second server on the same port would quietly take half of the connections.
         ("grpc.so_reuseport", 0),
-        ("grpc.max_allowed_incoming_connections", limits.connections),
+        # The sweeper drops the idlest of too many; grpcio refuses the newest, and only when it is flooded.
+        ("grpc.max_allowed_incoming_connections", limits.connections_accepted),
         ("grpc.server_handshake_timeout_ms", int(limits.handshake_seconds * 1000)),
         ("grpc.max_connection_idle_ms", int(limits.connection_idle_seconds * 1000)),
         ("grpc.max_connection_age_ms", int(limits.connection_age_seconds * 1000)),

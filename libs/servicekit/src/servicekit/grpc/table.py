@@ -2,13 +2,17 @@
 
 from asyncio import Future
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import grpc
 
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
+from servicekit.auth.rate_limit import peer_name
+from servicekit.grpc.call_limits import GaveWay, PeerPlaces
 from servicekit.grpc.errors import RETRY_SECONDS, CallRefused, invalid
+from servicekit.grpc.peers import caller_host
 from servicekit.streams import Streams, unless
 from servicekit.tables.listing import listing
 from servicekit.tables.protocol import (
@@ -20,7 +24,7 @@ from servicekit.tables.protocol import (
     age_seconds,
 )
 from servicekit.tables.user_ids import user_id, user_id_prefix
-from streamtable.errors import StreamtableError, UnreadableRow
+from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
 V = TypeVar("V")
 
@@ -31,6 +35,7 @@ SCAN_ROWS_IN_MESSAGE: Final = 500
 
 WATCHES_OF_MANY_MAX: Final = 100
 """Each holds up to 10,000 changes for a caller who reads slowly. One of a single user holds few."""
+WATCHES_OF_MANY_PER_PEER: Final = 25
 
 
 class ScanRequest(Protocol):
@@ -109,16 +114,23 @@ class GrpcTable(Generic[V]):
         streams: admits scans and watches.
         missing: what is said where a user has no row.
         keys: the kind of keys, where it is not users.
+        proxies: Say for whom they watch.
     """
 
     def __init__(
-        self, table: UserTable[V], streams: Streams, missing: str, keys: KeyRules = USER_IDS
+        self,
+        table: UserTable[V],
+        streams: Streams,
+        missing: str,
+        keys: KeyRules = USER_IDS,
+        proxies: TrustedProxies = NO_PROXIES,
     ) -> None:
         self._keys = keys
         self._table = table
         self._streams = streams
         self._missing = missing
-        self._watches_of_many = Streams(WATCHES_OF_MANY_MAX)
+        self._proxies = proxies
+        self._watches_of_many = PeerPlaces(WATCHES_OF_MANY_MAX, WATCHES_OF_MANY_PER_PEER)
 
     def get(self, user: str) -> tuple[TableAnswer[V], V]:
         """The answer about one user, and its row."""
@@ -160,11 +172,12 @@ class GrpcTable(Generic[V]):
                 size = min(left, SCAN_ROWS_IN_MESSAGE)
                 found = listing(self._table, prefix, after, size)
                 age = age_seconds(self._table)
-                yield Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
-                if not found.more:
-                    return
-                left -= size
-                after = found.rows[-1][0]
+                left = left - size if found.more else 0
+                after = found.rows[-1][0] if found.more else None
+                page = Page(found.rows, age, age > STALE_SECONDS, found.unreadable)
+                del found
+                yield page
+                del page  # until the next one is asked for it would take up memory
 
     async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
         """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.
@@ -184,7 +197,7 @@ class GrpcTable(Generic[V]):
         prefix = None if one else self._prefix(request.prefix)
         with (
             self._streams.admit_in_loop() as over,
-            nullcontext() if prefix is None else self._watches_of_many.admit(),
+            nullcontext(_nothing) if prefix is None else self._place(context, over) as active,
             self._table.watch(key=key, prefix=prefix, on_unreadable=leave_out) as watch,
         ):
             age_seconds(self._table)  # not before the copy is complete
@@ -192,7 +205,19 @@ class GrpcTable(Generic[V]):
             await context.send_initial_metadata(())
             while (change := await _next(watch, over)) is not None:
                 yield ReportedChange(change, left_out)
-        raise self._streams.ended()
+                active()
+        raise over.result() or self._streams.ended()
+
+    def _place(
+        self, context: Any, over: Future[RetryLater | None]
+    ) -> AbstractContextManager[Callable[[], None]]:
+        """Take a place among the watches of many; when it has to give way, `over` is done with the reason."""
+
+        def give_way() -> None:
+            if not over.done():
+                over.set_result(GaveWay("another address has fewer watches"))
+
+        return self._watches_of_many.take(peer_name(caller_host(context, self._proxies)), give_way)
 
     def _key(self, text: str, place: str = "") -> str:
         try:
@@ -207,7 +232,11 @@ class GrpcTable(Generic[V]):
             raise invalid("prefix", str(error)) from None
 
 
-async def _next(watch: TableWatch[V], over: Future[None]) -> TableChange[V] | None:
+def _nothing() -> None:
+    pass
+
+
+async def _next(watch: TableWatch[V], over: Future[Any]) -> TableChange[V] | None:
     if over.done():
         return None  # first of all: where changes never pause, nothing else would end the watch
     try:

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
-from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
+from servicekit.grpc.table import USER_IDS, GrpcTable, KeyRules, Page
 from servicekit.streams import Streams
 from servicekit.tables.protocol import TableAnswer, UserTable
 
@@ -47,12 +48,19 @@ class GrpcTableService(Generic[V]):
         contract: The messages.
         table: The rows.
         streams: Admits scans and watches.
+        proxies: Say for whom they watch.
     """
 
-    def __init__(self, contract: TableContract[V], table: UserTable[V], streams: Streams) -> None:
+    def __init__(
+        self,
+        contract: TableContract[V],
+        table: UserTable[V],
+        streams: Streams,
+        proxies: TrustedProxies = NO_PROXIES,
+    ) -> None:
         self._contract = contract
         self._key = contract.keys.field
-        self._table = GrpcTable(table, streams, contract.missing, contract.keys)
+        self._table = GrpcTable(table, streams, contract.missing, contract.keys, proxies)
         methods = contract.service.methods_by_name.values()
         self._requests = {method.name: GetMessageClass(method.input_type) for method in methods}
         self._responses = {method.name: GetMessageClass(method.output_type) for method in methods}
@@ -81,13 +89,15 @@ class GrpcTableService(Generic[V]):
         return self._responses["MultiGet"](found=rows, unreadable=found.unreadable)
 
     def _scan(self, request: Any, _: Any) -> Iterator[Any]:
-        for page in self._table.scan(request):
-            yield self._responses["Scan"](
-                rows=[{self._key: key, **self._row(row)} for key, row in page.rows],
-                age_seconds=page.age_seconds,
-                stale=page.stale,
-                unreadable=page.unreadable,
-            )
+        return map(self._page, self._table.scan(request))
+
+    def _page(self, page: Page[V]) -> Any:
+        return self._responses["Scan"](
+            rows=[{self._key: key, **self._row(row)} for key, row in page.rows],
+            age_seconds=page.age_seconds,
+            stale=page.stale,
+            unreadable=page.unreadable,
+        )
 
     async def _watch(self, request: Any, context: Any) -> AsyncIterator[Any]:
         async with aclosing(self._table.watch(request, context)) as changes:

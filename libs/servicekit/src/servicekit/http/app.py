@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any
 
 from fastapi import Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -19,11 +19,14 @@ from starlette.types import Scope
 
 from servicekit.auth.access import Admission, Forbidden, TooOften
 from servicekit.auth.authentication import Unauthenticated
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.http import openapi, problems
 from servicekit.http.audit import Audit, AuditTrail, remember_caller
-from servicekit.http.guard import Admit, Guard, RequestLimits, unavailable
+from servicekit.http.forwarded import Forwarded
+from servicekit.http.guard import PROBES, Admit, Guard, RequestLimits, unavailable
 from servicekit.http.metrics import HttpMetrics, Measure
 from servicekit.http.origins import BrowserRules
+from servicekit.http.overload import beginning
 from servicekit.http.problems import Problem
 from servicekit.http.sign_in import SignIn
 from servicekit.http.tracing import Trace
@@ -31,9 +34,6 @@ from servicekit.tracing import ServerTracer
 from streamtable.errors import RetryLater, StreamtableError, UnreadableRow
 
 METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-# Load balancers and kubelets ask under names of their own, and what is answered holds no data: a name that is missing in
-# the settings must not have a healthy process restarted.
-PROBES: Final = frozenset({"/livez", "/readyz"})
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,7 @@ class HttpEdge:
         read_scope: What reads need.
         write_scope: What writes need.
         audit: What is noted of who does what; None: nothing.
+        proxies: Their header `Forwarded` names the caller.
     """
 
     admission: Admission = field(default_factory=Admission)
@@ -65,6 +66,7 @@ class HttpEdge:
     read_scope: str = "read"
     write_scope: str = "write"
     audit: AuditTrail | None = None
+    proxies: TrustedProxies = NO_PROXIES
 
 
 class Strict(BaseModel):
@@ -161,6 +163,8 @@ def build_app(
         layers.insert(0, Middleware(Trace, tracer=edge.tracer))
     if edge.measured is not None:
         layers.insert(0, Middleware(Measure, metrics=edge.measured))
+    if edge.proxies:
+        layers.insert(0, Middleware(Forwarded, proxies=edge.proxies))
     app = FastAPI(
         title=title,
         version=version,
@@ -171,6 +175,7 @@ def build_app(
         generate_unique_id_function=lambda route: route.name,  # what generated clients call it
         middleware=layers,
     )
+    app.router.route_class = _StrictRoute
     _add_health(app, ready, metrics, details or dict, not_ready)
     if edge.docs:
         openapi.add_page(app)
@@ -179,7 +184,6 @@ def build_app(
     app.add_exception_handler(UnreadableRow, _on_unreadable_row)
     app.add_exception_handler(RequestValidationError, _on_invalid)
     app.add_exception_handler(HTTPException, _on_http)
-    app.router.route_class = _StrictRoute
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign] # FastAPI's documented way to extend it
     return app
 
@@ -211,7 +215,7 @@ class _StrictRoute(APIRoute):
         if parameters := [parameter for check in self._checks for parameter in check.parameters]:
             more["openapi_extra"] = {**(more.get("openapi_extra") or {}), "parameters": parameters}
         others = [each for each in dependencies if not isinstance(each.dependency, Check)]
-        super().__init__(path, endpoint, dependencies=others, **more)
+        super().__init__(path, beginning(endpoint), dependencies=others, **more)
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle, checks = super().get_route_handler(), self._checks

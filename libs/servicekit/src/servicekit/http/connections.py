@@ -15,6 +15,7 @@ from typing import Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.problems import Problem
 
@@ -41,6 +42,7 @@ class ConnectionLimits:
     Attributes:
         connections: The connections of all callers together.
         per_peer: The connections from one address; an IPv6 network /64 counts as one.
+        proxies: May have any number of connections, because they connect for many.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
         idle_seconds: The time between two requests.
         answer_seconds: The time in which a caller has to take what was sent, or 4096 bytes of it at least.
@@ -51,6 +53,7 @@ class ConnectionLimits:
     head_seconds: float = 5.0
     idle_seconds: int = 5
     answer_seconds: float = 10.0
+    proxies: TrustedProxies = NO_PROXIES
 
 
 class Connections:
@@ -87,7 +90,8 @@ class Connections:
         """Count a new connection in, and drop one that waits, or else the new one, if there are too many."""
         of_peer = self._of_peer.setdefault(connection.peer, {})
         self._open[connection] = of_peer[connection] = None
-        for limit, among in ((self.limits.per_peer, of_peer), (self.limits.connections, self._open)):
+        per_peer = self.limits.connections if connection.of_proxy else self.limits.per_peer
+        for limit, among in ((per_peer, of_peer), (self.limits.connections, self._open)):
             if len(among) > limit:
                 self.drop(next(other for other in among if other.waits), TOO_MANY)
 
@@ -119,6 +123,7 @@ class BoundedProtocol(H11Protocol):
     def __init__(self, all_connections: Connections, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.peer = ""
+        self.of_proxy = False
         self._all = all_connections
         self._idle = False  # between two requests, where uvicorn's own timer runs
         self._waits_since = 0.0
@@ -137,7 +142,9 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
-        self.peer = peer_name(self.client[0] if self.client else None)
+        host = self.client[0] if self.client else None
+        self.peer = peer_name(host)
+        self.of_proxy = self._all.limits.proxies.trusts(host)
         self._waits_since = self.loop.time()
         self._all.add(self)
 

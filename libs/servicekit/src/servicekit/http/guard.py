@@ -5,13 +5,16 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Final
 from urllib.parse import unquote_to_bytes
 
 import structlog
 from anyio import CancelScope
+from anyio.to_thread import current_default_thread_limiter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from servicekit.http.deadline import RequestDeadline
+from servicekit.http.overload import TURN, Overload, Turn
 from servicekit.http.problems import Problem
 from streamtable.errors import RetryLater
 
@@ -24,6 +27,11 @@ _SAFE_HEADERS = (
 )
 _CLOSE = {"Connection": "close"}
 _ONCE = (b"host", b"origin", b"content-type", b"content-encoding", b"authorization", b"x-api-key")
+
+# Load balancers and kubelets ask under names of their own, and what is answered holds no data: a name that is missing in
+# the settings must not have a healthy process restarted.
+LIVENESS: Final = "/livez"
+PROBES: Final = frozenset({LIVENESS, "/readyz"})
 
 Admit = Callable[[Scope], Mapping[str, str]]
 """Lets a request in, and returns headers for its answer; raises `Problem`."""
@@ -41,7 +49,8 @@ class RequestLimits:
         headers: The number of headers.
         headers_bytes: The size of the headers' names and values together.
         requests: How many requests are handled at a time.
-        queue_seconds: How long a further request waits for another one to end; then it is answered with 503.
+        queue_seconds: How long a request waits for another one to end, or for a thread; then it is answered with 503.
+        queue_target_seconds: While all requests wait longer than that, none waits longer.
         deadline_seconds: The time from the head of the request to the start of the answer.
     """
 
@@ -53,6 +62,7 @@ class RequestLimits:
     headers_bytes: int = 16 * 1024
     requests: int = 256
     queue_seconds: float = 1.0
+    queue_target_seconds: float = 0.25
     deadline_seconds: float = 10.0
 
 
@@ -70,6 +80,7 @@ class Guard:
         self._admit = admit
         self._reading: dict[asyncio.Timeout, int] = {}  # bytes of bodies that are coming in, the oldest first
         self._slots = asyncio.Semaphore(limits.requests)
+        self._overload = Overload(limits.queue_target_seconds, limits.queue_seconds)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -82,12 +93,19 @@ class Guard:
         )  # asyncio's clock is time.monotonic
         deadline.put(scope)
         try:
+            if self._overload.refuses and scope["path"] not in PROBES:
+                raise overloaded()
             self._check_head(scope)
             answer.headers = [(k.lower().encode(), v.encode()) for k, v in self._admit(scope).items()]
             body = await self._read_body(receive, deadline.at)
             if body is None:
                 return
-            await self._run(scope, _Replay(body, receive), answer, deadline.at)
+            if scope["path"] == LIVENESS:
+                await self._app(
+                    scope, _Replay(body, receive), answer
+                )  # it waits for nothing, and nothing waits for it
+            else:
+                await self._run(scope, _Replay(body, receive), answer, deadline.at)
         except Problem as problem:
             await self._instead(problem, answer, scope, deadline)
         except RetryLater:
@@ -157,18 +175,24 @@ class Guard:
             async with asyncio.timeout(self._limits.queue_seconds):
                 await self._slots.acquire()
         except TimeoutError:
-            raise unavailable("too many requests are being worked on; ask again") from None
+            raise overloaded() from None
         # A task of its own, because a handler that blocks in a worker thread cannot be cancelled, only left alone. It
         # keeps its slot and its thread until it ends: cancelled by asyncio it would give them back at once, and
         # handlers that hang would fill the process with threads.
         patience = CancelScope()
-        task: asyncio.Task[None] = asyncio.ensure_future(_call(self._app, scope, receive, answer, patience))
+        turn = Turn(self._overload.waits)
+        task: asyncio.Task[None] = asyncio.ensure_future(
+            _call(self._app, scope, receive, answer, patience, turn)
+        )
         slot = ExitStack()
         slot.callback(self._slots.release)
+        slot.enter_context(self._overload)
         task.add_done_callback(lambda _: slot.close())
         try:
+            begun = await self._begins(task, answer, turn)
             left = end - asyncio.get_running_loop().time()
-            await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            if begun and not task.done() and not answer.started.done():
+                await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if task.done() or answer.started.done():
                 if answer.is_event_stream:
                     slot.close()  # it lasts for minutes and does no work; `Streams` bounds how many there are
@@ -177,10 +201,25 @@ class Guard:
         except asyncio.CancelledError:
             task.cancel()
             raise
-        task.add_done_callback(_log_late_failure)
         patience.cancel()
+        if not begun:
+            raise overloaded()
+        task.add_done_callback(_log_late_failure)
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; ask again")
+
+    async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn) -> bool:
+        """Wait until the answer has begun, or for as long as a request may wait for a thread.
+
+        Returns:
+            False if it still waits for one: then it is given up, and will not be begun.
+        """
+        either = (task, answer.started)
+        await asyncio.wait(either, timeout=self._overload.patience, return_when=asyncio.FIRST_COMPLETED)
+        if task.done() or answer.started.done():
+            return True
+        # Where none waits for a thread it is the machine that is slow, and nothing is gained by giving it up.
+        return not current_default_thread_limiter().statistics().tasks_waiting or not turn.give_up()
 
 
 def _log_late_failure(task: asyncio.Task[None]) -> None:
@@ -234,7 +273,10 @@ class _Replay:
         return {"type": "http.request", "body": body, "more_body": False}
 
 
-async def _call(app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope) -> None:
+async def _call(
+    app: ASGIApp, scope: Scope, receive: Receive, send: Send, patience: CancelScope, turn: Turn
+) -> None:
+    TURN.set(turn)  # of this task alone
     with patience:
         await app(scope, receive, send)
 
@@ -246,6 +288,11 @@ async def _no_more() -> Message:
 def unavailable(detail: str = "the service cannot answer at the moment; ask again") -> Problem:
     """A 503 that says when to come back."""
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
+
+
+def overloaded() -> Problem:
+    """A 503 for a request that nobody has begun to work on."""
+    return unavailable("too many requests are being worked on; ask again")
 
 
 def _is_clean(encoded: bytes) -> bool:

@@ -77,7 +77,7 @@ class EventStreams:
         return _EventResponse(self, source)
 
     @contextmanager
-    def admit(self, peer: str) -> Iterator["asyncio.Future[None]"]:
+    def admit(self, peer: str) -> Iterator["asyncio.Future[Any]"]:
         """Count a stream in, as `Streams.admit_in_loop` does.
 
         Raises:
@@ -142,7 +142,7 @@ class _EventResponse(Response):
         return asyncio.get_running_loop().run_in_executor(self._owner.pool, function, *arguments)
 
 
-async def _disconnected(receive: Receive, over: "asyncio.Future[None]") -> None:
+async def _disconnected(receive: Receive, over: "asyncio.Future[Any]") -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
     if not over.done():

@@ -20,6 +20,7 @@ from servicekit.auth.authentication import (
     SignedTokens,
     is_scope,
 )
+from servicekit.auth.proxies import Network, TrustedProxies, networks_of
 from servicekit.auth.rate_limit import RateLimiter
 from servicekit.auth.reloading import Reloading
 from servicekit.http.produce import SendTimeouts
@@ -70,6 +71,17 @@ def _hosts(value: object) -> object:
     return frozenset(name.strip("[]") for name in names)
 
 
+def _networks(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        return networks_of(value)
+    except ValueError:
+        raise ValueError(
+            "addresses and networks, several separated by commas: 10.0.0.7, 10.1.0.0/16 or 2001:db8::/64"
+        ) from None
+
+
 def _count(value: object) -> object:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 8:  # noqa: PLR2004 - digits
         value = int(value)
@@ -117,13 +129,17 @@ class EdgeSettings(EnvironmentSettings):
         delivery_timeout: Seconds that Kafka has to acknowledge what a request sends; after that it is not sent any
             more. A request waits for it a second longer.
         connections: Connections to the REST server, of all callers together.
-        connections_per_peer: Connections to the REST server from one address; behind a proxy all come from the proxy's.
+        connections_per_peer: Connections to the REST server from one address that is not a trusted proxy's.
         events_per_peer: Streams of server-sent events to one address.
+        trusted_proxies: Proxies that say for whom they ask, in the header `Forwarded` or the metadata `forwarded`: limits
+            for each address count the caller that they name, and they may have any number of connections.
         status_topic: A compacted topic to which the process publishes its status; None: it does not.
         runs_topic: A compacted topic to which batch jobs publish their runs; of the services the console reads it.
             None: its default.
         grpc_connections: Connections to the gRPC server, of all callers together.
+        grpc_connections_per_peer: Connections to the gRPC server from one address that is not a trusted proxy's.
         grpc_streams: Streams of the gRPC server that are open at a time.
+        grpc_streams_per_peer: Streams of the gRPC server to one address.
         grpc_certificate_file: The certificate of the gRPC server; with the key that follows gRPC is served over TLS.
         grpc_key_file: The unencrypted key of that certificate.
         grpc_client_authorities_file: gRPC callers need a certificate of one of these authorities.
@@ -151,10 +167,13 @@ class EdgeSettings(EnvironmentSettings):
     connections: Count = 2000
     connections_per_peer: Count = 200
     events_per_peer: Count = 16
+    trusted_proxies: Annotated[frozenset[Network], BeforeValidator(_networks)] = frozenset()
     status_topic: TopicName | None = None
     runs_topic: TopicName | None = None
     grpc_connections: Count = 512
+    grpc_connections_per_peer: Count = 100
     grpc_streams: Count = 1024
+    grpc_streams_per_peer: Count = 256
     grpc_certificate_file: ExistingFile | None = None
     grpc_key_file: ExistingFile | None = None
     grpc_client_authorities_file: ExistingFile | None = None
@@ -173,6 +192,11 @@ class EdgeSettings(EnvironmentSettings):
         if self.rate_burst is not None and self.rate_limit is None:
             raise ValueError(f"{PREFIX}RATE_BURST: it needs {PREFIX}RATE_LIMIT")
         return self
+
+    @property
+    def proxies(self) -> TrustedProxies:
+        """Who may say for whom it asks."""
+        return TrustedProxies(self.trusted_proxies)
 
     @property
     def send_timeouts(self) -> SendTimeouts:

@@ -94,6 +94,7 @@ class Runtime(Generic[S]):
             self.service.docs,
             browsers=browsers,
             audit=AuditTrail(self.note) if self.note and self.edge.audits else None,
+            proxies=self.edge.proxies,
         )
 
     def require_callers(self, variable: str, address: Address, *, certificates: bool = False) -> None:
@@ -133,10 +134,9 @@ class Runtime(Generic[S]):
         """A server for it, with the bounds of the settings; `streams` are ended by its stop."""
         if isinstance(app, FastAPI):
             self.status.serves(app.title.removeprefix(f"{self.name} "))
-        connections = allow_connections(self.edge.connections)
-        if connections < self.edge.connections:
-            log.warning("fewer connections than set: raise 'ulimit -Hn'", connections=connections)
-        limits = ConnectionLimits(connections, self.edge.connections_per_peer)
+        connections = self.edge.connections
+        allow_connections(connections, f"SERVICEKIT_CONNECTIONS={connections}")
+        limits = ConnectionLimits(connections, self.edge.connections_per_peer, proxies=self.edge.proxies)
         host, port = address
         return HttpServer(
             app, host, port, streams=streams, threads=threads, limits=limits, dropped=self.http.count_dropped

@@ -22,7 +22,7 @@ from servicekit.http.produce import SendTimeouts
 from servicekit.output import say
 from servicekit.process.load import LoadOptions, progress_bar, send
 from servicekit.process.runtime import Reachable, Runtime, S, operations, wait_for_topic, wait_to_stop
-from servicekit.process.signals import StopSignals
+from servicekit.process.signals import StopSignals, allow_connections
 from servicekit.process.workers import Worker, run_workers, stop_with_parent
 from servicekit.streams import Streams
 from streamtable import App, Emitter, Group, Settings, Stream, Table, Topology, View
@@ -231,8 +231,9 @@ def serve_table(runtime: Runtime[S], table: Table[str, V], contract: TableContra
     with StopSignals() as signals, ExitStack() as opened:
         (view,) = opened.enter_context(viewing(runtime, [table], "view"))
         opened.enter_context(operations(runtime, "view", lambda: view.ready))
-        streams = Streams(runtime.edge.grpc_streams)
-        register = GrpcTableService(contract, view, streams).register
+        # The server bounds them. One that gives way to another is still here until it has ended.
+        streams = Streams(2 * runtime.edge.grpc_streams)
+        register = GrpcTableService(contract, view, streams, runtime.edge.proxies).register
         server = grpc_server(runtime, register, contract.service.full_name, lambda: view.ready, streams)
         server.start()
         opened.callback(server.stop)
@@ -257,6 +258,17 @@ def grpc_server(
         streams: ended by its stop.
     """
     require_grpc_callers(runtime)
+    edge = runtime.edge
+    limits = GrpcLimits(
+        connections=edge.grpc_connections,
+        connections_per_peer=edge.grpc_connections_per_peer,
+        streams=edge.grpc_streams,
+        streams_per_peer=edge.grpc_streams_per_peer,
+    )
+    allow_connections(
+        edge.connections + limits.connections_accepted,  # of the server of health and metrics too
+        f"SERVICEKIT_CONNECTIONS={edge.connections} and SERVICEKIT_GRPC_CONNECTIONS={edge.grpc_connections}",
+    )
     host, port = runtime.settings.grpc_address
     return GrpcServer(
         host,
@@ -265,7 +277,7 @@ def grpc_server(
         ready=ready,
         streams=streams,
         services=[name] if runtime.service.reflection else [],
-        check=check_callers(runtime.admission),
+        check=check_callers(runtime.admission, proxies=runtime.edge.proxies),
         metrics=CallMetrics.register(runtime.registry),
         tracer=runtime.tracer,
         credentials=credentials_of(
@@ -273,5 +285,6 @@ def grpc_server(
             runtime.edge.grpc_key_file,
             runtime.edge.grpc_client_authorities_file,
         ),
-        limits=GrpcLimits(connections=runtime.edge.grpc_connections),
+        limits=limits,
+        proxies=edge.proxies,
     )

@@ -6,6 +6,8 @@ from queue import Empty, SimpleQueue
 from types import FrameType, TracebackType
 from typing import Final, Self
 
+from streamtable.errors import ConfigurationError
+
 OTHER_FILES: Final = 500  # what a service may have open besides its connections
 STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -55,17 +57,25 @@ class StopSignals:
         self.ask(signal.Signals(number).name)
 
 
-def allow_connections(connections: int) -> int:
-    """Let the process have so many connections open, as far as the system allows: its usual limit is 1024 files.
+def allow_connections(connections: int, settings: str) -> None:
+    """Let the process have so many connections open: the usual limit of a process is 1024 files.
 
     A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
 
-    Returns:
-        How many it may have; fewer than asked for where the hard limit (`ulimit -Hn`) forbids them, and at least 1.
+    Args:
+        connections: Of all servers of the process.
+        settings: What says how many, for the error.
+
+    Raises:
+        ConfigurationError: The system does not allow so many.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = connections + OTHER_FILES
-    most = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-    if soft != resource.RLIM_INFINITY and soft < most:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    return max(1, min(connections, most - OTHER_FILES))
+    if hard != resource.RLIM_INFINITY and hard < needed:
+        raise ConfigurationError(
+            f"{settings}: {connections} connections and {OTHER_FILES} other files need a hard limit of {needed} open files, "
+            f"and it is {hard}: raise it (ulimit -Hn, LimitNOFILE of systemd, --ulimit nofile of Docker), or set fewer "
+            "connections; nothing was started"
+        )
+    if soft != resource.RLIM_INFINITY and soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))

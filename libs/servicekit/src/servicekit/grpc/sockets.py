@@ -1,0 +1,125 @@
+"""The connections of a server whose library tells nothing of them, found among the open files of the process.
+
+grpcio has no hook for new connections, and nothing that closes one. The kernel knows them: a file's number leads to both
+ends of its connection, and a copy of the file may shut the connection down, which the library then finds closed by the
+other end. Nothing stands in the way of what is sent, as a relay would.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from threading import Event, Thread
+from typing import Final
+
+import structlog
+
+from servicekit.grpc.connections import Connections
+from servicekit.grpc.peers import PeerAddress, plain_host
+
+log = structlog.get_logger()
+_FILES: Final = "/dev/fd"  # on Linux a link to /proc/self/fd
+_SWEEP_SECONDS: Final = 0.1
+_SHARE: Final = 20  # it rests so many times as long as it took: 5 % of a processor at most
+
+
+class ServerSockets:
+    """The connections of this process to one of its ports.
+
+    Args:
+        port: The port that the server listens on.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._seen: dict[int, tuple[int, PeerAddress | None]] = {}  # by file: its inode, and the other end
+
+    def find(self) -> Mapping[PeerAddress, int]:
+        """Return the numbers of the files of all connections that are open, by their other end."""
+        seen: dict[int, tuple[int, PeerAddress | None]] = {}
+        for name in os.listdir(_FILES):  # noqa: PTH208 ten times a second, of thousands
+            file = int(name)
+            try:
+                inode = os.fstat(file).st_ino
+            except OSError:
+                continue  # closed since
+            before = self._seen.get(file)
+            seen[file] = before if before and before[0] == inode else (inode, self._other_end(file))
+        self._seen = seen
+        return {address: file for file, (_, address) in seen.items() if address is not None}
+
+    def close(self, address: PeerAddress, file: int) -> bool:
+        """Shut a connection down; return false if it has ended meanwhile."""
+        try:
+            copy = os.dup(file)
+        except OSError:
+            return False
+        with socket.socket(fileno=copy) as connection:
+            # Looked at once more: the number may be that of another file by now. That of the copy cannot change.
+            if self._other_end(copy) != address:
+                return False
+            try:
+                connection.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                return False
+            # Until the library closes it too it stays an open file, and is to be found no more.
+            self._seen[file] = (os.fstat(copy).st_ino, None)
+        return True
+
+    def _other_end(self, file: int) -> PeerAddress | None:
+        """Return the other end if the file is a connection to the port."""
+        try:
+            borrowed = socket.socket(fileno=file)
+        except OSError:
+            return None  # not a socket
+        try:
+            if borrowed.family not in {socket.AF_INET, socket.AF_INET6}:
+                return None
+            if borrowed.getsockname()[1] != self._port:
+                return None
+            host, port = borrowed.getpeername()[:2]
+        except OSError:
+            return None  # it listens, or has ended
+        finally:
+            borrowed.detach()  # it stays the library's
+        return PeerAddress(plain_host(host), port)
+
+
+class ConnectionSweeper:
+    """Closes connections that exceed their limits, in a thread of its own, until it is stopped.
+
+    Args:
+        port: The port that the server listens on.
+        connections: Says which.
+        dropped: Called with the reason of each.
+    """
+
+    def __init__(
+        self, port: int, connections: Connections, dropped: Callable[[str], None] = lambda _: None
+    ) -> None:
+        self._sockets = ServerSockets(port)
+        self._connections = connections
+        self._dropped = dropped
+        self._stopped = Event()
+        self._thread = Thread(target=self._run, name="grpc-connections", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def sweep(self) -> None:
+        """Look at all connections once."""
+        found = self._sockets.find()
+        for address, reason in self._connections.review(found.keys(), time.monotonic()).items():
+            if address in found and self._sockets.close(address, found[address]):
+                self._dropped(reason)
+
+    def _run(self) -> None:
+        rest = _SWEEP_SECONDS
+        while not self._stopped.wait(rest):
+            begun = time.thread_time()
+            self.sweep()
+            rest = max(_SWEEP_SECONDS, _SHARE * (time.thread_time() - begun))

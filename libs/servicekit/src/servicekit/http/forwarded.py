@@ -1,0 +1,22 @@
+"""The caller's address where a trusted proxy stands before the server (RFC 7239)."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from servicekit.auth.proxies import TrustedProxies
+
+
+class Forwarded:
+    """ASGI middleware, outside of all that looks at the caller's address: it puts it in the proxy's place."""
+
+    def __init__(self, app: ASGIApp, proxies: TrustedProxies) -> None:
+        self._app = app
+        self._proxies = proxies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if client and self._proxies.trusts(client[0]):
+            given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"forwarded"]
+            caller = self._proxies.caller(client[0], ",".join(given))
+            if caller != client[0]:
+                scope = {**scope, "client": (caller, 0)}
+        await self._app(scope, receive, send)

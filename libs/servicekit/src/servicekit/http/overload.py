@@ -1,0 +1,181 @@
+"""When a server has more to do than it can: measured by how long requests wait, not by how many there are.
+
+As in CoDel (RFC 8289): a burst makes some wait, which is what a queue is for. If even the one that waited least, of all in
+an interval, has waited long, the queue stands, and whoever joins it waits for nothing.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextvars import ContextVar
+from functools import wraps
+from inspect import iscoroutinefunction
+from math import inf
+from threading import Lock
+from typing import Any, Final
+
+from streamtable.errors import RetryLater
+
+_INTERVAL_SECONDS: Final = 1.0
+_BEAT_SECONDS: Final = 0.1
+_FEW: Final = 16
+"""With fewer requests at a time it is the machine that is slow, and refusing some does not help the others."""
+
+
+class DelayMeter:
+    """The least delay of the last interval. Any thread.
+
+    Args:
+        interval: Seconds.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self, interval: float = _INTERVAL_SECONDS, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._interval = interval
+        self._clock = clock
+        self._lock = Lock()
+        self._begun = clock()
+        self._least = inf
+        self._of_last = 0.0
+
+    def measure(self, seconds: float) -> None:
+        """Note that one has waited so long."""
+        with self._lock:
+            self._roll()
+            self._least = min(self._least, seconds)
+
+    @property
+    def standing(self) -> float:
+        """How long everybody has waited at least; 0 if nobody was measured."""
+        with self._lock:
+            self._roll()
+            return self._of_last
+
+    def _roll(self) -> None:
+        now = self._clock()
+        passed = now - self._begun
+        if passed < self._interval:
+            return
+        fresh = passed < 2 * self._interval and self._least < inf
+        self._of_last = self._least if fresh else 0.0
+        self._begun, self._least = now, inf
+
+
+class Turn:
+    """A request that waits for a thread: it is begun, or given up, and never both. Any thread.
+
+    Args:
+        waits: Measures how long it has waited when it is begun.
+    """
+
+    def __init__(self, waits: DelayMeter) -> None:
+        self._waits = waits
+        self._since = time.monotonic()
+        self._lock = Lock()
+        self._is_open = True
+
+    def begin(self, *, in_thread: bool) -> None:
+        """Begin. Raises `RetryLater` if it was given up: nobody waits for its answer any more.
+
+        Args:
+            in_thread: It has waited for a thread, and how long says something about the others.
+        """
+        if not self._close():
+            raise RetryLater("the request was given up before it was begun")
+        if in_thread:
+            self._waits.measure(time.monotonic() - self._since)
+
+    def give_up(self) -> bool:
+        """Give it up; false if it has been begun."""
+        if not self._close():
+            return False
+        self._waits.measure(time.monotonic() - self._since)
+        return True
+
+    def _close(self) -> bool:
+        with self._lock:
+            was_open, self._is_open = self._is_open, False
+            return was_open
+
+
+TURN: Final[ContextVar[Turn]] = ContextVar("turn")
+
+
+def beginning(endpoint: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a handler so that its request's turn begins when it does."""
+    if iscoroutinefunction(endpoint):
+
+        @wraps(endpoint)
+        async def in_loop(*arguments: Any, **named: Any) -> Any:
+            _begin(in_thread=False)
+            return await endpoint(*arguments, **named)
+
+        return in_loop
+
+    @wraps(endpoint)
+    def in_thread(*arguments: Any, **named: Any) -> Any:
+        _begin(in_thread=True)
+        return endpoint(*arguments, **named)
+
+    return in_thread
+
+
+def _begin(*, in_thread: bool) -> None:
+    if (turn := TURN.get(None)) is not None:
+        turn.begin(in_thread=in_thread)
+
+
+class Overload:
+    """What is measured of one server, in its event loop.
+
+    Args:
+        target: A queue in which everybody waits longer than that stands.
+        queue_seconds: The longest that one waits for a thread where no queue stands.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(
+        self, target: float, queue_seconds: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._target = target
+        self._queue_seconds = queue_seconds
+        self.waits = DelayMeter(clock=clock)
+        self.loop_delays = DelayMeter(clock=clock)
+        self._working = 0
+        self._beats = False
+
+    @property
+    def patience(self) -> float:
+        """Seconds that a request may wait for a thread."""
+        return min(self._target, self._queue_seconds) if self._stands(self.waits) else self._queue_seconds
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a new request is to be refused at once, because the event loop itself is behind."""
+        return self._working > _FEW and self._stands(self.loop_delays)
+
+    def __enter__(self) -> None:
+        """Count a request in, and measure the event loop while there are any."""
+        self._working += 1
+        if not self._beats:
+            self._beats = True
+            self._beat_at(asyncio.get_running_loop())
+
+    def __exit__(self, *_: object) -> None:
+        self._working -= 1
+
+    def _stands(self, meter: DelayMeter) -> bool:
+        return meter.standing > self._target
+
+    def _beat_at(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + _BEAT_SECONDS
+
+        def beat() -> None:
+            self.loop_delays.measure(loop.time() - due)
+            self._beats = self._working > 0
+            if self._beats:
+                self._beat_at(loop)
+
+        loop.call_at(due, beat)

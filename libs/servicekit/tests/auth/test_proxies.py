@@ -1,0 +1,44 @@
+import pytest
+
+from servicekit.auth.proxies import NO_PROXIES, TrustedProxies, networks_of
+
+PROXIES = TrustedProxies(networks_of("10.0.0.0/24, 2001:db8::1"))
+
+
+@pytest.mark.parametrize(
+    ("forwarded", "caller"),
+    [
+        ("for=192.0.2.60", "192.0.2.60"),
+        ("For=192.0.2.60:4711;proto=http;by=203.0.113.43", "192.0.2.60"),
+        ('for="[2001:db8:cafe::17]:4711"', "2001:db8:cafe::17"),
+        ("for=192.0.2.1, for=192.0.2.60", "192.0.2.60"),
+        ("for=192.0.2.60, for=10.0.0.9", "192.0.2.60"),
+        ("for=10.0.0.8, for=10.0.0.9", "10.0.0.8"),
+        ("for=192.0.2.60, for=unknown", "10.0.0.1"),
+        ("for=192.0.2.60, for=_hidden, for=10.0.0.9", "10.0.0.9"),
+        ("for=999.0.0.1", "10.0.0.1"),
+        ("forged=192.0.2.60", "10.0.0.1"),
+        ("", "10.0.0.1"),
+        (None, "10.0.0.1"),
+    ],
+)
+def test_a_trusted_proxy_names_the_caller_that_it_has_seen(forwarded: str | None, caller: str) -> None:
+    assert PROXIES.caller("10.0.0.1", forwarded) == caller
+
+
+def test_anybody_elses_word_is_ignored() -> None:
+    assert PROXIES.caller("192.0.2.1", "for=192.0.2.60") == "192.0.2.1"
+    assert NO_PROXIES.caller("10.0.0.1", "for=192.0.2.60") == "10.0.0.1"
+    assert PROXIES.caller(None, "for=192.0.2.60") is None
+
+
+def test_addresses_and_networks_are_trusted_in_either_notation() -> None:
+    trusted = ("10.0.0.255", "::ffff:10.0.0.1", "2001:db8::1")
+    assert [PROXIES.trusts(host) for host in trusted] == [True] * 3
+    assert [PROXIES.trusts(host) for host in ("10.0.1.1", "2001:db8::2", "a name", None)] == [False] * 4
+
+
+@pytest.mark.parametrize("text", ["", "10.0.0.0/33", "a name", "10.0.0.1/24"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        networks_of(text)

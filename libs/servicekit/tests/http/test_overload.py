@@ -1,0 +1,188 @@
+"""What is refused while more is asked than can be answered; how long that takes is in the long forms of the faults."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import httpx
+import pytest
+
+from localkafka.waiting import wait_until
+from servicekit.http.app import build_app
+from servicekit.http.guard import RequestLimits
+from servicekit.http.overload import DelayMeter, Overload, Turn
+from servicekit.http.server import HttpServer
+from streamtable.errors import RetryLater
+
+
+class Clock:
+    """Stands still until the test sets it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def test_a_burst_in_which_one_did_not_wait_is_no_standing_queue(clock: Clock) -> None:
+    meter = DelayMeter(1.0, clock)
+    for seconds in (0.9, 0.01, 0.8):
+        meter.measure(seconds)
+    clock.now = 1.0
+    assert meter.standing == 0.01
+
+
+def test_a_queue_stands_for_as_long_as_everybody_waits(clock: Clock) -> None:
+    meter = DelayMeter(1.0, clock)
+    meter.measure(0.5)
+    assert meter.standing == 0.0, "the interval is not over"
+    clock.now = 1.0
+    meter.measure(0.4)
+    assert meter.standing == 0.5
+    clock.now = 2.0
+    assert meter.standing == 0.4
+    clock.now = 4.0
+    assert meter.standing == 0.0, "nobody was measured"
+
+
+def test_what_was_measured_long_ago_counts_no_longer(clock: Clock) -> None:
+    meter = DelayMeter(1.0, clock)
+    meter.measure(0.5)
+    clock.now = 5.0
+    assert meter.standing == 0.0
+
+
+def test_requests_wait_less_while_a_queue_stands(clock: Clock) -> None:
+    overload = Overload(0.25, 1.0, clock)
+    assert overload.patience == 1.0
+    overload.waits.measure(0.3)
+    clock.now = 1.0
+    assert overload.patience == 0.25
+    overload.waits.measure(0.1)
+    clock.now = 2.0
+    assert overload.patience == 1.0
+
+
+def refuses_with(clock: Clock, requests: int, loop_delay: float) -> bool:
+    async def ask() -> bool:
+        overload = Overload(0.25, 1.0, clock)
+        for _ in range(requests):
+            overload.__enter__()
+        overload.loop_delays.measure(loop_delay)
+        clock.now += 1.0
+        return overload.refuses
+
+    return asyncio.run(ask())
+
+
+def test_new_requests_are_refused_while_the_event_loop_is_behind_with_many(clock: Clock) -> None:
+    assert refuses_with(clock, 50, 0.3)
+    assert not refuses_with(clock, 50, 0.2)
+    assert not refuses_with(clock, 5, 0.3), "a slow machine does not get faster by refusing"
+
+
+def test_a_request_is_either_begun_or_given_up(clock: Clock) -> None:
+    meter = DelayMeter(1.0, clock)
+    begun, given_up = Turn(meter), Turn(meter)
+    begun.begin(in_thread=True)
+    assert not begun.give_up()
+    assert given_up.give_up()
+    with pytest.raises(RetryLater):
+        given_up.begin(in_thread=True)
+
+
+def test_what_needs_no_thread_says_nothing_of_the_queue_for_threads(clock: Clock) -> None:
+    meter = DelayMeter(1.0, clock)
+    meter.measure(0.5)
+    Turn(meter).begin(in_thread=False)
+    clock.now = 1.0
+    assert meter.standing == 0.5
+
+
+class World:
+    """A server with one thread, and a handler that is released by the test."""
+
+    def __init__(self, requests: int = 256) -> None:
+        self.begun: list[int] = []
+        self.release = threading.Event()
+        app = build_app(
+            "test",
+            "1",
+            ready=lambda: True,
+            metrics=lambda: b"",
+            limits=RequestLimits(requests=requests, queue_seconds=0.2, deadline_seconds=600),
+        )
+
+        @app.get("/job/{number}")
+        def job(number: int) -> int:
+            self.begun.append(number)
+            assert self.release.wait(600)
+            return number
+
+        @app.get("/loop")
+        async def loop() -> str:
+            return "answered"
+
+        self.server = HttpServer(app, "127.0.0.1", 0, threads=1)
+        self.url = self.server.start()
+        self._pool = ThreadPoolExecutor(20)
+
+    def ask(self, path: str) -> "Future[httpx.Response]":
+        return self._pool.submit(httpx.get, f"{self.url}{path}", timeout=600)
+
+    def close(self) -> None:
+        self.release.set()
+        self._pool.shutdown()
+        self.server.stop()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    world = World()
+    yield world
+    world.close()
+
+
+def begun(world: World, number: int) -> Callable[[], bool]:
+    return lambda: number in world.begun
+
+
+def test_what_nobody_has_begun_in_time_is_refused_and_never_begun(world: World) -> None:
+    first = world.ask("/job/0")
+    wait_until(begun(world, 0))
+    refused = [future.result() for future in [world.ask(f"/job/{number}") for number in range(1, 9)]]
+    assert {answer.status_code for answer in refused} == {503}
+    assert {answer.headers["retry-after"] for answer in refused} == {"1"}
+    assert {answer.json()["detail"] for answer in refused} == {
+        "too many requests are being worked on; ask again"
+    }
+    assert not first.done(), "what was begun goes on"
+    world.release.set()
+    assert first.result().json() == 0
+    assert world.ask("/job/9").result().json() == 9
+    assert world.begun == [0, 9]
+
+
+def test_a_handler_in_the_event_loop_and_livez_need_no_thread(world: World) -> None:
+    first = world.ask("/job/0")
+    wait_until(begun(world, 0))
+    assert world.ask("/loop").result().json() == "answered"
+    assert world.ask("/livez").result().status_code == 200
+    assert not first.done()
+
+
+def test_livez_is_answered_while_as_many_requests_are_worked_on_as_may_be() -> None:
+    world = World(requests=1)
+    first = world.ask("/job/0")
+    wait_until(begun(world, 0))
+    assert world.ask("/loop").result().status_code == 503
+    assert world.ask("/livez").result().status_code == 200
+    assert not first.done()
+    world.close()

@@ -1,0 +1,61 @@
+"""The reports of processes that the console has memory for: any producer may write to the status topic."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from contracts.records import PROCESS_STATUS, ProcessStatus
+from streamtable import Avro
+from streamtable.errors import DeserializationError
+
+STATUS: Final = Avro(PROCESS_STATUS)
+PROCESSES_MAX: Final = 1000
+STATUS_BYTES_MAX: Final = 256 << 10
+"""Of a report; those of processes with a thousand partitions take half of it. Any producer may write larger ones."""
+STATUSES_BYTES_MAX: Final = 4 << 20
+ENTRIES_MAX: Final = 25_000
+"""Entries of the lists of all reports together. Decoded they take twenty times their bytes, and there are three generations
+of them: those before, those now, and the picture as JSON. It is enough for a thousand processes with 25 entries each.
+"""
+_LISTS: Final = ("partitions", "inputs", "flows", "copies", "emits")
+
+
+def entries_of(status: ProcessStatus | None) -> int:
+    """Return how many entries its lists have."""
+    return 0 if status is None else sum(len(status[name]) for name in _LISTS)
+
+
+def statuses_that_fit(
+    rows: Iterable[tuple[bytes, bytes]], warn: Callable[[bytes, str, str], None]
+) -> Iterator[tuple[str, ProcessStatus]]:
+    """Yield the statuses that can be decoded, as many as there is memory for.
+
+    A bad record must not hide others, and neither must a large one.
+
+    Args:
+        rows: Keys and values of the topic.
+        warn: Called with the key, the text and the reason of what is left out.
+    """
+    number, bytes_left, entries_left = 0, STATUSES_BYTES_MAX, ENTRIES_MAX
+    for key, value in rows:
+        if len(value) > STATUS_BYTES_MAX:
+            warn(key, "a status cannot be read", f"{len(value)} bytes are too many")
+            continue
+        if number >= PROCESSES_MAX or bytes_left < len(value):
+            warn(b"", "more processes report than are shown", f"{number} are shown")
+            return
+        try:
+            status = STATUS.decode(value)
+        except DeserializationError as error:
+            warn(key, "a status cannot be read", str(error))
+            continue
+        if (entries := entries_of(status)) > entries_left:
+            warn(
+                key,
+                "a status is not shown",
+                f"with its {entries} entries there are more than {ENTRIES_MAX} of all",
+            )
+            continue
+        number += 1
+        bytes_left -= len(value)
+        entries_left -= entries
+        yield key.decode(errors="replace"), status
