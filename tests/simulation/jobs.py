@@ -17,9 +17,10 @@ from tests.simulation.shape import JobShape, Kind
 
 from streamtable.aggregate import Sum
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.graph import Changes, EventTime, Group, Input, Join, Loop, OnError, Output, Persist, Visit
 from streamtable.once import Once
+from streamtable.row_change import RowChange
 from streamtable.topics import Stream, Table
 from streamtable.types import Headers
 

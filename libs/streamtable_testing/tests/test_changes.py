@@ -5,11 +5,12 @@ from typing import Any, ClassVar
 import pytest
 
 from streamtable.codec.plain import Long, String
-from streamtable.context import Context, RowChange
+from streamtable.context import Context
 from streamtable.errors import DeserializationError, StateLost
 from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Changes, Group, OnError, Persist
 from streamtable.ports import Codec
+from streamtable.row_change import RowChange
 from streamtable.topics import Table
 from streamtable_testing import Tester
 

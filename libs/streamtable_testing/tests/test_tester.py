@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from streamtable.codec.plain import Long, String
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.errors import (
     ConfigurationError,
     DeserializationError,
@@ -22,6 +22,7 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import COMMIT_STEPS
 from streamtable.graph import Changes, Group, Input, Join, Lookup, OnError, Output, Persist
+from streamtable.row_change import RowChange
 from streamtable.topics import Stream
 from streamtable.types import Ack, Guarantee
 from streamtable_testing import Tester

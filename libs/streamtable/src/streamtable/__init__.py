@@ -3,7 +3,7 @@
 from streamtable.aggregate import Aggregate, Count, Last, Max, Min, Sum
 from streamtable.app import App, Processor, ProcessorOptions
 from streamtable.codec import Avro, Bytes, Confluent, Json, Long, Plain, SingleObject, String
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.due import Due, DueRows
 from streamtable.emitter import Emitter
 from streamtable.errors import UnreadableRow
@@ -23,6 +23,7 @@ from streamtable.graph import (
 )
 from streamtable.kafka import Kafka
 from streamtable.once import Once
+from streamtable.row_change import RowChange
 from streamtable.settings import Settings
 from streamtable.state import State, StateTable
 from streamtable.timer import Timer, Timers

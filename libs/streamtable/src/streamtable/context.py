@@ -4,7 +4,6 @@ Both are made once per partition and moved along, so a record costs no object. K
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
@@ -27,19 +26,6 @@ OK = TypeVar("OK")
 OV = TypeVar("OV")
 J = TypeVar("J")
 R = TypeVar("R")
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange(Generic[J]):
-    """What happened to a row of a joined table.
-
-    Attributes:
-        old: The row before the change; None if there was none.
-        new: The row after the change; None if it was deleted.
-    """
-
-    old: J | None
-    new: J | None
 
 
 class Rejected(StreamtableError):

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.custom_task import CustomTasks
 from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
@@ -22,6 +22,7 @@ from streamtable.event_time_edge import EventTime as EventTime  # noqa: PLC0414 
 from streamtable.failpoint import Failpoint
 from streamtable.once import Once
 from streamtable.ports import Codec
+from streamtable.row_change import RowChange
 from streamtable.state import State
 from streamtable.timer import Timer, timer_states
 from streamtable.topics import Stream, Table, legal_name

@@ -10,7 +10,7 @@ def on_click(ctx: Context[str, None], click: Click) -> None:
 
 from collections.abc import Iterable, Iterator
 from dataclasses import KW_ONLY, dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from streamtable.edge import Edge
 from streamtable.errors import GraphError
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def codec_name(codec: Codec[Any]) -> str:
+    """Return the text that is recorded for a codec: its own, if it has one that is the same in each process."""
+    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)
+
 
 RESERVED = frozenset(
     {"table", "ids", "handled", "states", "timers", "wall-timers", "loop", "visits", "retry", "dead-letters"}

@@ -8,13 +8,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from streamtable.codec.plain import Json, Long, String
-from streamtable.context import Context, RowChange
+from streamtable.context import Context
 from streamtable.deadletter import OutputRecord
 from streamtable.engine import dispatch
 from streamtable.engine.task import Task
 from streamtable.errors import GraphError, HandlerFailed, RetryLater, RewindNeeded
 from streamtable.graph import Changes, Group, Input, Join, Lookup, Loop, OnError, Output, Persist, Visit
 from streamtable.ports import Decoded
+from streamtable.row_change import RowChange
 from streamtable.store.memory import MemoryStores
 from streamtable.tables.position import TablePosition
 from streamtable.topics import Stream, Table

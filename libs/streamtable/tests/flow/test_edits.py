@@ -150,6 +150,28 @@ def test_an_edit_that_changes_what_a_name_means_is_refused_at_the_start(
     assert tester.table(table.table) == kept
 
 
+class Plain(String):
+    """A codec without a text of its own, as user code has them."""
+
+    __repr__ = object.__repr__
+
+
+def by_plain_keys(flow: Flow) -> KeyedTable[Any, Any]:
+    return stream(flow).group_by("digit", str, key=Plain()).window(MINUTE).count("counts")
+
+
+def test_a_codec_without_a_text_of_its_own_means_the_same_at_the_next_start(tester: Tester) -> None:
+    first, second = Flow("f"), Flow("f")
+    table = by_plain_keys(first)
+    run(tester, first)
+    for group in first.groups:
+        tester.leave(group)
+    by_plain_keys(second)
+    rerun(tester, first, second)
+    tester.emit_many(NUMBERS, EVENTS)
+    assert sum(tester.table(table.table).values()) == 2 * len(EVENTS)
+
+
 def run(tester: Tester, flow: Flow) -> None:
     tester.run(flow)
     tester.emit_many(NUMBERS, EVENTS)

@@ -406,6 +406,20 @@ def test_what_follows_closed_windows_is_part_of_the_same_group(tester: Tester) -
     assert tester.table(per_key.table) == {"a": 2}
 
 
+@pytest.mark.parametrize("later", [(1_000,), (15, 16, 20, 1_000)])
+def test_closed_windows_are_in_time_for_windows_behind_them_however_far_the_watermark_jumps(
+    tester: Tester, later: tuple[int, ...]
+) -> None:
+    flow, table = counting(TUMBLING)
+    again = table.final().group_by_key().window(TUMBLING).count("again")
+    tester.run(flow)
+    emit(tester, ("a", 3), *(("b", time) for time in later))
+    found = tester.table(again.table)
+    assert {key: n for key, n in found.items() if key.key.key == "a"} == {
+        Windowed(Windowed("a", 0, 10), 0, 10): 1
+    }
+
+
 def test_a_closed_window_cannot_be_processed_with_a_record() -> None:
     _, table = counting(TUMBLING)
     with pytest.raises(GraphError, match="process"):

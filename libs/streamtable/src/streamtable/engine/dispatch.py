@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -33,6 +33,7 @@ from streamtable.graph import Changes, Group, Input, OnError, Visit
 from streamtable.handler_services import HandlerServices, Whole
 from streamtable.own_keys import OwnKeys, OwnRows
 from streamtable.ports import TopicInfo
+from streamtable.row_change import RowChange
 from streamtable.tables.joined import Joined
 from streamtable.tables.working_table import WorkingTable
 from streamtable.types import NextOffset, RecordBatch

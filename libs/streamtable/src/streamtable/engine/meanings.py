@@ -13,8 +13,7 @@ from typing import Any
 from streamtable.engine.named_table import NamedTable
 from streamtable.errors import StateMeaningChanged
 from streamtable.graph import Group
-from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.state import State, codec_name
 from streamtable.timer import TIMERS
 
 _FIRED, _KEPT = b"fired", b"kept"
@@ -32,7 +31,7 @@ class StateRecords(NamedTable):
         for state in group.all_states:
             self._check(group, state.name, meaning_of(state), group.named_topic(state.name))
         for timer in group.timers:
-            meaning = f"{timer.clock} time; payload {_codec(timer.payload)}"
+            meaning = f"{timer.clock} time; payload {codec_name(timer.payload)}"
             self._check(group, f"timer {timer.name}", meaning, group.named_topic(TIMERS[timer.clock]))
 
     def _check(self, group: Group[Any, Any], name: str, meaning: str, topic: str) -> None:
@@ -69,13 +68,8 @@ def meaning_of(state: State[Any, Any]) -> str:
 
 
 def _parts(state: State[Any, Any]) -> Iterable[str]:
-    yield f"{_codec(state.key)} to {_codec(state.value)}"
+    yield f"{codec_name(state.key)} to {codec_name(state.value)}"
     if state.due is not None:
         yield f"rows fall due by {state.due.clock} time, {'as the key' if state.due.by_key else 'as the row'} says"
     if state.meaning:
         yield state.meaning
-
-
-def _codec(codec: Codec[Any]) -> str:
-    """The name of a codec; its own text, if it has one that is the same in each process."""
-    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from streamtable.context import Batch, Context, RowChange
+from streamtable.context import Batch, Context
 from streamtable.due import DueRows
 from streamtable.errors import GraphError
 from streamtable.flow.columns import LAST, Columns, Scope
@@ -12,6 +12,7 @@ from streamtable.flow.in_band import topics_in_band, with_watermarks
 from streamtable.flow.keys import START
 from streamtable.flow.nodes import Node, Step
 from streamtable.graph import EventTime, Group, Join
+from streamtable.row_change import RowChange
 from streamtable.topics import Table
 
 if TYPE_CHECKING:

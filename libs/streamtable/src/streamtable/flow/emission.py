@@ -8,7 +8,7 @@ from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.keys import START
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State
+from streamtable.state import State, codec_name
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -61,7 +61,7 @@ class PendingKey(Generic[K]):
         return Decoded(values, poison)
 
     def __repr__(self) -> str:
-        return f"PendingKey({self.key!r})"
+        return f"PendingKey({codec_name(self.key)})"
 
 
 class PendingRow(Generic[V]):
@@ -87,7 +87,7 @@ class PendingRow(Generic[V]):
         return Decoded([None if item is None else self.decode(item) for item in data], {})
 
     def __repr__(self) -> str:
-        return f"PendingRow({self._rows!r})"
+        return f"PendingRow({codec_name(self._rows)})"
 
 
 def emitted_at(key: bytes, _: bytes) -> int | None:

@@ -9,7 +9,7 @@ from streamtable.errors import DeserializationError, SerializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.nodes import Step
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State
+from streamtable.state import State, codec_name
 
 Function = Callable[..., Any]
 Rows = MutableMapping[bytes, Any]
@@ -103,7 +103,7 @@ class Retractable:
         return Decoded(values, poison)
 
     def __repr__(self) -> str:
-        return f"Retractable({self._rows!r})"
+        return f"Retractable({codec_name(self._rows)})"
 
 
 def count_rows(rows: Rows, keys: Sequence[bytes], values: Sequence[Any]) -> None:

@@ -14,14 +14,14 @@ from typing import Any
 from streamtable import Bytes
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.joins import LEFT, codec_name, decode_each
+from streamtable.flow.joins import LEFT, decode_each
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.flow.table_join import decoded, marked_changes, only_changes, refuse_windowed
 from streamtable.graph import Input, Output
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State, StateRows, after_prefix
+from streamtable.state import State, StateRows, after_prefix, codec_name
 from streamtable.topics import Stream
 
 _LENGTH = Struct(">I")

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 
 from streamtable.errors import DeserializationError, GraphError
 from streamtable.ports import Codec, Decoded
+from streamtable.state import codec_name
 
 _MS = timedelta(milliseconds=1)
 
@@ -230,8 +231,3 @@ def decode_each(codec: Codec[Any], data: Sequence[bytes | None]) -> Decoded[Any]
             values.append(None)
             poison[index] = error
     return Decoded(values, poison)
-
-
-def codec_name(codec: Codec[Any]) -> str:
-    """Return what tells a codec from others, the same in each process: its text, or its class where it has none."""
-    return type(codec).__name__ if type(codec).__repr__ is object.__repr__ else repr(codec)

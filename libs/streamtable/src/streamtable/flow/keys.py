@@ -6,6 +6,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 from streamtable.errors import DeserializationError, SerializationError
 from streamtable.ports import Codec, Decoded
+from streamtable.state import codec_name
 
 K = TypeVar("K")
 
@@ -73,7 +74,7 @@ class WindowedKey(Generic[K]):
         return hash((type(self.key), self.size_ms))
 
     def __repr__(self) -> str:
-        return f"WindowedKey({self.key!r}, {self.size_ms})"
+        return f"WindowedKey({codec_name(self.key)}, {self.size_ms})"
 
 
 class SessionKey(Generic[K]):
@@ -116,7 +117,7 @@ class SessionKey(Generic[K]):
         return hash((SessionKey, type(self.key)))
 
     def __repr__(self) -> str:
-        return f"SessionKey({self.key!r})"
+        return f"SessionKey({codec_name(self.key)})"
 
 
 def _packed(layout: Struct, *times: int) -> bytes:

@@ -21,7 +21,7 @@ from streamtable.flow.keys import START, WindowedKey
 from streamtable.flow.window_folds import Late, SessionFold
 from streamtable.flow.windows import Sliding
 from streamtable.ports import Codec, Decoded
-from streamtable.state import State, StateRows
+from streamtable.state import State, StateRows, codec_name
 
 _LENGTH = Struct(">i")
 _NONE = -1
@@ -70,7 +70,7 @@ class AroundRows:
         return Decoded([None if item is None else self.decode(item) for item in data], {})
 
     def __repr__(self) -> str:
-        return f"AroundRows({self._rows!r})"
+        return f"AroundRows({codec_name(self._rows)})"
 
 
 def times_state(

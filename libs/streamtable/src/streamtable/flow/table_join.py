@@ -6,13 +6,13 @@ from typing import Any
 
 from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.joins import LEFT, RIGHT, codec_name
+from streamtable.flow.joins import LEFT, RIGHT
 from streamtable.flow.keys import SessionKey, WindowedKey
 from streamtable.flow.nodes import Node, Step
 from streamtable.flow.plan import Plan, copartitioned
 from streamtable.flow.sides import Part, Sides, SidesCodec
 from streamtable.ports import Codec
-from streamtable.state import State
+from streamtable.state import State, codec_name
 
 Function = Callable[..., Any]
 
