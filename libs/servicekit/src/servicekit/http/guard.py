@@ -101,9 +101,10 @@ class Guard:
             if body is None:
                 return
             if scope["path"] == LIVENESS:
-                await self._app(
-                    scope, _Replay(body, receive), answer
-                )  # it waits for nothing, and nothing waits for it
+                # It waits for nothing, and nothing waits for it. A request that was sent right behind another one is
+                # handled in the context of that one, whose turn is over.
+                TURN.set(None)
+                await self._app(scope, _Replay(body, receive), answer)
             else:
                 await self._run(scope, _Replay(body, receive), answer, deadline.at)
         except Problem as problem:

@@ -100,7 +100,8 @@ class Turn:
             return was_open
 
 
-TURN: Final[ContextVar[Turn]] = ContextVar("turn")
+TURN: Final[ContextVar[Turn | None]] = ContextVar("turn", default=None)
+"""The turn of the request that is handled; None: it waits for nothing."""
 
 
 def beginning(endpoint: Callable[..., Any]) -> Callable[..., Any]:
@@ -123,7 +124,7 @@ def beginning(endpoint: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _begin(*, in_thread: bool) -> None:
-    if (turn := TURN.get(None)) is not None:
+    if (turn := TURN.get()) is not None:
         turn.begin(in_thread=in_thread)
 
 
