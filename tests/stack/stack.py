@@ -158,13 +158,14 @@ class Stack:
             text=True,
         )
 
-    def lag(self, group: str) -> int:
-        """Records that a group has not applied yet."""
+    def lag(self, group: str) -> int | None:
+        """Records that a group has not applied yet; None before its first commit."""
         with self.ours("streamtable", "group", "lag", group, "--json") as asked:
             said, _ = asked.communicate(timeout=60)
         if asked.returncode:
             raise subprocess.CalledProcessError(asked.returncode, "streamtable group lag", said)
-        return int(json.loads(said)["lag"])
+        lag: int | None = json.loads(said)["lag"]
+        return lag
 
     def counts(self) -> Counter[str]:
         """All rows of the query service."""

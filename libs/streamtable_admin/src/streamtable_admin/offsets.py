@@ -16,6 +16,7 @@ __all__ = [
     "TablePosition",
     "group_named",
     "group_offsets",
+    "known_lag",
     "partition_ranges",
     "total_lag",
     "unread",
@@ -72,6 +73,14 @@ def group_offsets(cluster: Cluster, group: GroupDescription) -> list[PartitionOf
 
 def total_lag(offsets: Iterable[PartitionOffsets]) -> int:
     return sum(each.lag or 0 for each in offsets)
+
+
+def known_lag(offsets: Iterable[PartitionOffsets]) -> int | None:
+    """Return the lag of all together; None if nothing was committed of a partition that has records."""
+    found = list(offsets)
+    if any(each.committed is None and each.end for each in found):
+        return None
+    return total_lag(found)
 
 
 def unread(

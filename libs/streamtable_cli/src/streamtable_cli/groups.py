@@ -9,6 +9,7 @@ from streamtable_admin.offsets import (
     PartitionOffsets,
     group_named,
     group_offsets,
+    known_lag,
     partition_ranges,
     total_lag,
 )
@@ -91,21 +92,23 @@ def lag(
     """Show how far a group is behind, for each partition and topic, and where its table stands.
 
     Lag is in records for up to 100 offsets of a partition; beyond that in offsets, and the ends of transactions and
-    compaction make it more than there are records. What an open transaction holds back does not count. A table position
-    is the changelog's offset that was committed together with the input's. Partitions that nothing was ever written to,
-    such as those of most retry topics, are left out; in JSON all are there.
+    compaction make it more than there are records. What an open transaction holds back does not count. Lag is unknown
+    (null in JSON) while nothing was ever committed of a partition that has records. A table position is the changelog's
+    offset that was committed together with the input's. Partitions that nothing was ever written to, such as those of
+    most retry topics, are left out; in JSON all are there.
     """
     session = session_of(ctx)
     with session.cluster() as cluster:
         offsets = group_offsets(cluster, group_named(cluster, group))
-    by_topic: dict[str, int] = {}
-    for each in offsets:
-        by_topic[each.place.topic] = by_topic.get(each.place.topic, 0) + (each.lag or 0)
+    by_topic = {
+        topic: known_lag(each for each in offsets if each.place.topic == topic)
+        for topic in dict.fromkeys(each.place.topic for each in offsets)
+    }
     if as_json:
         show_json(
             {
                 "group": group,
-                "lag": total_lag(offsets),
+                "lag": known_lag(offsets),
                 "topics": by_topic,
                 "partitions": [_offsets(each) for each in offsets],
             }
@@ -129,7 +132,10 @@ def lag(
         ),
     )
     for topic in dict.fromkeys(each.place.topic for each in shown):
-        show_line(f"{topic}: lag {by_topic[topic]}")
+        lag = by_topic[topic]
+        show_line(
+            f"{topic}: lag {'unknown, of a partition nothing was ever committed' if lag is None else lag}"
+        )
 
 
 def _offsets(each: PartitionOffsets) -> dict[str, Any]:
