@@ -439,6 +439,9 @@ class Arena:
         for process in self.processes.values():
             stores = RocksStores(process.state / self.group.name, memory_bytes=8 << 20)
             for table, partition in sorted(stores.present()):
+                made = process.state / self.group.name / table / str(partition) / "rows" / "CURRENT"
+                if process.returncode == -signal.SIGKILL and not made.exists():
+                    continue  # it was killed while it made the store
                 store = stores.open(table, partition)
                 checkpoint = store.checkpoint()
                 if checkpoint is not None:

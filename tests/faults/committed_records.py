@@ -69,11 +69,22 @@ def _wait_stable(cluster: Cluster, places: Sequence[TopicPartition]) -> None:
     """Wait until every transaction that has written to the partitions so far has ended."""
     ends = patiently(lambda: cluster.watermarks(places))
 
+    left: object = None
+
     def stable() -> bool:
+        nonlocal left
         try:
             found = cluster.stable_ends(places)
-        except RetryLater:  # a broker that has just started
+        except RetryLater as error:  # a broker that has just started
+            left = error
             return False
-        return all(found[place] >= marks.high for place, marks in ends.items())
+        left = {
+            place: (found[place], marks.high) for place, marks in ends.items() if found[place] < marks.high
+        }
+        return not left
 
-    waiting.wait_until(stable, _TRANSACTION_SECONDS, f"no open transaction in {places[0].topic}", every=0.05)
+    try:
+        waiting.wait_until(stable, _TRANSACTION_SECONDS, "no transaction is open", every=0.05)
+    except AssertionError as error:
+        error.add_note(f"stable ends below ends: {left}")
+        raise

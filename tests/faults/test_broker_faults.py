@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from tests.faults.arena import BROKER_SETTINGS, Arena, Process, wait_until
@@ -16,6 +17,9 @@ from tests.faults.patience import patiently
 from tests.faults.reader import Reader
 
 from localkafka.broker import Broker
+from localkafka.fixtures import Topics
+from streamtable import Kafka
+from streamtable.types import TopicPartition
 
 KILLS = 3
 # After a start that took so long, as on a machine that is very busy, the next kill waits until records get through:
@@ -152,3 +156,20 @@ def test_a_broker_whose_disk_is_full_goes_on_with_more_room_and_nothing_is_lost(
         arena.finish()
         arena.verify()
         return f"{len(arena.events)} events"
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("ends", ["watermarks", "stable_ends"])
+def test_the_ends_of_partitions_are_known_again_soon_after_the_broker_was_killed(
+    folder: Path, ends: Literal["watermarks", "stable_ends"]
+) -> None:
+    with Broker(folder, brief=True) as broker:
+        topics = Topics(broker.bootstrap_servers)
+        places = [TopicPartition(topics.create("in", partitions=4), number) for number in range(4)]
+        cluster = Kafka(broker.bootstrap_servers).cluster()
+        ask = getattr(cluster, ends)
+        before = patiently(lambda: ask(places))
+        broker.kill()
+        broker.start()
+        assert patiently(lambda: ask(places)) == before
+        cluster.close()

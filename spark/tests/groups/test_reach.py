@@ -53,5 +53,6 @@ def test_a_folder_without_a_lake_or_without_tweets_is_refused_in_one_line(
     (lake / "origin.json").write_text(json.dumps({"lake": "l", "format": "parquet", "topics": {}}))
     assert ended(main, ["--lake", str(lake)]) == 2
     assert (
-        "has nothing of tweets: run the ETL with --graph streamtable_spark.demo:LAKE" in capsys.readouterr().err.splitlines()[-1]
+        "has nothing of tweets: run the ETL with --graph streamtable_spark.demo:LAKE"
+        in capsys.readouterr().err.splitlines()[-1]
     )

@@ -138,8 +138,17 @@ class KafkaCluster:
         asked = list(places)
         if not asked:
             return {}
+        return self._asked_again(asked, self._watermarks)
+
+    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        asked = list(places)
+        return self._asked_again(asked, self._stable_ends) if asked else {}
+
+    def _asked_again(
+        self, asked: Sequence[TopicPartition], ask: Callable[[Sequence[TopicPartition]], T]
+    ) -> T:
         try:
-            return self._watermarks(asked)
+            return ask(asked)
         except RetryLater:
             # The client keeps asking the leaders that it knows, by epochs that are over, until the metadata of
             # these very topics is requested.
@@ -170,12 +179,11 @@ class KafkaCluster:
                 raise RetryLater(f"no watermarks yet from Kafka at {self._bootstrap_servers}").at(*place)
         return {place: Watermarks(lows[place], highs[place]) for place in asked}
 
-    def stable_ends(self, places: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
-        asked = {Partition(*place): OffsetSpec.latest() for place in places}  # type: ignore[no-untyped-call]  # the client's
-        if not asked:
-            return {}
+    def _stable_ends(self, asked: Sequence[TopicPartition]) -> Mapping[TopicPartition, int]:
         answers = self._admin.list_offsets(
-            asked, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._timeout
+            {Partition(*place): OffsetSpec.latest() for place in asked},  # type: ignore[no-untyped-call]  # the client's
+            isolation_level=IsolationLevel.READ_COMMITTED,
+            request_timeout=self._timeout,
         )
         found = {}
         for each, future in answers.items():
