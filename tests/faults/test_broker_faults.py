@@ -165,7 +165,8 @@ def test_the_ends_of_partitions_are_known_again_soon_after_the_broker_was_killed
 ) -> None:
     with Broker(folder, brief=True) as broker:
         topics = Topics(broker.bootstrap_servers)
-        places = [TopicPartition(topics.create("in", partitions=4), number) for number in range(4)]
+        topic = topics.create("in", partitions=4)
+        places = [TopicPartition(topic, number) for number in range(4)]
         cluster = Kafka(broker.bootstrap_servers).cluster()
         ask = getattr(cluster, ends)
         before = patiently(lambda: ask(places))
