@@ -1,11 +1,13 @@
 """For the tests of all rooms."""
 
 import signal
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
@@ -34,6 +36,13 @@ _FIRST = (
     "libs/localstores",
     "libs/localkafka",
 )
+
+
+@pytest.fixture(autouse=True, scope="module")
+def own_logging() -> Iterator[None]:
+    """Take back how a command that ran in this process has set up logging: the next file's tests look at logs."""
+    yield
+    structlog.reset_defaults()
 
 
 def pytest_report_header() -> list[str]:
