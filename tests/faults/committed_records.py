@@ -36,7 +36,7 @@ def committed_records(cluster: Cluster, places: Sequence[TopicPartition]) -> dic
     consumer = Consumer(
         {
             "bootstrap.servers": cluster.servers,
-            "group.id": "nobody",
+            "group.id": "no-group",
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",

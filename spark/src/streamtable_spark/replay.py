@@ -186,7 +186,7 @@ class GroupReplay:
 
     def __call__(self, rows: Iterable[Any]) -> Iterator[Made]:
         """Take rows of `task`, `topic`, `partition`, `offset`, `ms`, `key`, `value`, `headers`; return those of `SCHEMA`."""
-        # Nobody reads what a worker says, and of each record that is refused it would say something.
+        # The logs of Spark's workers are rarely read, and each record that is refused would add a line.
         structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
         group = self.program.load()
         for number, records in groupby(rows, key=lambda row: row["task"]):

@@ -292,7 +292,7 @@ def unavailable(detail: str = "the service cannot answer at the moment; ask agai
 
 
 def overloaded() -> Problem:
-    """A 503 for a request that nobody has begun to work on."""
+    """A 503 for a request that no thread has begun to work on."""
     return unavailable("too many requests are being worked on; ask again")
 
 

@@ -1,7 +1,7 @@
 """When a server has more to do than it can: measured by how long requests wait, not by how many there are.
 
 As in CoDel (RFC 8289): a burst makes some wait, which is what a queue is for. If even the one that waited least, of all in
-an interval, has waited long, the queue stands, and whoever joins it waits for nothing.
+an interval, has waited long, the queue stands, and requests that join it wait in vain.
 """
 
 import asyncio
@@ -48,7 +48,7 @@ class DelayMeter:
 
     @property
     def standing(self) -> float:
-        """How long everybody has waited at least; 0 if nobody was measured."""
+        """The shortest wait of all requests in the last interval; 0 if none was measured."""
         with self._lock:
             self._roll()
             return self._of_last
@@ -77,7 +77,7 @@ class Turn:
         self._is_open = True
 
     def begin(self, *, in_thread: bool) -> None:
-        """Begin. Raises `RetryLater` if it was given up: nobody waits for its answer any more.
+        """Begin. Raises `RetryLater` if it was given up: its caller has been answered already.
 
         Args:
             in_thread: It has waited for a thread, and how long says something about the others.

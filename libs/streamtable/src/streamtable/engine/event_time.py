@@ -69,7 +69,7 @@ class EventClock:
         committed: What was committed with their offsets.
         clock: Monotonic time, for the age of what the broker has said.
         in_band: Of the topics, those that carry watermarks.
-        passes_on: Others are told of the watermark as soon as it goes on by itself.
+        passes_on: The watermark is written to the outputs as soon as it advances without records.
 
     Attributes:
         watermark_ms: No event before this time is expected any more; `NO_TIME` at first.

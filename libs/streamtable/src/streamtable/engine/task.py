@@ -367,7 +367,7 @@ class Task(BaseTask):
         )
 
     def _marks(self) -> Sequence[OutputRecord]:
-        """What those who read its outputs are to be told of the event time. After all that falls due before the commit."""
+        """Return the marks that carry its watermark to the readers of its outputs, after all that falls due before the commit."""
         if self._passed_on is None or self.event_clock is None:
             return ()
         due, watermark_ms = self._dispatcher.due, self.event_clock.watermark_ms
