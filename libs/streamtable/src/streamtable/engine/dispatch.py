@@ -135,7 +135,7 @@ class Dispatcher:
             self._timers.work_with(self._context)
         self._mode = mode
         self._undo = RecordUndo(
-            RowJournal(table, self._table_bytes_max) if table is not None else None,
+            None if table is None else RowJournal(table, self._table_bytes_max, group.table.name),
             [kept.journal for kept in states],
             self.outgoing,
             self.deferrals,

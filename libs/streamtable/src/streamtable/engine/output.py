@@ -11,7 +11,7 @@ from streamtable.clock import Clock
 from streamtable.deadletter import Origin, OutputRecord, dead_letter
 from streamtable.engine.acceptance import Acceptance
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.errors import GraphError, StreamtableError
+from streamtable.errors import GraphError, SerializationError, StreamtableError
 from streamtable.graph import Group, OnError
 from streamtable.partitioner import partition_for
 from streamtable.ports import TopicInfo
@@ -72,11 +72,14 @@ class OutputBuffer:
             raise GraphError(
                 f"group {self._group.name!r} emits to {name!r}, which is not declared: add Output(...) to its graph"
             )
-        raw_key = None if key is None else stream.key.encode(key)
+        try:
+            raw_key = None if key is None else stream.key.encode(key)
+            data = None if value is None else stream.value.encode(value)
+        except SerializationError as error:
+            raise _refused(name, error) from error
         partition = -1
         if stream.partitioner != "murmur2" and raw_key is not None:  # the client knows one partitioner only
             partition = partition_for(raw_key, self._topics[name].partitions, stream.partitioner)
-        data = None if value is None else stream.value.encode(value)
         if headers or timestamp_ms or raw_key is None:  # asked here, as a call costs each record
             accepted.check(raw_key, headers, timestamp_ms)
         record = OutputRecord(name, raw_key, data, headers, timestamp_ms, partition)
@@ -105,9 +108,12 @@ class OutputBuffer:
                 own = () if headers is None else headers[index]
                 self.emit(stream, key, value, own, 0 if timestamps_ms is None else timestamps_ms[index])
             return
-        raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
         encode = stream.value.encode
-        data = [None if value is None else encode(value) for value in values]
+        try:
+            raw = list(map(stream.key.encode, keys)) if raw_keys is None else raw_keys
+            data = [None if value is None else encode(value) for value in values]
+        except SerializationError as error:
+            raise _refused(name, error) from error
         times: Iterable[int] = repeat(0)
         if timestamps_ms is not None:
             times = timestamps_ms
@@ -172,3 +178,7 @@ class OutputBuffer:
         self.records = []
         self.sources = []
         self.bytes = self.dead_letters = 0
+
+
+def _refused(topic: str, error: SerializationError) -> SerializationError:
+    return SerializationError(f"the record for {topic!r} cannot be written: {error.message}")

@@ -37,7 +37,7 @@ class KeptState:
         else:
             self.table = OrderedTable(RowsOf(store), state.value, cache_bytes)
             self.index = DueIndex(state.due, store, self.table)
-        self.journal = OrderedJournal(self.table, bytes_max)
+        self.journal = OrderedJournal(self.table, bytes_max, state.name)
         self.handle: StateTable[Any, Any] = StateTable(state, self.table)
         self._bytes_max = bytes_max
         # Keys whose entries the last commits have written, where the key alone decides: they need not be written again.

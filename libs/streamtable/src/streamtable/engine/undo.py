@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
 from streamtable.engine.output import OutputBuffer, Source
+from streamtable.errors import SerializationError
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
 from streamtable.tables.ordered_table import OrderedTable
@@ -24,14 +25,16 @@ class RowJournal(Generic[V]):
     Args:
         table: The table of the rows.
         bytes_max: The most that an encoded row and its key may have.
+        name: The name of the table, for errors.
 
     Attributes:
         encoded: The rows changed since the last commit, as the commit is to write them.
     """
 
-    def __init__(self, table: WorkingTable[V], bytes_max: int) -> None:
+    def __init__(self, table: WorkingTable[V], bytes_max: int, name: str) -> None:
         self.encoded: dict[bytes, bytes | None] = {}
         self._table = table
+        self._name = name
         self._bytes_max = bytes_max
         self._found: dict[bytes, tuple[bool, bytes | None]] = {}  # whether it had been changed, and to what
         self._written: set[bytes] = set()
@@ -76,9 +79,14 @@ class RowJournal(Generic[V]):
         """Return what the record has written, encoded. Raises `SerializationError`: a row does not fit its schema or its topic."""
         encoded = []
         for key in self._written:
-            data = self._table.encoded(key)
-            if len(key) + len(data or b"") > self._bytes_max:
-                refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "a row of the table")
+            try:
+                data = self._table.encoded(key)
+                if len(key) + len(data or b"") > self._bytes_max:
+                    refuse_if_larger(len(key) + len(data or b""), self._bytes_max, "it")
+            except SerializationError as error:
+                raise SerializationError(
+                    f"the row of {self._name!r} for key {key[:100]!r} cannot be written: {error.message}"
+                ) from error
             encoded.append((key, data))
         return encoded
 
@@ -107,8 +115,8 @@ class OrderedJournal(RowJournal[V]):
 
     _table: OrderedTable[V]
 
-    def __init__(self, table: OrderedTable[V], bytes_max: int) -> None:
-        super().__init__(table, bytes_max)
+    def __init__(self, table: OrderedTable[V], bytes_max: int, name: str) -> None:
+        super().__init__(table, bytes_max, name)
         self._fresh: dict[bytes, bool] = {}  # whether the table's index was still to look at the row
 
     def begin(self) -> None:
