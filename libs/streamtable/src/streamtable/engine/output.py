@@ -1,4 +1,4 @@
-"""What a task has to write beside its rows: outputs and dead letters since the last commit, encoded."""
+"""The output records and dead letters of a task since the last commit, encoded."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class Source:
 
 
 class OutputBuffer:
-    """The records that go out with the next commit.
+    """Collects the records to be sent with the next commit.
 
     Args:
         group: The group whose handlers emit them.
@@ -135,12 +135,12 @@ class OutputBuffer:
     # ---- undo ------------------------------------------------------------------------------------------------------
 
     def made_by(self, source: Source | None) -> None:
-        """Say what has made the records that came since the last call."""
+        """Note the source of the records that were added since the last call."""
         if new := len(self.records) - len(self.sources):
             self.sources.extend([source] * new)
 
     def back_to(self, count: int, bytes_: int, dead_letters: int) -> None:
-        """Drop all but the first records; these had so many bytes, and dead letters among them."""
+        """Drop all but the first `count` records, which have so many bytes and dead letters among them."""
         self.bytes, self.dead_letters = bytes_, dead_letters
         del self.records[count:]
         del self.sources[count:]
@@ -148,7 +148,7 @@ class OutputBuffer:
     # ---- the engine's own --------------------------------------------------------------------------------------------
 
     def add(self, record: OutputRecord) -> None:
-        """Of the engine's own; nothing is checked."""
+        """Add a record of the engine's own, without checks."""
         self.records.append(record)
         self.bytes += record.size
 
@@ -174,7 +174,7 @@ class OutputBuffer:
         self.add(letter)
 
     def forget(self) -> None:
-        """They are committed, or undone."""
+        """Drop all records: they are committed or undone."""
         self.records = []
         self.sources = []
         self.bytes = self.dead_letters = 0

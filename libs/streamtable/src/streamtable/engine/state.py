@@ -1,4 +1,4 @@
-"""A partition of a state table at work: a named table of the group whose rows handlers read and write."""
+"""One partition of a state table: a named table of the group whose rows handlers read and write."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -45,7 +45,7 @@ class KeptState:
         self._writing: list[tuple[bytes, bytes | None]] = []
 
     def choose_rows(self, *, careful: bool) -> None:
-        """Let handlers work on the rows, or on the journal in front of them if each record may have to be undone."""
+        """Let handlers work on the rows, or on their journal if each record must be undoable alone."""
         self.handle.work_on(self.journal if careful else self.table)
 
     @property
@@ -53,7 +53,7 @@ class KeptState:
         return self.table.changed_bytes
 
     def changes(self) -> list[tuple[bytes, bytes | None]]:
-        """The records for the changelog. Raises `SerializationError`: a row does not fit its schema or its topic."""
+        """Return the records for the changelog. Raises `SerializationError` if a row does not fit its schema or its topic."""
         return self.table.changes(self._bytes_max, self.journal.encoded)
 
     def rows(self, changes: list[tuple[bytes, bytes | None]]) -> Iterable[tuple[bytes, bytes | None]]:
