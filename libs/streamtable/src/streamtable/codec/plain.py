@@ -26,7 +26,7 @@ _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASST
 
 
 def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> Decoded[T]:
-    """A column by a codec's `decode`; poison stays with its index."""
+    """Decode a column value by value; poison is returned by index."""
     values: list[T | None] = []
     poison: dict[int, DeserializationError] = {}
     for number, item in enumerate(data):

@@ -436,7 +436,7 @@ class Dispatcher:
         return self._calls.encoded(lambda: table.changes(self._table_bytes_max, self._undo.encoded))
 
     def state_changes(self) -> dict[str, Encoded]:
-        """Return the changed rows of each state table, after due rows that must fire first. Raises as `changes` and `DueRunner.run`."""
+        """Fire what must come first, and return the changed rows of each state table. Raises as `changes` and `DueRunner.run`."""
         if self.due is not None:
             self.due.before_commit()
         return {kept.state.name: self._calls.encoded(kept.changes) for kept in self._states}

@@ -188,7 +188,7 @@ class DueIndex:
     # ---- what has changed ------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Index the rows that were changed since the last call. Raises `SerializationError` if one does not fit its schema."""
+        """Index the rows changed since the last call. Raises `SerializationError` if one does not fit its schema."""
         table = self._table
         if not table.fresh:
             return

@@ -92,7 +92,7 @@ class DueState:
         return self.due.on_error if self._timers is None else self._timers.on_error(key)
 
     def call(self, entries: Sequence[bytes], now: int, *, careful: bool) -> int:
-        """Call the handler for the rows of these entries. Returns for how many: its effects may have to come before the others.
+        """Call the handler for the rows of these entries. Returns for how many: its effects may have to come first.
 
         Raises:
             Fatal: One cannot be decoded. And whatever the handler raises.
