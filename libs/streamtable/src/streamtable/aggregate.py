@@ -10,7 +10,7 @@ V = TypeVar("V")
 N = TypeVar("N", int, float)
 
 
-class Rows(Protocol[V]):
+class AggregateRows(Protocol[V]):
     """What an aggregate sees of its table: rows by encoded key. `table.WorkingTable` is one."""
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
@@ -26,7 +26,7 @@ class Aggregate(ABC, Generic[E_contra, V]):
     """A fold over the events of a key."""
 
     @abstractmethod
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         """Apply `events[i]` to the row of `keys[i]`, in order. Raising undoes the batch."""
 
 
@@ -34,7 +34,7 @@ class Aggregate(ABC, Generic[E_contra, V]):
 class Count(Aggregate[Any, int]):
     """The number of events of each key."""
 
-    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
         counts = rows.changing(keys)
         for key in keys:
             counts[key] = (counts[key] or 0) + 1
@@ -44,7 +44,7 @@ class Count(Aggregate[Any, int]):
 class Last(Aggregate[V, V]):
     """The last event of each key: a stream seen as a table."""
 
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
         rows.changing(keys).update(zip(keys, events, strict=True))
 
 
@@ -57,7 +57,7 @@ class _Reduce(Aggregate[E_contra, N]):
     @abstractmethod
     def combine(self, row: N, number: N) -> N: ...
 
-    def fold(self, rows: Rows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+    def fold(self, rows: AggregateRows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         of, combine, now = self.of, self.combine, rows.changing(keys)
         for key, event in zip(keys, events, strict=True):
             number, row = of(event), now[key]

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.output import OutputBuffer, Source
+from streamtable.engine.output import OutputBuffer, OutputSource
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
 from streamtable.tables.ordered_table import OrderedTable
@@ -178,7 +178,7 @@ class RecordUndo:
         """What was done since `begin`, by this record, stands. Raises `SerializationError`: it does not, and is to be undone."""
         self._keep_rows()
         if len(self._outgoing.records) > self._outputs:
-            self._outgoing.made_by(Source(records, index, on_error))
+            self._outgoing.made_by(OutputSource(records, index, on_error))
 
     def keep_unsourced(self) -> None:
         """The same of what no record has done. Raises as `keep`."""
