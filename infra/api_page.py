@@ -54,7 +54,7 @@ CHAPTERS: dict[str, tuple[str, ...]] = {
         "Answer",
         "Position",
         "Snapshot",
-        "Rows",
+        "RowList",
         "RowIterator",
         "UnreadableRow",
         "OnUnreadable",

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from streamtable.clock import Clock
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.graph import Group
+from streamtable.group_processor import ProcessorSettings
 from streamtable.types import RecordBatch, TopicPartition
 from streamtable_testing.clock import VirtualClock
 from streamtable_testing.consumer import VirtualGroupConsumer

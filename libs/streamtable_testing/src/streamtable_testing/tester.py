@@ -18,11 +18,10 @@ from prometheus_client import CollectorRegistry
 
 from streamtable.deadletter import ERROR, MESSAGE, Origin
 from streamtable.emitter import Emitter
-from streamtable.engine.event_time import observe_seconds
-from streamtable.engine.settings import ProcessorSettings
 from streamtable.errors import ConfigurationError
 from streamtable.failpoint import ALL_STEPS
 from streamtable.graph import Group, Topology, groups_in
+from streamtable.group_processor import ProcessorSettings, observe_seconds
 from streamtable.observe import Metrics, log_to_stderr_by_default
 from streamtable.state import State
 from streamtable.store.memory import MemoryStores
