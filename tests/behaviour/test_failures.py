@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.behaviour.world import World, stream_of, text_stream
 
-from streamtable import Batch, Context, Group, Input, Long, OnError, Output, Persist, Stream
+from streamtable import BatchContext, Context, Group, Input, Long, OnError, Output, Persist, Stream
 from streamtable.errors import HandlerFailed
 
 
@@ -81,7 +81,7 @@ def test_a_record_to_be_skipped_is_left_out(world: World) -> None:
 def test_the_one_bad_record_of_a_batch_is_found(world: World) -> None:
     events = text_stream(world, "events")
 
-    def whole(records: Batch[str, str, int]) -> None:
+    def whole(records: BatchContext[str, str, int]) -> None:
         rows = {key: row or 0 for key, row in records.get_many(records.keys).items()}
         for key, event in zip(records.keys, records.events, strict=True):
             if event == "fail":

@@ -10,8 +10,8 @@ V = TypeVar("V")
 N = TypeVar("N", int, float)
 
 
-class Rows(Protocol[V]):
-    """The rows of a table as an aggregate sees them, by encoded key. `tables.working_table.WorkingTable` implements it."""
+class AggregateRows(Protocol[V]):
+    """The rows of a table by encoded key, as an aggregate sees them. See `tables.working_table.WorkingTable`."""
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, V | None]:
         """Return rows by key, these loaded (None where there is none) and marked as changed.
@@ -26,7 +26,7 @@ class Aggregate(ABC, Generic[E_contra, V]):
     """A fold over the events of a key."""
 
     @abstractmethod
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         """Apply `events[i]` to the row of `keys[i]`, in order. An exception undoes the batch."""
 
 
@@ -34,7 +34,7 @@ class Aggregate(ABC, Generic[E_contra, V]):
 class Count(Aggregate[Any, int]):
     """Counts the events of each key."""
 
-    def fold(self, rows: Rows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
+    def fold(self, rows: AggregateRows[int], keys: Sequence[bytes], events: Sequence[Any]) -> None:  # noqa: ARG002 - only keys count
         counts = rows.changing(keys)
         for key in keys:
             counts[key] = (counts[key] or 0) + 1
@@ -44,7 +44,7 @@ class Count(Aggregate[Any, int]):
 class Last(Aggregate[V, V]):
     """Keeps the last event of each key: a stream as a table."""
 
-    def fold(self, rows: Rows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
+    def fold(self, rows: AggregateRows[V], keys: Sequence[bytes], events: Sequence[V]) -> None:
         rows.changing(keys).update(zip(keys, events, strict=True))
 
 
@@ -57,7 +57,7 @@ class _Reduce(Aggregate[E_contra, N]):
     @abstractmethod
     def combine(self, row: N, number: N) -> N: ...
 
-    def fold(self, rows: Rows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
+    def fold(self, rows: AggregateRows[N], keys: Sequence[bytes], events: Sequence[E_contra]) -> None:
         of, combine, now = self.of, self.combine, rows.changing(keys)
         for key, event in zip(keys, events, strict=True):
             number, row = of(event), now[key]

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, cast
 
-from streamtable.errors import GraphError, StreamtableError
-from streamtable.handler_services import HandlerServices, Rows, TableRows
+from streamtable.errors import GraphError, Rejected
+from streamtable.handler_services import HandlerServices, JoinedRows, TableRows
 from streamtable.ports import Codec
 from streamtable.state import State, StateTable
 from streamtable.tables.working_table import WorkingTable
@@ -28,10 +28,6 @@ J = TypeVar("J")
 R = TypeVar("R")
 
 
-class Rejected(StreamtableError):
-    """Raised by `Context.fail`: the handler refuses the record."""
-
-
 class _NoTable:
     """Stands in for the rows of a group without a table."""
 
@@ -40,7 +36,7 @@ class _NoTable:
         raise GraphError("this group keeps no table: add Persist(codec) to its graph")
 
 
-class Scope(Generic[K, V]):
+class BaseContext(Generic[K, V]):
     """What contexts and batches have in common: emitting, lookups and joins."""
 
     def __init__(self, table: WorkingTable[V] | None, reach: HandlerServices) -> None:
@@ -127,7 +123,7 @@ class Scope(Generic[K, V]):
             values: The value of each record; None writes a tombstone.
             raw_keys: The keys as they are encoded already, in place of `keys`.
             timestamps_ms: Milliseconds since 1970 for each record; None: the time of the commit.
-            late_before_ms: Of the record that each was made of (`Batch.late_before_ms`), for an `Output(watermarks=True)`.
+            late_before_ms: Of the record that each was made of (`BatchContext.late_before_ms`), for an `Output(watermarks=True)`.
 
         Raises:
             SerializationError: A record does not fit the schema, or is larger than Kafka accepts.
@@ -197,7 +193,7 @@ class Scope(Generic[K, V]):
             )
         return found
 
-    def joined_rows(self, table: Table[Any, J]) -> Rows:
+    def joined_rows(self, table: Table[Any, J]) -> JoinedRows:
         """Return the rows of a joined table in this partition, by encoded key. Raises `GraphError` as `Context.join`."""
         try:
             return self._reach.joins[table.name]
@@ -211,7 +207,7 @@ class Scope(Generic[K, V]):
         raise Rejected(reason)
 
 
-class Context(Scope[K, V]):
+class Context(BaseContext[K, V]):
     """One record and the row of its key. Valid only during the call of the handler."""
 
     key: K
@@ -366,7 +362,7 @@ class Context(Scope[K, V]):
         return self._index
 
 
-class Batch(Scope[K, V], Generic[K, E, V]):
+class BatchContext(BaseContext[K, V], Generic[K, E, V]):
     """Consecutive records of one partition, and the rows of the partition. Valid only during the call.
 
     Attributes:
@@ -479,7 +475,7 @@ class Batch(Scope[K, V], Generic[K, E, V]):
         records: RecordBatch,
         keys: Sequence[K],
         events: Sequence[E],
-        handler: Callable[["Batch[K, E, V]"], None],
+        handler: Callable[["BatchContext[K, E, V]"], None],
     ) -> None:
         """Call the handler once for all the records."""
         self._records, self.keys, self.events = records, keys, events

@@ -24,7 +24,7 @@ from streamtable.types import Committed, Headers, NextOffset, RecordBatch, Topic
 AT_ONCE = float("-inf")
 
 
-class Due(NamedTuple):
+class CommitDue(NamedTuple):
     """When a task must be committed.
 
     Attributes:
@@ -118,7 +118,7 @@ class CustomTask(Protocol):
         """
         ...
 
-    def due(self) -> Due | None:
+    def due(self) -> CommitDue | None:
         """Return when the task must be committed; None if it has nothing to commit. Called often."""
         ...
 

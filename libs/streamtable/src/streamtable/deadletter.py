@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from streamtable.errors import HandlerFailed, StreamtableError
-from streamtable.types import HEADERS_UNREADABLE, Header, Headers, Message, RecordBatch
+from streamtable.types import HEADERS_UNREADABLE, Header, Headers, KafkaMessage, RecordBatch
 
 PREFIX = "streamtable-"
 ORIGIN_TOPIC = PREFIX + "origin-topic"
@@ -99,7 +99,7 @@ class _Dated:
 
     __slots__ = ("_message", "_timestamp_ms")
 
-    def __init__(self, message: Message, timestamp_ms: int) -> None:
+    def __init__(self, message: KafkaMessage, timestamp_ms: int) -> None:
         self._message = message
         self._timestamp_ms = timestamp_ms
 

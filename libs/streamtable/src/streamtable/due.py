@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
-from streamtable.context import Scope
+from streamtable.context import BaseContext
 from streamtable.edge import OnError, checked_on_error
 from streamtable.errors import GraphError
 from streamtable.handler_services import HandlerServices
@@ -76,7 +76,7 @@ class Due(Generic[K, V]):
         return self.holds // timedelta(milliseconds=1)
 
 
-class DueRows(Scope[Any, Any], Generic[K, V]):
+class DueRows(BaseContext[Any, Any], Generic[K, V]):
     """Due rows of one partition, in the order of their times. Valid only during the call.
 
     Attributes:

@@ -155,6 +155,10 @@ class SerializationError(StreamtableError):
     """A value does not fit its schema, or is larger than Kafka accepts."""
 
 
+class Rejected(StreamtableError):
+    """The handler refuses the record: `Context.fail`, or `Batch.reject` of a micro-batch."""
+
+
 class HandlerFailed(StreamtableError):
     """User code raised; the cause is chained. Its effects since the last commit are undone."""
 

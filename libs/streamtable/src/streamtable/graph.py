@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from streamtable.aggregate import Aggregate
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.custom_task import CustomTasks
 from streamtable.edge import Edge as Edge  # noqa: PLC0414 - a public name of this module
 from streamtable.edge import OnError as OnError  # noqa: PLC0414 - a public name of this module
@@ -67,7 +67,7 @@ class Input(Edge[K, V], Generic[K, E, V]):
 
     stream: Stream[K, E]
     handler: Callable[[Context[K, V], E], None] | None = None
-    batch: Callable[[Batch[K, E, V]], None] | None = None
+    batch: Callable[[BatchContext[K, E, V]], None] | None = None
     aggregate: Aggregate[E, V] | None = None
     start: Literal["earliest", "latest"] = "earliest"
     on_error: OnError = OnError.STOP

@@ -37,7 +37,7 @@ class EmitMany(Protocol):
     ) -> None: ...
 
 
-class Rows(Protocol):
+class JoinedRows(Protocol):
     """The rows of a joined table by encoded key. `tables.joined.JoinedTable` implements it."""
 
     def get(self, key: bytes) -> Any: ...
@@ -93,7 +93,7 @@ class HandlerServices:
     emit: Emit
     defer: Defer
     loop: str | None = None  # name of the loop's stream
-    joins: Mapping[str, Rows] = field(default_factory=dict)
+    joins: Mapping[str, JoinedRows] = field(default_factory=dict)
     lookups: Mapping[str, Whole] = field(default_factory=dict)
     states: Mapping[str, StateTable[Any, Any]] = field(default_factory=dict)
     own_keys: OwnKeys | None = None

@@ -217,7 +217,7 @@ def _hashed(begun: blake2b, data: bytes) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Chunk:
+class IdChunk:
     """Ids that were accepted one after the other, stored as one record of the `<group>-ids` topic.
 
     Attributes:
@@ -234,17 +234,17 @@ class Chunk:
         return len(self.ids) // ID_BYTES
 
     @staticmethod
-    def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "Chunk":
+    def of(ids: Sequence[bytes], times_ms: Sequence[int]) -> "IdChunk":
         """Return a chunk of ids in the order in which they were accepted, with stream times that never decrease."""
         runs = list(Counter(times_ms).items())  # in the order in which they came
-        return Chunk(times_ms[-1], runs, b"".join(ids))
+        return IdChunk(times_ms[-1], runs, b"".join(ids))
 
     def encode(self) -> bytes:
         head = _HEAD.pack(_VERSION, self.newest_ms, len(self.runs))
         return b"".join([head, *(_RUN.pack(*run) for run in self.runs), self.ids])
 
     @staticmethod
-    def decode(data: bytes) -> "Chunk":
+    def decode(data: bytes) -> "IdChunk":
         """Return the chunk of a record. Raises `UnreadableIds`."""
         if len(data) >= _HEAD.size:
             version, newest_ms, count = _HEAD.unpack_from(data)
@@ -253,7 +253,7 @@ class Chunk:
                 runs = list(_RUN.iter_unpack(data[_HEAD.size : start]))
                 ids = data[start:]
                 if len(ids) == ID_BYTES * sum(size for _, size in runs):
-                    return Chunk(newest_ms, runs, ids)
+                    return IdChunk(newest_ms, runs, ids)
         raise UnreadableIds(f"a chunk of {len(data)} bytes is none of ours: {data[:40]!r}")
 
     @staticmethod

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from streamtable.aggregate import Rows
+from streamtable.aggregate import AggregateRows
 from streamtable.errors import WrongPartition
 from streamtable.partitioner import Partitioner, partition_for
 
@@ -55,7 +55,7 @@ class OwnRows:
         own_keys: Refuses the keys of other partitions.
     """
 
-    def __init__(self, rows: Rows[Any], keys: Sequence[bytes], own_keys: OwnKeys) -> None:
+    def __init__(self, rows: AggregateRows[Any], keys: Sequence[bytes], own_keys: OwnKeys) -> None:
         self._rows = rows
         self._keys = keys
         self._own_keys = own_keys

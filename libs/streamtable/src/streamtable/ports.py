@@ -212,7 +212,7 @@ class TopicDescription:
     topic_id: str = ""
 
 
-class Cluster(Protocol):
+class ClusterClient(Protocol):
     """Queries about topics. Any thread."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
@@ -466,7 +466,7 @@ class Producer(Protocol):
 class Log(Protocol):
     """Makes the clients of a log. `streamtable.kafka.Kafka` is the real one."""
 
-    def cluster(self) -> Cluster: ...
+    def cluster(self) -> ClusterClient: ...
 
     def group_consumer(self, group: str, instance_id: str) -> GroupConsumer: ...
 

@@ -39,7 +39,7 @@ class State(Edge[object, object], Generic[K, V]):
     """A table that the group keeps besides its public one, in the compacted topic `<group>-<name>`.
 
     A task reads and writes the rows of its own partition, which may have any keys, through `Context.table` and
-    `Batch.table`. They are written in the same commit as everything else.
+    `BatchContext.table`. They are written in the same commit as everything else.
 
     Args:
         name: The name of the table, of which the name of its topic is made.

@@ -5,7 +5,7 @@ from typing import Any
 
 from streamtable.errors import InputLost, StateLost, TopicMismatch, TopicMissing
 from streamtable.graph import Group
-from streamtable.ports import Cluster, TopicInfo
+from streamtable.ports import ClusterClient, TopicInfo
 
 
 def required_topics(group: Group[Any, Any]) -> list[str]:
@@ -18,7 +18,7 @@ def _elsewhere(group: Group[Any, Any]) -> list[str]:
     return [*(edge.stream.name for edge in group.outputs), *(edge.table.name for edge in group.lookups)]
 
 
-def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInfo]:
+def check_topics(group: Group[Any, Any], cluster: ClusterClient) -> dict[str, TopicInfo]:
     """Compare the group's topics with those of the broker.
 
     Returns:
@@ -60,7 +60,7 @@ def check_topics(group: Group[Any, Any], cluster: Cluster) -> dict[str, TopicInf
     return found
 
 
-def check_unchanged(group: Group[Any, Any], cluster: Cluster, before: Mapping[str, TopicInfo]) -> None:
+def check_unchanged(group: Group[Any, Any], cluster: ClusterClient, before: Mapping[str, TopicInfo]) -> None:
     """Check the topics again while the group is running. Raises as `check_topics`.
 
     Raises:

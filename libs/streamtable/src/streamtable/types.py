@@ -91,7 +91,7 @@ class Watermarks(NamedTuple):
     high: int
 
 
-class Message(Protocol):
+class KafkaMessage(Protocol):
     """A record as the Kafka client hands it over; the methods are those of `confluent_kafka.Message`."""
 
     def key(self) -> Any: ...  # bytes | None; Any because the client's stubs say str too
@@ -114,7 +114,7 @@ class RecordBatch:
 
     topic: str
     partition: int
-    messages: Sequence[Message]
+    messages: Sequence[KafkaMessage]
     times: EventTimes | None = field(default=None, compare=False, repr=False)
 
     def __len__(self) -> int:

@@ -33,7 +33,7 @@ Row = TypeVar("Row")
 Row_co = TypeVar("Row_co", covariant=True)
 
 
-class RecordSchema(Protocol[Row_co]):
+class BoundSchema(Protocol[Row_co]):
     """A schema bound to the type of its rows; the generated module `contracts.records` has such constants.
 
     Attributes:
@@ -98,7 +98,7 @@ class Avro(Generic[T]):
     ) -> None: ...
     @overload
     def __init__(
-        self: "Avro[Row]", schema: RecordSchema[Row], framing: Framing | None = None, *, max_bytes: int = ...
+        self: "Avro[Row]", schema: BoundSchema[Row], framing: Framing | None = None, *, max_bytes: int = ...
     ) -> None: ...
     @overload
     def __init__(
@@ -111,7 +111,7 @@ class Avro(Generic[T]):
 
     def __init__(
         self,
-        schema: RecordSchema[Any] | str | Mapping[str, Any] | list[Any],
+        schema: BoundSchema[Any] | str | Mapping[str, Any] | list[Any],
         framing: Framing | None = None,
         *,
         max_bytes: int = 10_000_000,

@@ -13,7 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask, Tasks
 from streamtable.engine.careful import CarefulMode
-from streamtable.engine.hanging import Reading
+from streamtable.engine.hanging import ReadProgress
 from streamtable.engine.restore import Restore, Restorer, Stage
 from streamtable.engine.settings import ProcessorSettings
 from streamtable.engine.task import Task
@@ -26,7 +26,7 @@ from streamtable.types import Committed, TopicPartition, Watermarks
 log = structlog.get_logger()
 
 
-class Lookup(Whole, Protocol):
+class FollowedTable(Whole, Protocol):
     """A full copy of a table by decoded key, which may have to be loaded first. See `views.lookup.LookupTable`."""
 
     @property
@@ -39,10 +39,10 @@ class Lookup(Whole, Protocol):
         ...
 
 
-class LookupTables(Protocol):
+class TableFollower(Protocol):
     """Keeps the tables that a group looks up current. Implemented by `views.lookup.LookupTables`."""
 
-    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, Lookup]:
+    def follow(self, tables: Iterable[Table[Any, Any]]) -> Mapping[str, FollowedTable]:
         """Follow these tables, unless they are followed already. Returns them by name."""
         ...
 
@@ -74,7 +74,7 @@ class TableTasks:
         group: Group[Any, Any],
         settings: ProcessorSettings,
         clock: Clock,
-        lookups: Mapping[str, Lookup],
+        lookups: Mapping[str, FollowedTable],
     ) -> None:
         self._group = group
         self._settings = settings
@@ -141,7 +141,7 @@ class Assignment:
         settings: ProcessorSettings,
         clock: Clock,
         rebalanced: Callable[[str], None],
-        lookups: Mapping[str, Lookup],
+        lookups: Mapping[str, FollowedTable],
         tasks: Tasks | None = None,
     ) -> None:
         self.tasks: dict[int, BaseTask] = {}
@@ -219,7 +219,7 @@ class Assignment:
         # A list first, made in one go: other threads ask too, while the main thread adds and takes away.
         return {partition: restore.remaining for partition, restore in list(self.restores.items())}
 
-    def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[Reading]:
+    def readings(self, marks: Mapping[TopicPartition, Watermarks]) -> list[ReadProgress]:
         """How far the inputs, and the tables that are being loaded, have been read. Called by the background thread.
 
         Args:
@@ -230,7 +230,7 @@ class Assignment:
             for task in list(self.tasks.values())
             for topic, offset in task.next_offsets.items()
         )
-        found = [Reading(place, offset, marks[place].high) for place, offset in inputs if place in marks]
+        found = [ReadProgress(place, offset, marks[place].high) for place, offset in inputs if place in marks]
         return [*found, *(each for restore in list(self.restores.values()) for each in restore.readings)]
 
     @property

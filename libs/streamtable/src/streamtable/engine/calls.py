@@ -11,7 +11,7 @@ from streamtable.context import Context
 from streamtable.engine.careful import CarefulMode
 from streamtable.engine.deferral import Deferral, Deferrals
 from streamtable.engine.limitedlog import LimitedLog
-from streamtable.engine.output import UNKNOWN, OutputBuffer, Source
+from streamtable.engine.output import UNKNOWN, OutputBuffer, OutputSource
 from streamtable.engine.undo import RecordUndo
 from streamtable.errors import (
     Fatal,
@@ -245,7 +245,7 @@ class HandlerCalls:
                 self._undo.undo([deferral.raw_key])
             self._failed_keys.add(deferral.raw_key)
             self._condemn(
-                Source(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
+                OutputSource(deferral.records, deferral.index, deferral.on_error), error, deferral.raw_key
             )
             raise RewindNeeded("a deferred call failed") from error
         finally:
@@ -334,7 +334,7 @@ class HandlerCalls:
             raise result
         deferral.then(self._context, result)
 
-    def _condemn(self, source: Source, error: Exception, key: bytes | None) -> None:
+    def _condemn(self, source: OutputSource, error: Exception, key: bytes | None) -> None:
         records, index, on_error = source.records, source.index, source.on_error
         failed = self._failure(records, index, error)
         self._said.warning(

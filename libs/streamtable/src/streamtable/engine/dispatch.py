@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from streamtable.clock import Clock
-from streamtable.context import Batch, Context
+from streamtable.context import BatchContext, Context
 from streamtable.deadletter import RECORD_OVERHEAD_BYTES, Origin, OutputRecord
 from streamtable.engine.calls import HandlerCalls
 from streamtable.engine.careful import CarefulMode
@@ -130,7 +130,7 @@ class Dispatcher:
             in_band=frozenset(edge.stream.name for edge in group.outputs if edge.watermarks),
         )
         self._context: Context[Any, Any] = Context(table, reach)
-        self._batch: Batch[Any, Any, Any] = Batch(table, group.key, reach)
+        self._batch: BatchContext[Any, Any, Any] = BatchContext(table, group.key, reach)
         if self._timers is not None:
             self._timers.work_with(self._context)
         self._mode = mode

@@ -15,7 +15,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import StreamtableError
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.transactions import RUNBOOK, commands
 from streamtable.types import TopicPartition
 
@@ -27,7 +27,7 @@ _UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadProgress:
     """How far a partition has been read.
 
     Attributes:
@@ -56,7 +56,7 @@ class Standstill:
 
 def standstills(
     before: Mapping[TopicPartition, Standstill],
-    readings: Iterable[Reading],
+    readings: Iterable[ReadProgress],
     stable_ends: Mapping[TopicPartition, int],
     now: float,
 ) -> dict[TopicPartition, Standstill]:
@@ -88,7 +88,9 @@ class HangingTransactions:
         metrics: Takes the seconds that each of the partitions has waited.
     """
 
-    def __init__(self, group: str, cluster: Cluster, clock: Clock, timeout: float, metrics: Metrics) -> None:
+    def __init__(
+        self, group: str, cluster: ClusterClient, clock: Clock, timeout: float, metrics: Metrics
+    ) -> None:
         self._group = group
         self._cluster = cluster
         self._clock = clock
@@ -97,7 +99,7 @@ class HangingTransactions:
         self._seen: dict[TopicPartition, Standstill] = {}
         self._reported: dict[TopicPartition, Standstill] = {}
 
-    def look(self, readings: Iterable[Reading], offsets_pending_since: float | None) -> None:
+    def look(self, readings: Iterable[ReadProgress], offsets_pending_since: float | None) -> None:
         """Check what waits now.
 
         Args:

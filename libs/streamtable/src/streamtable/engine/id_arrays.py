@@ -9,7 +9,7 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streamtable.once import ID_BYTES, Chunk
+from streamtable.once import ID_BYTES, IdChunk
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _WORD_BYTES = 8
@@ -60,7 +60,7 @@ class IdFilter:
         return ((mixed >> np.uint64(18)) & self._mask).astype(np.intp), bits
 
 
-def rows_in_order(prefix: bytes, chunks: Sequence[Chunk]) -> Iterator[tuple[bytes, bytes]]:
+def rows_in_order(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterator[tuple[bytes, bytes]]:
     """Return the rows of ids with the times at which they were accepted, in about the order of their keys.
 
     Rows of the same id stay in the order of the chunks.

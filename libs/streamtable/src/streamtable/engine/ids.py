@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from streamtable.clock import Clock
 from streamtable.errors import Fatal
 from streamtable.graph import Input
-from streamtable.once import AHEAD_MS_MAX, NO_TIME, Chunk, UnreadableIds, is_repeat, stream_time
+from streamtable.once import AHEAD_MS_MAX, NO_TIME, IdChunk, UnreadableIds, is_repeat, stream_time
 from streamtable.ports import Store
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class _Accepted:
             self._filled_from -= 1
             data = self._store.get(_RECORD + _chunk_key(self._topic, self._filled_from))
             if data is not None:
-                self._filter.add(Chunk.decode(data).ids)
+                self._filter.add(IdChunk.decode(data).ids)
         perhaps = self._filter.add(b"".join(ids))
         if self._filled_from > self._first:
             return ids
@@ -269,7 +269,7 @@ class _Accepted:
         self._added = 0
         for start in range(0, len(ids), self._chunk_ids_max):
             stop = start + self._chunk_ids_max
-            chunk = Chunk.of(ids[start:stop], times[start:stop])
+            chunk = IdChunk.of(ids[start:stop], times[start:stop])
             yield _chunk_key(self._topic, self._next + self._added), chunk.encode()
             self._added += 1
         self._dropped = 0
@@ -283,7 +283,7 @@ class _Accepted:
         """Return the first chunks whose ids are all beyond the horizon, a few at a time so that no commit is delayed."""
         for number in range(self._first, min(self._first + limit, self._next)):
             data = self._store.get(_RECORD + _chunk_key(self._topic, number))
-            if data is not None and is_repeat(Chunk.newest_of(data), self._time_ms, self._within_ms):
+            if data is not None and is_repeat(IdChunk.newest_of(data), self._time_ms, self._within_ms):
                 return
             yield number
 
@@ -326,7 +326,7 @@ class _Accepted:
 def expanded(store: Store, changes: Changes) -> Changes:
     """Return the rows of the local store that changelog records make; see `tables.replica.Expand`."""
     rows: dict[bytes, bytes | None] = {}
-    added: dict[bytes, list[Chunk]] = {}  # by the prefix of their ids
+    added: dict[bytes, list[IdChunk]] = {}  # by the prefix of their ids
     for key, value in changes:
         rows[_RECORD + key] = value
         topic, separator, _ = key.partition(_SEPARATOR)
@@ -345,7 +345,7 @@ def expanded(store: Store, changes: Changes) -> Changes:
     return chain(sorted(rows.items()), *(_id_rows(prefix, chunks) for prefix, chunks in added.items()))
 
 
-def _id_rows(prefix: bytes, chunks: Sequence[Chunk]) -> Iterable[tuple[bytes, bytes]]:
+def _id_rows(prefix: bytes, chunks: Sequence[IdChunk]) -> Iterable[tuple[bytes, bytes]]:
     """Return the rows of the ids of chunks; if an id is in several, the last one wins."""
     if sum(map(len, chunks)) < _ARRAYS_FROM:
         rows = {prefix + each: _TIME.pack(time_ms) for chunk in chunks for each, time_ms in chunk.each()}
@@ -355,9 +355,9 @@ def _id_rows(prefix: bytes, chunks: Sequence[Chunk]) -> Iterable[tuple[bytes, by
     return rows_in_order(prefix, chunks)
 
 
-def _decoded(data: bytes) -> Chunk:
+def _decoded(data: bytes) -> IdChunk:
     try:
-        return Chunk.decode(data)
+        return IdChunk.decode(data)
     except UnreadableIds as error:
         raise Fatal(f"{error.message}; was it written by another program?") from error
 

@@ -13,7 +13,7 @@ from streamtable.clock import Clock
 from streamtable.engine.basetask import BaseTask
 from streamtable.engine.event_time import ObservedEnds
 from streamtable.errors import InputLost, RetryLater
-from streamtable.ports import Cluster, GroupConsumer
+from streamtable.ports import ClusterClient, GroupConsumer
 from streamtable.types import TopicPartition
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Inputs:
         group: str,
         topic_ids: Mapping[str, str],
         consumer: GroupConsumer,
-        cluster: Cluster,
+        cluster: ClusterClient,
         clock: Clock,
         tasks: Mapping[int, BaseTask],
     ) -> None:

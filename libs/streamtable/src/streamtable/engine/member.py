@@ -12,7 +12,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.deadletter import OutputRecord
-from streamtable.engine.assignment import Assignment, Lookup
+from streamtable.engine.assignment import Assignment, FollowedTable
 from streamtable.engine.basetask import BaseTask, CommitServices, Tasks
 from streamtable.engine.budget import CommitBudget
 from streamtable.engine.checkpoint import Checkpoint, OutputRefused
@@ -39,7 +39,7 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Log, Stores, TopicInfo, TransactionalProducer
+from streamtable.ports import ClusterClient, Log, Stores, TopicInfo, TransactionalProducer
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.types import Guarantee, RecordBatch, TopicPartition
 
@@ -77,14 +77,14 @@ class Member:
         self,
         group: Group[Any, Any],
         log_: Log,
-        cluster: Cluster,
+        cluster: ClusterClient,
         topics: Mapping[str, TopicInfo],
         stores: Stores,
         settings: ProcessorSettings,
         clock: Clock,
         vitals: EngineMetrics,
         failpoint: Failpoint,
-        lookups: Mapping[str, Lookup] | None = None,
+        lookups: Mapping[str, FollowedTable] | None = None,
         tasks: Tasks | None = None,
     ) -> None:
         self.group = group

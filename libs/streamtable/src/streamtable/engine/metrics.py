@@ -13,7 +13,7 @@ from streamtable.errors import StoreCorrupted
 from streamtable.event_time import NO_TIME
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.types import RecordBatch, TopicPartition, Watermarks
 
 
@@ -87,7 +87,7 @@ class EngineMetrics:
 
     # ---- background thread -----------------------------------------------------------------------------------------
 
-    def sample(self, assignment: Assignment, cluster: Cluster) -> Mapping[TopicPartition, Watermarks]:
+    def sample(self, assignment: Assignment, cluster: ClusterClient) -> Mapping[TopicPartition, Watermarks]:
         """Set the gauges of the assigned partitions, and drop those of partitions that left.
 
         Returns:

@@ -28,7 +28,7 @@ UNKNOWN = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class OutputSource:
     """The input record that has made an output; `index` is its index in `records`, or `UNKNOWN`."""
 
     records: RecordBatch
@@ -52,7 +52,7 @@ class OutputBuffer:
         self.records: list[OutputRecord] = []
         self.bytes = 0
         self.dead_letters = 0  # among the records
-        self.sources: list[Source | None] = []
+        self.sources: list[OutputSource | None] = []
         self._group = group
         self._topics = topics
         self._clock = clock
@@ -134,7 +134,7 @@ class OutputBuffer:
 
     # ---- undo ------------------------------------------------------------------------------------------------------
 
-    def made_by(self, source: Source | None) -> None:
+    def made_by(self, source: OutputSource | None) -> None:
         """Note the source of the records that were added since the last call."""
         if new := len(self.records) - len(self.sources):
             self.sources.extend([source] * new)

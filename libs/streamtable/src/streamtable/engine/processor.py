@@ -9,7 +9,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.custom_task import CustomTasks
 from streamtable.engine.adapted import AdaptedTasks
-from streamtable.engine.assignment import Lookup, LookupTables
+from streamtable.engine.assignment import FollowedTable, TableFollower
 from streamtable.engine.event_time import ObservedEnds, observe_seconds
 from streamtable.engine.hanging import HangingTransactions
 from streamtable.engine.member import Member
@@ -20,7 +20,7 @@ from streamtable.errors import ConfigurationError, GraphError, RetryLater, Topic
 from streamtable.failpoint import Failpoint, no_failpoint
 from streamtable.graph import Group
 from streamtable.observe import Metrics, Progress
-from streamtable.ports import Cluster, Log, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Log, Stores, TopicInfo
 from streamtable.process import running
 from streamtable.topic_check import check_topics, check_unchanged
 
@@ -66,7 +66,7 @@ class GroupProcessor:
         metrics: Metrics,
         progress: Progress,
         failpoint: Failpoint = no_failpoint,
-        lookups: LookupTables | None = None,
+        lookups: TableFollower | None = None,
         tasks: CustomTasks | None = None,
     ) -> None:
         if group.lookups and lookups is None:
@@ -89,7 +89,7 @@ class GroupProcessor:
         self._reached = failpoint
         # Not an Event: `stop` may be called by a signal handler while this thread holds an Event's lock.
         self._stopping = False
-        self._cluster: Cluster | None = None
+        self._cluster: ClusterClient | None = None
         self._topics: Mapping[str, TopicInfo] = {}
         self._checked_at = self._sampled_at = clock.monotonic()
         self._sample_every = min(
@@ -101,7 +101,7 @@ class GroupProcessor:
         self._stalls = StallDetector(settings.stall_timeout, clock)
         self.member: Member | None = None
         self._lookups = lookups
-        self.lookups: Mapping[str, Lookup] = {}
+        self.lookups: Mapping[str, FollowedTable] = {}
 
     def run(self) -> None:
         """Work until `stop` is called. Everything that was handled by then is committed.
@@ -311,7 +311,7 @@ class GroupProcessor:
         if self._background_failure is not None:
             raise self._background_failure
 
-    def _sample(self, member: Member, cluster: Cluster) -> None:
+    def _sample(self, member: Member, cluster: ClusterClient) -> None:
         asked_at, wall_ms = self._clock.monotonic(), int(self._clock.now() * 1000)
         marks = self._vitals.sample(member.assignment, cluster)
         if self.group.event_time is not None:

@@ -13,7 +13,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.engine.basetask import Tasks
-from streamtable.engine.hanging import Reading
+from streamtable.engine.hanging import ReadProgress
 from streamtable.engine.named import expansions
 from streamtable.engine.standby import Standby
 from streamtable.errors import (
@@ -26,10 +26,18 @@ from streamtable.errors import (
 )
 from streamtable.failpoint import Failpoint
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Store, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Store, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.position import LocalPosition
-from streamtable.tables.recovery import Changelog, InputState, Load, Plan, plan, plan_join, refuse_recreated
+from streamtable.tables.recovery import (
+    Changelog,
+    InputState,
+    Load,
+    RecoveryPlan,
+    plan,
+    plan_join,
+    refuse_recreated,
+)
 from streamtable.tables.replica import PartitionReplica
 from streamtable.topic_check import check_topics
 from streamtable.types import Committed, NextOffset, TopicPartition, Watermarks
@@ -66,7 +74,7 @@ class Restore:
         self.replicas = dict(replicas)
         self.loads: dict[str, Load] = {}
         self.stage = Stage.ASKING
-        self.plan: Plan | None = None
+        self.plan: RecoveryPlan | None = None
         self.topics: Mapping[str, TopicInfo] = {}
         self.asked_at = 0.0
         self.failure: Exception | None = None
@@ -95,13 +103,13 @@ class Restore:
         return {**self.plan.next_offsets, **joined}
 
     @property
-    def readings(self) -> list[Reading]:
+    def readings(self) -> list[ReadProgress]:
         """Return how far the tables that are loaded have been read. Called by the background thread."""
         if self.stage is not Stage.LOADING:
             return []
         replicas = [(self.replicas[table], load) for table, load in list(self.loads.items())]
         return [
-            Reading(replica.place, replica.position, load.read_to)
+            ReadProgress(replica.place, replica.position, load.read_to)
             for replica, load in replicas
             if replica.position < load.read_to
         ]
@@ -133,7 +141,7 @@ class Restorer:
     def __init__(
         self,
         group: Group[Any, Any],
-        cluster: Cluster,
+        cluster: ClusterClient,
         reader: ChangelogReader,
         standby: Standby,
         stores: Stores,

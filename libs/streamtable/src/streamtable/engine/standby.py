@@ -13,7 +13,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import InputLost, RetryLater, StoreBroken, StoreCorrupted, StoreInUse
 from streamtable.graph import Group
-from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.recovery import Changelog, plan_replica
 from streamtable.tables.replica import Expand, PartitionReplica, ReplicaState
@@ -51,7 +51,7 @@ class Standby:
         self,
         own: Collection[str],
         tables: Sequence[TopicInfo],
-        cluster: Cluster,
+        cluster: ClusterClient,
         reader: ChangelogReader,
         stores: Stores,
         clock: Clock,

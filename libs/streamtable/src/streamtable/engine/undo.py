@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from streamtable.engine.deferral import Deferrals
-from streamtable.engine.output import OutputBuffer, Source
+from streamtable.engine.output import OutputBuffer, OutputSource
 from streamtable.errors import SerializationError
 from streamtable.graph import OnError
 from streamtable.tables.joined import Joined
@@ -186,7 +186,7 @@ class RecordUndo:
         """Keep the effects of this record since `begin`. Raises `SerializationError` if they do not fit and must be undone."""
         self._keep_rows()
         if len(self._outgoing.records) > self._outputs:
-            self._outgoing.made_by(Source(records, index, on_error))
+            self._outgoing.made_by(OutputSource(records, index, on_error))
 
     def keep_unsourced(self) -> None:
         """Keep effects that no record has made. Raises as `keep`."""

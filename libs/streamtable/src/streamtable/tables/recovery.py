@@ -71,7 +71,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecoveryPlan:
     """How to recover a partition.
 
     Attributes:
@@ -98,7 +98,7 @@ def plan(
     exactly_once: bool,
     now: float,
     named: Mapping[str, tuple[Changelog, LocalPosition | None]] | None = None,
-) -> Plan:
+) -> RecoveryPlan:
     """Decide how the partition recovers.
 
     Args:
@@ -125,7 +125,7 @@ def plan(
         name: _load(partition, inputs, name, log, copy, exactly_once, now)
         for name, (log, copy) in (named or {}).items()
     }
-    return Plan(offsets, uncommitted, own, loads, _times(inputs))
+    return RecoveryPlan(offsets, uncommitted, own, loads, _times(inputs))
 
 
 def _times(inputs: Mapping[str, InputState]) -> dict[str, InputTime]:

@@ -10,7 +10,7 @@ import structlog
 from streamtable.clock import Clock
 from streamtable.errors import InputLost, NotReady, RetryLater, StoreCorrupted, TopicMismatch
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Stores, TopicInfo
+from streamtable.ports import ClusterClient, Stores, TopicInfo
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.tables.recovery import Changelog, behind_start, why_discard
@@ -194,7 +194,7 @@ class ReplicaSet:
             for replica in opened:
                 replica.close()
 
-    def turn(self, cluster: Cluster, reader: ChangelogReader) -> None:
+    def turn(self, cluster: ClusterClient, reader: ChangelogReader) -> None:
         """Do all work that is due except reading. An error stops this set alone."""
         if self.ended:
             return
@@ -204,12 +204,12 @@ class ReplicaSet:
         except Exception as error:  # noqa: BLE001 - raised in the caller that reads a row
             self.fail(error)
 
-    def _life(self, cluster: Cluster, reader: ChangelogReader) -> Generator[None, None, None]:
+    def _life(self, cluster: ClusterClient, reader: ChangelogReader) -> Generator[None, None, None]:
         while True:
             topic = yield from self._find_topic(cluster)
             yield from self._follow(topic, cluster, reader)
 
-    def _find_topic(self, cluster: Cluster) -> Generator[None, None, TopicInfo]:
+    def _find_topic(self, cluster: ClusterClient) -> Generator[None, None, TopicInfo]:
         """Wait for the broker, and return the table's topic."""
         wait = 0.1
         while True:
@@ -231,7 +231,7 @@ class ReplicaSet:
             return topic
 
     def _follow(
-        self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader
+        self, topic: TopicInfo, cluster: ClusterClient, reader: ChangelogReader
     ) -> Generator[None, None, None]:
         """Keep the replicas current until the topic is deleted and created again."""
         places = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
@@ -260,7 +260,7 @@ class ReplicaSet:
             for replica in self._replicas:
                 reader.remove(replica)
 
-    def _ask(self, cluster: Cluster, places: list[TopicPartition]) -> Marks | None:
+    def _ask(self, cluster: ClusterClient, places: list[TopicPartition]) -> Marks | None:
         self._asked_at = self._clock.now()
         try:
             return cluster.watermarks(places)
@@ -289,7 +289,7 @@ class ReplicaSet:
         self._judge()
         self._save_current()
 
-    def _recreated(self, topic: TopicInfo, cluster: Cluster) -> bool | None:
+    def _recreated(self, topic: TopicInfo, cluster: ClusterClient) -> bool | None:
         """Return whether the topic was deleted and created again; None if that is not known now.
 
         Raises `TopicMismatch` if it has more partitions now.
@@ -370,7 +370,7 @@ class ReplicaSet:
         if answered:
             self._on_discard(replica.partition, reason)
 
-    def _mend(self, topic: TopicInfo, cluster: Cluster, reader: ChangelogReader) -> bool:
+    def _mend(self, topic: TopicInfo, cluster: ClusterClient, reader: ChangelogReader) -> bool:
         """Load failed replicas again. Returns whether all must be, as the topic is another; raises any other failure."""
         for replica in self._replicas:
             failure = replica.failure

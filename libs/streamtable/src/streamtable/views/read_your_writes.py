@@ -10,7 +10,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.errors import NotReady, RetryLater
-from streamtable.ports import Cluster
+from streamtable.ports import ClusterClient
 from streamtable.tables.offset_barrier import OffsetBarrier
 from streamtable.types import Committed, TopicPartition
 
@@ -29,7 +29,7 @@ class CommitWatcher:
         clock: Monotonic time.
     """
 
-    def __init__(self, cluster: Callable[[], Cluster], clock: Clock) -> None:
+    def __init__(self, cluster: Callable[[], ClusterClient], clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
         self._barrier: OffsetBarrier[Asked, Committed] = OffsetBarrier()

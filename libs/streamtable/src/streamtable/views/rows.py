@@ -20,7 +20,7 @@ OnUnreadable = Callable[[UnreadableRow], object]
 """Called with the error of each row that is left out. What it raises is raised to the reader."""
 
 
-class Rows(list[tuple[K, V]]):
+class RowList(list[tuple[K, V]]):
     """Rows of a table as a list.
 
     Attributes:

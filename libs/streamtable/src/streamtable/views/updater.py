@@ -7,7 +7,7 @@ import structlog
 
 from streamtable.clock import Clock
 from streamtable.observe import Metrics
-from streamtable.ports import Cluster, Log, Stores
+from streamtable.ports import ClusterClient, Log, Stores
 from streamtable.tables.changelog_reader import ChangelogReader
 from streamtable.tables.replica_set import ReplicaSet
 from streamtable.types import TopicPartition
@@ -41,7 +41,7 @@ class ViewUpdater:
         self._stop = threading.Event()
         self._opened = False
         self._thread: threading.Thread | None = None
-        self._client: Cluster | None = None
+        self._client: ClusterClient | None = None
         self._reader: ChangelogReader | None = None
 
     # ---- any thread ------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class ViewUpdater:
         with self._lock:
             return list(self._tables)
 
-    def _cluster(self) -> Cluster:
+    def _cluster(self) -> ClusterClient:
         with self._lock:
             self._client = self._client or self.log.cluster()
             return self._client

@@ -21,7 +21,7 @@ from streamtable.tables.replica_set import ReplicaGauges, ReplicaSet
 from streamtable.topics import Table
 from streamtable.tracing import tracer_of
 from streamtable.types import Ack, BadToken, Committed, TopicPartition
-from streamtable.views.rows import OnUnreadable, RowIterator, RowReader, Rows
+from streamtable.views.rows import OnUnreadable, RowIterator, RowList, RowReader
 from streamtable.views.updater import ViewUpdater
 from streamtable.views.watch import Watch, Watches
 from streamtable.views.windows import END_MS, WindowRange, hash_of_rows
@@ -315,7 +315,7 @@ class View(Generic[K, V]):
         end: K | None = None,
         limit: int | None = None,
         on_unreadable: OnUnreadable | None = None,
-    ) -> Rows[K, V]:
+    ) -> RowList[K, V]:
         """Return the rows with start <= key < end in the order of the encoded keys, at most `limit` of them.
 
         Args:
@@ -330,12 +330,12 @@ class View(Generic[K, V]):
         encode = self.table.key.encode
         bounds = (None if start is None else encode(start), None if end is None else encode(end))
         found = self._rows(self._scan(*bounds), on_unreadable)
-        rows: Rows[K, V] = Rows(islice(found, limit))
+        rows: RowList[K, V] = RowList(islice(found, limit))
         rows.unreadable = found.unreadable
         found.close()
         return rows
 
-    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> Rows[K, V]:
+    def windows(self, key: object, since_ms: int = 0, until_ms: int = END_MS) -> RowList[K, V]:
         """Return the windows of a key that overlap a range of time, in order of time; for windowed tables of flows.
 
             with app.view(per_minute.table) as minutes:
@@ -361,7 +361,7 @@ class View(Generic[K, V]):
         except StoreCorrupted as error:
             raise self._replicas.damaged(error) from error
         decoded = self._rows(mine, None)
-        rows: Rows[K, V] = Rows(decoded)
+        rows: RowList[K, V] = RowList(decoded)
         rows.unreadable = decoded.unreadable
         return rows
 
