@@ -1,4 +1,4 @@
-"""What user code sees of a batch: its records, its rows in the central store, and how it sends."""
+"""The API of user code: a batch with its records, its rows in the central store, and how it sends."""
 
 import asyncio
 import inspect
@@ -40,7 +40,7 @@ class Record(Generic[K, E]):
 
     @property
     def topic(self) -> str:
-        """Where it stands: of a dead letter that was sent again, the retry topic."""
+        """The topic of the record; of a replayed dead letter, the retry topic."""
         return self.raw.topic
 
     @property
@@ -53,7 +53,7 @@ class Record(Generic[K, E]):
 
     @property
     def timestamp_ms(self) -> int:
-        """Milliseconds since 1970; of a dead letter that was sent again, those of its origin."""
+        """Milliseconds since 1970; of a replayed dead letter, the timestamp of its origin."""
         return self.raw.timestamp(self.index)
 
     @property
@@ -99,7 +99,7 @@ class Send:
         self._emit(stream, key, value, headers, timestamp_ms or 0)
 
     def flush(self) -> None:
-        """Return when Kafka has all that was sent, in the open transaction: so it takes no more memory here.
+        """Wait until Kafka has all sent records in the open transaction, so that they take no more memory here.
 
         From then on the batch has to end within seconds: the broker gives up a transaction that stays open (10 s).
         """
@@ -134,15 +134,15 @@ class Batch:
         self._rows: dict[str, BatchRows[Any]] = {}
 
     def of(self, stream: Stream[K, E]) -> list[Record[K, E]]:
-        """The records of one input, in the order of their offsets."""
+        """Return the records of one input, in the order of their offsets."""
         return [record for record in self.records if record.stream == stream.name]
 
     def columns(self, stream: Stream[Any, Any]) -> Any:
-        """The records of one input as a `pyarrow.RecordBatch`; see `columns.columns`. Needs the extra `arrow`."""
+        """Return the records of one input as a `pyarrow.RecordBatch`; see `columns.columns`. Needs the extra `arrow`."""
         return columns(self.of(stream))
 
     def rows(self, rows: Rows[V]) -> BatchRows[V]:
-        """Rows of the central store. Raises `GraphError` for those that the `MicroBatch` does not name."""
+        """Return rows of the central store. Raises `GraphError` for kinds that the `MicroBatch` does not name."""
         found = self._rows.get(rows.name)
         if found is None:
             if self._kinds.get(rows.name) != rows:
@@ -153,11 +153,11 @@ class Batch:
         return found
 
     def reject(self, record: Record[Any, Any], reason: str) -> None:
-        """Send a record to the dead letters. What else the batch does stands."""
+        """Send a record to the dead letters. The other effects of the batch stand."""
         self._reject(record, reason)
 
     def has_caught_up(self) -> bool:
-        """After this batch nothing is left in this partition of the inputs. It asks the broker.
+        """Return whether nothing is left in this partition of the inputs after this batch. It asks the broker.
 
         The last offset of a topic may be a transaction marker, which no consumer reads: so a difference of one counts as
         none, and there may be one record more.
@@ -191,7 +191,7 @@ class Batch:
 
     @property
     def used_rows(self) -> Iterable[BatchRows[Any]]:
-        """Of all kinds that were asked for."""
+        """Return all kinds of rows that the batch has used."""
         return self._rows.values()
 
     def __len__(self) -> int:

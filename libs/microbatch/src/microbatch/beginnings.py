@@ -1,4 +1,4 @@
-"""A group that begins must find its inputs from their first record on: what retention has deleted would never count."""
+"""Refuses a group's first start over inputs whose first records were deleted and would never be counted."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The records of a partition that wait for their batch, and where the next batch ends."""
+"""Buffers the records of a partition and cuts them into batches."""
 
 from bisect import bisect_left
 from collections import defaultdict, deque
@@ -13,7 +13,7 @@ from streamtable.types import NextOffset, RecordBatch
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Records that came together. `arrived` is monotonic time, in seconds."""
+    """Records that arrived together. `arrived` is monotonic time, in seconds."""
 
     records: RecordBatch
     arrived: float
@@ -21,7 +21,7 @@ class Chunk:
 
 
 class Buffer:
-    """Chunks in the order in which they came, to be cut into batches.
+    """Chunks in order of arrival, to be cut into batches.
 
     Args:
         limits: The limits of a batch.
@@ -41,7 +41,7 @@ class Buffer:
         return self._records
 
     def add(self, records: RecordBatch, now: float) -> None:
-        """Take records of one topic; those that are here already are dropped."""
+        """Add records of one topic; those that are buffered already are dropped."""
         expected = self.next_offsets[records.topic]
         if records.first_offset < expected:
             records = records.part(bisect_left(records.offsets, expected), len(records))
@@ -62,7 +62,7 @@ class Buffer:
         return self._chunks[0].arrived
 
     def cut(self, records_max: int | None = None) -> list[Chunk]:
-        """Take out the next batch: one record at least, and no more than the limits, or `records_max`, allow."""
+        """Take out the next batch: at least one record, and no more than the limits, or `records_max`, allow."""
         records_left = min(self._limits.records, records_max or self._limits.records)
         bytes_left = self._limits.bytes
         taken: list[Chunk] = []
@@ -84,13 +84,13 @@ class Buffer:
         return taken
 
     def put_back(self, chunks: Sequence[Chunk]) -> None:
-        """Put back what `cut` has taken out last."""
+        """Put back the batch that `cut` returned last."""
         self._chunks.extendleft(reversed(chunks))
         self._records += sum(len(chunk.records) for chunk in chunks)
         self._bytes += sum(chunk.bytes for chunk in chunks)
 
     def clear(self, next_offsets: Mapping[str, NextOffset]) -> None:
-        """Forget all: reading goes on here."""
+        """Drop all records and go on at these offsets."""
         self._chunks.clear()
         self._records = self._bytes = 0
         self.next_offsets = dict(next_offsets)
@@ -113,7 +113,7 @@ class Buffer:
 
 
 def sizes(records: RecordBatch) -> list[int]:
-    """Bytes of key and value of each."""
+    """Return the bytes of key and value of each record."""
     return [
         len(key or b"") + len(value or b"") for key, value in zip(records.keys, records.values, strict=True)
     ]
@@ -158,7 +158,7 @@ class PoisonBisector:
 
 
 class PoisonBisectors(defaultdict[int, PoisonBisector]):
-    """The bisectors by partition: they outlive the tasks."""
+    """The bisectors by partition, which outlive the tasks."""
 
     def __init__(self) -> None:
         super().__init__(PoisonBisector)

@@ -1,4 +1,4 @@
-"""A batch's records as Arrow columns. The only module here that knows Arrow, which comes with the extra `arrow`."""
+"""A batch's records as Arrow columns. Only this module imports Arrow, which comes with the extra `arrow`."""
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def columns(records: "Sequence[Record[Any, Any]]") -> Any:
-    """A `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, of as many rows.
+    """Return a `pyarrow.RecordBatch` with `key`, `value`, `offset`, `timestamp_ms`, one row for each record.
 
     A record of Avro is a struct, whose fields are taken from the values. `value` is left out if these have no common
     type in Arrow.

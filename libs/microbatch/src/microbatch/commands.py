@@ -1,4 +1,4 @@
-"""`streamtable store`: make a central store, see whether it keeps what it acknowledges, sweep deleted rows out of it.
+"""`streamtable store`: create a central store, check that it keeps acknowledged writes, sweep deleted rows.
 
 The command line loads this as its entry point `store` in the group `streamtable.commands`.
 """
@@ -41,7 +41,7 @@ def create(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be made.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make the index, or keyspace and table, with explicit settings; first it shows what it will make.
+    """Create the index, or keyspace and table, with explicit settings, after showing what will be created.
 
     What is there is left as it is. Redis has nothing to be made.
     """
@@ -59,7 +59,7 @@ def create(
 
 @app.command()
 def check(url: Url, tenant: Tenant = "streamtable-check", *, as_json: AsJson = False) -> None:
-    """Say whether the store is right: mapping, eviction, replicas, what survives a crash. It changes nothing.
+    """Check the store: mapping, eviction, replicas, durability. It changes nothing.
 
     Exit code 1 if there is a problem. With the group's tenant it is seen whether its rows may be read.
     """

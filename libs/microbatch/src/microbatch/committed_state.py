@@ -11,7 +11,7 @@ from streamtable.types import Committed
 
 
 def document(committed_state: CommittedState | None, inputs: Iterable[str]) -> Mapping[str, Any]:
-    """Return what is committed with each offset, as JSON.
+    """Return the JSON that is committed with each offset.
 
     Args:
         committed_state: The partition's committed state; None if rows are plain.

@@ -44,13 +44,13 @@ class LocalRows:
         self._get = get
 
     def get_many(self, keys: Iterable[bytes]) -> dict[bytes, Row]:
-        """The rows of those keys that have one."""
+        """Return the rows of those keys that have one."""
         found = ((key, self._get(key)) for key in keys)
         return {key: Row(0, data) for key, data in found if data is not None}
 
 
 class KeyOwners:
-    """Notices rows that two partitions of this process write: each would have a row of its own, and neither the whole.
+    """Detects rows that two partitions of this process write: each would have its own, and neither the whole.
 
     A sample: of each batch the keys with the lowest checksums, the same ones in every partition.
     """
@@ -118,13 +118,13 @@ class EmbeddedTask(BatchTask):
         return sorted(done.written.rows.items())
 
     def write(self) -> None:
-        """Rows are written by the commit itself, and locally after it."""
+        """Do nothing: the commit itself writes the rows, and the local store follows it."""
         if self._done is not None:
             self._around.failpoint("batch-processed")
 
 
 class EmbeddedTasks:
-    """Tasks of a micro-batch over its own changelog; a `CustomTasks`.
+    """Tasks of a micro-batch over its own changelog; implements `CustomTasks`.
 
     Args:
         group: the graph, with its table.
@@ -149,7 +149,7 @@ class EmbeddedTasks:
         self._beginnings = Beginnings(group)
 
     def recover(self, partition: int, committed: Mapping[str, Committed | None]) -> EmbeddedTask:
-        """The engine loads the rows; offsets that were committed over a central store do not fit them.
+        """Check that the offsets were not committed over a central store; the engine loads the rows.
 
         Raises:
             StateLost: the group's rows are in a central store.
@@ -169,4 +169,4 @@ class EmbeddedTasks:
         return EmbeddedTask(self._around, partition, bisector, self._beginnings, self._owners)
 
     def close(self) -> None:
-        """The engine closes the stores."""
+        """Do nothing: the engine closes the stores."""

@@ -1,4 +1,4 @@
-"""What a micro-batch reads, keeps and sends, as frozen data.
+"""The graph of a micro-batch: what it reads, keeps and sends, as frozen data.
 
 PIECES = Rows("pieces", value=Avro(FOLLOWER_PIECE))
 AUTHORS = MicroBatch("authors", inputs=[TWEETS, FOLLOWS], process=fold, outputs=[FACTS], rows=[PIECES])
@@ -97,13 +97,13 @@ class MicroBatch(Group[Any, Any]):
         return Table(f"{self.name}-table", String(), Bytes(), group=self.name)
 
     def over_central_store(self) -> "MicroBatch":
-        """The same group with its rows in a central store: it has no table."""
+        """Return the same group with its rows in a central store, and so without a table."""
         found = copy(self)
         found.persist = None
         return found
 
     def custom_tasks(self, clock: Clock, failpoint: Failpoint) -> EmbeddedTasks:
-        """Return what makes its tasks over its own table, as in a process without a central store."""
+        """Return the factory of its tasks over its own table, as in a process without a central store."""
         return EmbeddedTasks(self, clock, BatchMetrics.register(CollectorRegistry()), failpoint)
 
     def __repr__(self) -> str:

@@ -47,7 +47,7 @@ class BatchMetrics:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
+        """Create the instruments in a registry, once for each registry."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"streamtable_{name}", text, ("group", *labels), registry=registry)
@@ -77,7 +77,7 @@ class BatchMetrics:
 
 
 class MeteredDriver:
-    """A driver whose calls are counted and traced, and made one at a time: recoveries ask from a thread of their own.
+    """A driver that counts, traces and serializes the calls of another: recoveries call from their own thread.
 
     Args:
         driver: The driver to call.
@@ -134,7 +134,7 @@ class MeteredDriver:
 
 
 class MeteredSearchDriver(MeteredDriver):
-    """The same of a driver whose server can search."""
+    """A `MeteredDriver` whose server can search."""
 
     def __init__(
         self, driver: SearchDriver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED
@@ -153,7 +153,7 @@ class MeteredSearchDriver(MeteredDriver):
 
 
 def metered(driver: Driver, metrics: BatchMetrics, group: str, tracer: Tracer = UNTRACED) -> MeteredDriver:
-    """The driver, with its calls counted and traced."""
+    """Return the driver with its calls counted and traced."""
     if isinstance(driver, SearchDriver):
         return MeteredSearchDriver(driver, metrics, group, tracer)
     return MeteredDriver(driver, metrics, group, tracer)

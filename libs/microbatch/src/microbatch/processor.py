@@ -156,7 +156,7 @@ class BatchProcessor(GroupProcessor):
         metrics: Metrics | None = None,
         batch_metrics: BatchMetrics | None = None,
     ) -> "BatchProcessor":
-        """A processor as the environment's settings say; `kafka` and `store` only if theirs are there already.
+        """Return a processor with the settings of the environment; `kafka` and `store` only if they exist already.
 
         Raises:
             ConfigurationError: `STREAMTABLE_STORE` is malformed, or names the memory of this process.

@@ -1,4 +1,4 @@
-"""Rows of a central store as a batch sees them: read at once, changed in memory, written when the batch ends."""
+"""Rows of a central store within a batch: read on demand, changed in memory, written when the batch ends."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Rows(Generic[V]):
         legal_name(self.name, "kind of rows")
 
     def of(self, table: Mapping[str, bytes]) -> dict[str, V]:
-        """The rows of this kind in a micro-batch's own table, by key: `TOTALS.of(tester.table(ADD))`."""
+        """Return the rows of this kind in a micro-batch's own table, by key: `TOTALS.of(tester.table(ADD))`."""
         prefix = f"{self.name}/"
         return {
             key.removeprefix(prefix): self.value.decode(data)
@@ -49,7 +49,7 @@ class Rows(Generic[V]):
         }
 
     def key(self, key: str) -> bytes:
-        """Return the key in the store. Raises `SerializationError`: too long, or no text."""
+        """Return the key in the store. Raises `SerializationError` if it is too long or no text."""
         try:
             found = f"{self.name}/{key}".encode()
         except UnicodeEncodeError as error:
@@ -65,7 +65,7 @@ class ReadRows(Protocol):
     """The source of rows: a central store, or the partition's local one."""
 
     def get_many(self, keys: Iterable[bytes]) -> Mapping[bytes, Row]:
-        """The rows of those keys that have one."""
+        """Return the rows of those keys that have one."""
         ...
 
 
@@ -89,7 +89,7 @@ class StoredRows:
         self._known: dict[bytes, Version] = {}
 
     def read(self, keys: Iterable[bytes]) -> None:
-        """Make these known. One round trip for those that are not."""
+        """Read these rows, unless they are known, in one round trip."""
         missing = [key for key in keys if key not in self._known]
         if not missing:
             return
@@ -115,7 +115,7 @@ class StoredRows:
         return self._known[key]
 
     def holds(self, key: bytes, data: bytes | None) -> bool:
-        """Whether the store is known to have this for the key; None: to have nothing."""
+        """Return whether the store is known to have this value for the key; None: to have none."""
         known = self._known.get(key)
         return known is not None and known.value == data
 
@@ -131,11 +131,11 @@ class BatchRows(Generic[V]):
         self._raw: dict[str, bytes] = {}  # keys as the store has them
 
     def get(self, key: str) -> V | None:
-        """Return a row; None if there is none. It takes a round trip if the row is not known: read many with `get_many` first."""
+        """Return a row; None if there is none. An unread row takes a round trip: read many with `get_many` first."""
         return self.get_many((key,)).get(key)
 
     def get_many(self, keys: Iterable[str]) -> dict[str, V]:
-        """The rows of those keys that have one. One round trip for what this batch has not read yet.
+        """Return the rows of those keys that have one. One round trip for those that were not read yet.
 
         A value that is changed in place is written only if it is put again.
 
@@ -155,7 +155,7 @@ class BatchRows(Generic[V]):
         self.put_many({key: value})
 
     def put_many(self, rows: Mapping[str, V]) -> None:
-        """Raises `SerializationError` for a key that is too long; a value that does not fit is found when the batch ends."""
+        """Write rows. Raises `SerializationError` for a key that is too long; values are checked when the batch ends."""
         for key in rows:
             self._key(key)
         self._values.update(rows)
@@ -183,7 +183,7 @@ class BatchRows(Generic[V]):
         return found
 
     def found_by(self, data: bytes | None) -> Mapping[str, FieldValue] | None:
-        """The fields of an encoded value."""
+        """Return the search fields of an encoded value."""
         value = self._decoded(data)
         return None if value is None or self._rows.fields is None else self._rows.fields(value)
 

@@ -1,4 +1,4 @@
-"""Finding a micro-batch's rows by their fields, from any process: what a query service asks."""
+"""Finds a micro-batch's rows by their fields, from any process such as a query service."""
 
 import threading
 from collections.abc import Mapping
@@ -34,7 +34,7 @@ class Match(NamedTuple, Generic[V]):
 
 
 class Searcher(Generic[V]):
-    """Searches the committed rows of one kind. Any thread; they wait for each other.
+    """Searches the committed rows of one kind. Any thread; calls are serialized.
 
     Args:
         group: The group that owns the rows.
@@ -61,7 +61,7 @@ class Searcher(Generic[V]):
         self._one = threading.Lock()
 
     def search(self, fields: Query, *, limit: int = 20, timeout: float = 2.0) -> list[Match[V]]:
-        """Rows whose committed version has all of these fields, the best first.
+        """Return rows whose committed version has all of these fields, the best first.
 
         Args:
             fields: The fields by name. Texts are searched for all of their words, all else must be equal.

@@ -156,7 +156,7 @@ class StoreSettings:
 
     @classmethod
     def parse(cls, url: str) -> "StoreSettings":
-        """Read a URL.
+        """Parse a URL.
 
         Raises:
             ConfigurationError: it is malformed, or names a store or parameter that there is not. The message says
@@ -197,7 +197,7 @@ class StoreSettings:
         return f"{scheme}://{hosts}/{self.path}"
 
     def driver(self, tenant: str) -> Driver:
-        """Make the driver; it does not connect before its first call.
+        """Return the driver; it does not connect before its first call.
 
         Raises:
             ConfigurationError: the tenant's name is none, or the server's client is not installed; the message says
@@ -295,7 +295,7 @@ _ELASTIC_OPTIONS = {"api_key": "api_key", "ca": "ca_certs"}
 
 
 def service_driver(url: str | None, tenant: str) -> Driver | None:
-    """The central store that a service's settings name; None: its rows are embedded.
+    """Return the central store that a service's settings name; None: its rows are embedded.
 
     Args:
         url: `STREAMTABLE_STORE`; None: `embedded:`.
@@ -310,7 +310,7 @@ def service_driver(url: str | None, tenant: str) -> Driver | None:
 
 
 def service_store(url: str | None) -> StoreSettings:
-    """The settings of a service's store. Raises what `service_driver` does."""
+    """Return the settings of a service's store. Raises as `service_driver`."""
     settings = StoreSettings.parse(url or FORMS["embedded"])
     if settings.kind == "memory":
         _refuse(
@@ -322,7 +322,7 @@ def service_store(url: str | None) -> StoreSettings:
 
 
 def store_from(url: str, tenant: str) -> Driver:
-    """The driver of the store that a URL names, for a tenant's rows.
+    """Return the driver of the store at a URL, for a tenant's rows.
 
     Args:
         url: `STREAMTABLE_STORE`. `memory:`: rows of this driver alone, gone with it.

@@ -1,4 +1,4 @@
-"""The task of a micro-batch's partition: records are buffered, and when a batch is due, `process` runs on it.
+"""The task of a micro-batch's partition: it buffers records and runs `process` on each complete batch.
 
 It is a `streamtable.custom_task.CustomTask`. The store is written before Kafka commits, under the number that the same
 commit makes count (docs/explanation/micro-batch.md). Between its write and its commit the task is ahead of Kafka: if the
@@ -62,7 +62,7 @@ class _SmallerBatch(Exception):
 
 @dataclass(frozen=True)
 class DecodedBatch:
-    """A batch: what it was cut from, what of it is fit, and where reading goes on."""
+    """A batch: the chunks it was cut from, its valid records, and the next offsets."""
 
     chunks: Sequence[Chunk]
     records: Sequence[Record[Any, Any]]
@@ -71,7 +71,7 @@ class DecodedBatch:
 
 @dataclass(frozen=True)
 class Done:
-    """A batch that was processed: what is to be written and committed."""
+    """A processed batch: what is to be written and committed."""
 
     cut: DecodedBatch
     written: BatchWrites
@@ -233,7 +233,7 @@ class BatchTask:
 
     @contextmanager
     def _blamed(self, cut: DecodedBatch, outputs: Outputs) -> Iterator[None]:
-        """Whatever is raised within becomes what the engine is to do about it."""
+        """Turn exceptions in the block into errors that tell the engine what to do."""
         try:
             yield
         except _NOT_THE_RECORDS_FAULT as error:
@@ -251,7 +251,7 @@ class BatchTask:
 
     @contextmanager
     def _traced(self, cut: DecodedBatch) -> Iterator[None]:
-        """Within, the batch is processed."""
+        """Trace the processing of the batch in the block."""
         with self._around.tracer.process(self._group.name, [chunk.records for chunk in cut.chunks]) as span:
             self._context = span.headers
             yield
@@ -372,7 +372,7 @@ class BatchTask:
         self._buffer.clear(next_offsets)
 
     def _next_ledger(self) -> Ledger | None:
-        """After the commit to come."""
+        """Return the ledger after the commit to come."""
         if self._ledger is not None and self._done is not None and self._done.written.rows:
             return self._ledger.committed()
         return self._ledger
@@ -408,7 +408,7 @@ def _topics(chunks: Sequence[Chunk]) -> str:
 
 
 def _places(chunks: Sequence[Chunk]) -> str:
-    """`tweets[3]@100..250, follows[3]@7..9`."""
+    """Return a text such as `tweets[3]@100..250, follows[3]@7..9`."""
     ends: dict[TopicPartition, tuple[int, int]] = {}
     for chunk in chunks:
         first, _ = ends.get(chunk.records.place, (chunk.records.first_offset, 0))

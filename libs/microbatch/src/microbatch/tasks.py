@@ -20,7 +20,7 @@ from streamtable.types import Committed
 
 
 class BatchTasks:
-    """Tasks of a micro-batch over one tenant of a central store; a `CustomTasks`.
+    """Tasks of a micro-batch over one tenant of a central store; implements `CustomTasks`.
 
     Args:
         group: the graph.
@@ -76,7 +76,7 @@ class BatchTasks:
         self._store.close()
 
     def _mark_plain(self, partition: int, committed: Mapping[str, Committed | None]) -> None:
-        """Plain rows have no ledger: a row of its own says that the store has been there since the first commit.
+        """Write the row that marks plain rows, which have no ledger, as present since the first commit.
 
         Raises:
             StateLost: the group has committed offsets, and the store knows nothing of the partition.

@@ -19,7 +19,7 @@ _SHOWN_CHARACTERS_MAX: Final = 80
 
 
 class EnvironmentSettings(BaseSettings):
-    """Settings of a process. A subclass sets `env_prefix`: a field is read from the prefix and its name in capitals.
+    """Settings of a process. A subclass sets `env_prefix`; a field's variable is the prefix and its name in capitals.
 
     A variable that begins with the prefix and names no field is refused, since it is probably misspelt. A field that is
     declared with `repr=False` is a secret. The constructor itself reads no environment.
@@ -111,12 +111,12 @@ class EnvironmentSettings(BaseSettings):
 
 
 def seconds(low: float, high: float) -> BeforeValidator:
-    """Return a validator for seconds within these bounds, for a field of type float."""
+    """Return a validator for seconds within these limits, for a field of type float."""
     return number(low, high, f"seconds, a plain decimal number from {low:g} to {high:g}")
 
 
 def number(low: float, high: float, expected: str) -> BeforeValidator:
-    """Return a validator for plain decimal numbers within these bounds, which are described as `expected`."""
+    """Return a validator for plain decimal numbers within these limits, which are described as `expected`."""
 
     def check(value: object) -> float:
         if isinstance(value, str) and _DECIMAL.fullmatch(value):

@@ -1,4 +1,4 @@
-"""Long-lived answers (watches, server-sent events): how many at a time, how long, and that they end at shutdown."""
+"""Long-lived answers (watches, server-sent events): limits on their number and duration, and their end at shutdown."""
 
 import asyncio
 import time
@@ -13,11 +13,11 @@ T = TypeVar("T")
 
 
 class TooManyStreams(RetryLater):
-    """As many as there may be are open."""
+    """The maximum number of streams is open."""
 
 
 class Stopping(RetryLater):
-    """The server is being stopped: another one, or the next, will answer."""
+    """The server is stopping: retry at another one."""
 
 
 class Streams:
@@ -50,7 +50,7 @@ class Streams:
 
     @contextmanager
     def admit(self) -> Iterator[Callable[[], bool]]:
-        """Count a stream in; yields a function that says whether it may go on, to be asked about every second.
+        """Admit a stream. Yields a function that returns whether it may go on, to be called about every second.
 
         Raises:
             TooManyStreams: ask again later.
@@ -71,7 +71,7 @@ class Streams:
 
     @contextmanager
     def admit_in_loop(self) -> Iterator["asyncio.Future[RetryLater | None]"]:
-        """Count a stream of the running event loop in; yields a future that is done when the stream must end.
+        """Admit a stream of the running event loop. Yields a future that is done when the stream must end.
 
         It may be set by the caller too, such as when the peer has gone, to a reason if there is another one than `ended`
         gives. Raises as `admit`.
@@ -101,7 +101,7 @@ class Streams:
                     self._on_stop.discard(stop)
 
     def ended(self) -> RetryLater:
-        """Why a stream that may not go on has ended, to be raised."""
+        """Return the error for a stream that may not go on."""
         if self.stopping:
             return Stopping("the server is stopping; ask again")
         return RetryLater("the stream has reached its greatest age; ask again")
@@ -116,7 +116,7 @@ class Streams:
 
 
 async def unless(over: "asyncio.Future[Any]", work: Coroutine[Any, Any, T]) -> T | None:
-    """Return what `work` returns; None if `over` is done before, and the work is cancelled."""
+    """Return the result of `work`; None if `over` is done first, which cancels the work."""
     task = asyncio.ensure_future(work)
     try:
         either: set[asyncio.Future[Any]] = {task, over}

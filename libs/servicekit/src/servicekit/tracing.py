@@ -1,4 +1,4 @@
-"""What REST and gRPC servers ask of a tracer. No tracing library is known here: `servicekit.process.otel` knows one."""
+"""The seam for tracing REST and gRPC servers. No tracing library is imported here; see `servicekit.process.otel`."""
 
 from collections.abc import Iterable
 from typing import Protocol
@@ -7,7 +7,7 @@ from streamtable.tracing import TRACEPARENT, Span, Tracer
 
 
 class ServerSpan(Span, Protocol):
-    """The answering of a request.
+    """The span of a request.
 
     Attributes:
         traceresponse: where to find the span, in the form of `traceparent`; sent to the caller.
@@ -18,7 +18,7 @@ class ServerSpan(Span, Protocol):
     def rename(self, name: str) -> None: ...
 
     def fail(self, reason: str) -> None:
-        """It has ended badly, and that is not the caller's fault."""
+        """Mark the span as failed by a fault of the server."""
         ...
 
 
@@ -26,12 +26,12 @@ class ServerTracer(Tracer, Protocol):
     """A tracer that makes spans for requests too."""
 
     def serve(self, name: str, traceparent: bytes | None) -> ServerSpan:
-        """A request has come, with this header; one that is malformed counts as none."""
+        """Start the span of a request with this trace context header; a malformed one is ignored."""
         ...
 
 
 def context_of(metadata: Iterable[tuple[str | bytes, str | bytes]]) -> bytes | None:
-    """The context that a request comes with, of its headers or metadata. Of two, neither counts."""
+    """Return the trace context in a request's headers or metadata; none if there are two."""
     names = (TRACEPARENT, TRACEPARENT.encode())
     given = [value for name, value in metadata if name in names]
     if len(given) != 1:

@@ -1,4 +1,4 @@
-"""Rows in Cassandra: the number of a write is its timestamp, and Cassandra keeps the newest by itself.
+"""Rows in Cassandra: the number of a write is its timestamp, of which Cassandra keeps the newest.
 
 So there is no condition to be checked and no round of votes (lightweight transactions cost four round trips): a
 zombie's write is accepted and never seen. All statements of a batch are sent before the first answer is awaited.
@@ -57,7 +57,7 @@ _LOST = (
 
 
 class CassandraDriver:
-    """A tenant's rows in one table; it is connected to with the first call.
+    """A tenant's rows in one table; it connects with the first call.
 
     Args:
         hosts: some of the cluster's addresses.
@@ -113,7 +113,7 @@ class CassandraDriver:
         self._prepared: dict[str, Any] = {}
 
     def create(self, replicas: Mapping[str, int], *, forgets_after: int = 864_000) -> None:
-        """Make keyspace and table, if they are missing. What is there is left as it is.
+        """Create keyspace and table if they are missing. Existing ones are left as they are.
 
         Args:
             replicas: The number of replicas by datacenter.
@@ -137,7 +137,7 @@ class CassandraDriver:
         return keyspace, table
 
     def ask(self, statement: str, values: Sequence[str] = (), timeout: float = _CHANGE_S) -> list[Any]:
-        """The rows of one statement. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
+        """Return the rows of one statement. Raises `RetryLater` or `ConfigurationError`, as the methods of `Driver` do."""
         session = self._connected(timeout)
         found = self._result(session.execute_async(statement, tuple(values) or None, timeout=timeout).result)
         if isinstance(found, str):
@@ -173,7 +173,7 @@ class CassandraDriver:
         return WriteResult(self._ask(session, asked, timeout)[1])
 
     def flush(self, timeout: float) -> None:
-        """Cassandra has nothing that sees writes later."""
+        """Do nothing: a write in Cassandra is visible at once."""
 
     def close(self) -> None:
         if self._session is not None:
@@ -182,7 +182,7 @@ class CassandraDriver:
     def _ask(
         self, session: Any, asked: Sequence[tuple[Sequence[bytes], Any]], timeout: float
     ) -> tuple[list[Any], dict[bytes, str]]:
-        """The rows that each statement has answered; and the keys of those that failed, with the reason."""
+        """Return the rows that each statement has answered, and the keys of those that failed, with the reason."""
         until = time.monotonic() + timeout
         answers: list[Any] = []
         failed: dict[bytes, str] = {}
@@ -237,7 +237,7 @@ class CassandraDriver:
 
 
 def _groups(rows: Mapping[bytes, bytes | None]) -> Iterator[list[bytes]]:
-    """Keys of rows that go into one message: below the sizes from which on Cassandra warns."""
+    """Split the keys of rows into messages below the sizes at which Cassandra warns."""
     group: list[bytes] = []
     size = 0
     for key, data in rows.items():
@@ -252,7 +252,7 @@ def _groups(rows: Mapping[bytes, bytes | None]) -> Iterator[list[bytes]]:
 
 
 def identifier(name: str) -> str:
-    """The name, if CQL takes it without quotes."""
+    """Return the name if CQL takes it without quotes."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"{name[:100]!r}: 1 to 48 lower-case letters, digits and underscores are required"

@@ -1,4 +1,4 @@
-"""Keyspace and table of rows in Cassandra: made with explicit settings, and looked after."""
+"""Creates and examines the keyspace and the table of rows in Cassandra."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ class CassandraAdmin:
             self.driver.create(self._replicas or {}, forgets_after=self._forgets_after)
 
     def examine(self) -> Iterator[StoreFinding]:
-        """Keyspace, table, copies, and whether an acknowledged write is on disk."""
+        """Examine keyspace, table, replicas, and whether an acknowledged write is on disk."""
         ((version,),) = self.driver.ask("SELECT release_version FROM system.local")
         yield StoreFinding(Severity.OK, "server", f"Cassandra {version}")
         keyspace, table = self.driver.place

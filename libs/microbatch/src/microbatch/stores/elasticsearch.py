@@ -98,7 +98,7 @@ class ElasticsearchDriver:
         refresh_seconds: float = 1.0,
         fields: Mapping[str, str] | None = None,
     ) -> None:
-        """Make the index `<alias>-1` and its alias, if the alias is missing. What is there is left as it is.
+        """Create the index `<alias>-1` and its alias if the alias is missing. Existing ones are left as they are.
 
         Args:
             shards: The number of shards of the index.
@@ -175,7 +175,7 @@ class ElasticsearchDriver:
         return WriteResult(failed, frozenset(refused))
 
     def find(self, fields: Query, limit: int, timeout: float) -> list[FoundRow]:
-        """Rows one of whose versions has these fields, the best first. It knows nothing of what counts.
+        """Return rows one of whose versions has these fields, the best first, committed or not.
 
         Args:
             fields: The fields by name; texts are searched for all of their words, all else must be equal.
@@ -255,7 +255,7 @@ class ElasticsearchDriver:
             self.ask(lambda client: client.close_point_in_time(id=point["id"]), timeout)
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Read again, and deleted only if it is unchanged: a concurrent write is always noticed."""
+        """Read again, and delete only if it is unchanged: a concurrent write is always noticed."""
         if not deletions:
             return 0
         numbers = {self._id(each.key): each.number for each in deletions}
@@ -328,7 +328,7 @@ class ElasticsearchDriver:
         return f"{self._tenant}:~{sha256(key).hexdigest()}"
 
     def _whole(self, ask: Callable[[], R]) -> R:
-        """Send a request, and raise the errors that concern all of it."""
+        """Send a request and raise the errors that concern all of it."""
         try:
             answer = ask()
         except UnsupportedProductError as error:  # above all because its answer was cut within the headers
@@ -346,7 +346,7 @@ class ElasticsearchDriver:
         return answer
 
     def _passing(self, error: Mapping[str, Any], status: int) -> str:
-        """The reason, if it makes sense to ask again; else it is raised."""
+        """Return the reason if a retry makes sense; else raise it."""
         (error, *_) = error.get("root_cause") or [error]  # of a search; else they are the same
         kind, reason = error.get("type", ""), error.get("reason", "")
         text = f"{self._where}: {kind}: {reason}"

@@ -1,4 +1,4 @@
-"""The index of rows in Elasticsearch: made with explicit settings, and looked after."""
+"""Creates and examines the index of rows in Elasticsearch."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -74,7 +74,7 @@ class ElasticsearchAdmin:
             )
 
     def examine(self) -> Iterator[StoreFinding]:
-        """Alias, mapping, copies, and whether an acknowledged write is on disk."""
+        """Examine alias, mapping, replicas, and whether an acknowledged write is on disk."""
         nodes = self.driver.ask(lambda client: client.nodes.info(metric="_none"), _SECONDS)["nodes"].values()
         versions = ", ".join(sorted({node["version"] for node in nodes}))
         yield StoreFinding(Severity.OK, "server", f"Elasticsearch {versions}, {len(nodes)} nodes")
@@ -103,7 +103,7 @@ class ElasticsearchAdmin:
         yield StoreFinding(Severity.OK, "rows", "may be read")
 
     def _index(self) -> tuple[str, Mapping[str, Any]] | None:
-        """Name, mappings and settings, if the alias leads to exactly one index."""
+        """Return name, mappings and settings if the alias points to exactly one index."""
         alias = self.driver.alias
         if not self.driver.ask(lambda client: client.indices.exists_alias(name=alias), _SECONDS):
             return None

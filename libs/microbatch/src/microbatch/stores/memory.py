@@ -1,4 +1,4 @@
-"""A central store in this process, for tests and single processes: it is gone when the process is."""
+"""A central store in this process, for tests and single processes; it does not survive the process."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -73,7 +73,7 @@ class MemoryDriver:
         return gone
 
     def flush(self, timeout: float) -> None:
-        """Do nothing: no write can be late."""
+        """Do nothing: writes are visible at once."""
 
     def close(self) -> None:
-        """The rows stay with the server."""
+        """Do nothing: the rows stay with the server."""

@@ -51,7 +51,7 @@ class VersionedFields(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The answer to one attempt to read.
+    """The result of one attempt to read.
 
     Attributes:
         rows: the keys that have one. A key in neither has none.
@@ -64,7 +64,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """The answer to one attempt to write; a key in neither is written, on as many servers as was asked for.
+    """The result of one attempt to write; a key in neither is written, on as many servers as required.
 
     Attributes:
         failed: keys of which it is not known that they are written, and why.
@@ -76,14 +76,14 @@ class WriteResult:
 
 
 class Driver(Protocol):
-    """A client of one server that makes one attempt. Never called from two threads at once, nor with more than a batch.
+    """A client of one server that makes one attempt. Never called by two threads at once, nor with more than a batch.
 
     All methods raise `RetryLater` when the server as a whole did not answer: then nothing is known of any key. They
     raise `ConfigurationError` when asking again cannot help: no index, no right, a row of another kind.
     """
 
     def read(self, keys: Sequence[bytes], timeout: float) -> Found:
-        """Rows of distinct keys, as of after every write that has been answered. One round trip."""
+        """Read rows of distinct keys, as of after every acknowledged write. One round trip."""
         ...
 
     def write(self, rows: Mapping[bytes, bytes | None], number: int | None, timeout: float) -> WriteResult:
@@ -100,7 +100,7 @@ class Driver(Protocol):
         ...
 
     def flush(self, timeout: float) -> None:
-        """Make what is written visible to searches, where a store has such a thing."""
+        """Make written rows visible to searches, where a store needs that."""
         ...
 
     def close(self) -> None: ...
@@ -108,7 +108,7 @@ class Driver(Protocol):
 
 @runtime_checkable
 class SearchDriver(Driver, Protocol):
-    """A driver whose server can find rows by their fields. All others are written without them."""
+    """A driver whose server can find rows by their fields."""
 
     def write_found_by(
         self,
@@ -145,7 +145,7 @@ class StoreFinding(NamedTuple):
 
 
 class Step(NamedTuple):
-    """Something that `create` makes.
+    """Something that `create` creates.
 
     Attributes:
         what: an index, a keyspace, a table.
@@ -181,11 +181,11 @@ class Admin(Protocol):
         ...
 
     def create(self) -> None:
-        """Make what is missing. What is there is left as it is."""
+        """Create what is missing. Existing parts are left as they are."""
         ...
 
     def examine(self) -> Iterator[StoreFinding]:
-        """Whether acknowledged rows are safe there. It changes nothing."""
+        """Examine whether acknowledged rows are safe. It changes nothing."""
         ...
 
 
@@ -194,16 +194,16 @@ class SweepDriver(Driver, Protocol):
     """A driver of a store in which deleted rows stay until a sweep removes them."""
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
-        """All of the tenant's, in pages of about 1,000; some may come twice. `timeout` is for each page."""
+        """Yield all of the tenant's deletions in pages of about 1,000; some may come twice. `timeout` is for each page."""
         ...
 
     def forget(self, deletions: Sequence[Deletion], timeout: float) -> int:
-        """Remove those rows whose number is still the same, each in one step; returns how many."""
+        """Remove those rows whose number is still the same, each in one step. Returns how many."""
         ...
 
 
 def tenant_name(name: str) -> str:
-    """The name, if it can be one: 1 to 100 letters, digits, dots, hyphens and underscores.
+    """Return the name if it is valid: 1 to 100 letters, digits, dots, hyphens and underscores.
 
     Rows of different tenants never meet, so none of them may hold what separates it from the key.
     """

@@ -135,7 +135,7 @@ class RedisDriver:
         return WriteResult(failed, frozenset(refused))
 
     def flush(self, timeout: float) -> None:
-        """Redis has nothing that sees writes later."""
+        """Do nothing: a write in Redis is visible at once."""
 
     def close(self) -> None:
         self._pool.disconnect()
@@ -148,7 +148,7 @@ class RedisDriver:
         return (b"EVALSHA", _SHA, b"%d" % len(rows), *names, digits, ttl_ms, *data)
 
     def _write(self, commands: Sequence[Sequence[bytes]], timeout: float) -> tuple[list[Any], int]:
-        """The answers, and the number of replicas that have all of it (counted only as far as required)."""
+        """Return the answers, and the number of replicas that have all of it (counted only as far as required)."""
         if not self._replicas:
             return self.ask(commands, timeout), 0
         # Half of the time, so that the answer "one of two" arrives before we stop waiting for it.
@@ -159,7 +159,7 @@ class RedisDriver:
         return answers, replicas
 
     def ask(self, commands: Sequence[Sequence[bytes]], timeout: float) -> list[Any]:
-        """Send all, then read the answers; an error that Redis answers takes the place of its answer.
+        """Send all commands, then read the answers; an error of Redis takes the place of its answer.
 
         Raises:
             RetryLater: no answer.
@@ -197,7 +197,7 @@ class RedisDriver:
         return answers
 
     def deletions(self, timeout: float) -> Iterator[Sequence[Deletion]]:
-        """Rows whose cell says so. All keys of the database are gone through, other tenants' and others' too."""
+        """Yield rows whose cell is a deletion. It scans all keys of the database, those of other tenants included."""
         cursor = b"0"
         pattern = self._prefix + b"*"
         while True:
@@ -230,7 +230,7 @@ class RedisDriver:
 
     @staticmethod
     def passing(error: Exception) -> str:
-        """The reason, if it makes sense to ask again; else it is raised."""
+        """Return the reason if a retry makes sense; else raise it."""
         if isinstance(error, _PASSING) or _PASSING_CODES.search(str(error)):
             return str(error)
         raise ConfigurationError(f"Redis refuses: {error}") from error

@@ -1,4 +1,4 @@
-"""Whether a Redis or Valkey keeps what it acknowledges. There is nothing to make in it."""
+"""Examines whether a Redis or Valkey keeps what it acknowledges. There is nothing to create in it."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ class RedisAdmin:
         """Return nothing: Redis needs no schema."""
 
     def examine(self) -> Iterator[StoreFinding]:
-        """Role, eviction, what survives a crash, and what survives a failover."""
+        """Examine role, eviction, durability, and what survives a failover."""
         found = self._info()
         name = "Valkey" if "valkey_version" in found else "Redis"
         version = found.get("valkey_version", found.get("redis_version", "of an unknown version"))

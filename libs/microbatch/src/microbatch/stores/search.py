@@ -1,4 +1,4 @@
-"""Rows found by their fields, and of each the version that counts.
+"""Finds rows by their fields, and of each the committed version.
 
 A store is written before Kafka's commit, so what it finds may never be committed. Both versions of a row are found by,
 and who counts is decided by ledgers that are read *after* the rows: one of the two versions counts by then, and a row
@@ -38,7 +38,7 @@ class Hit(NamedTuple):
 def search(
     driver: Driver, fields: Query, ledgers: Ledgers, *, limit: int = 20, timeout: float = 2.0
 ) -> list[Hit]:
-    """Rows whose committed version has all of these fields, the best first.
+    """Return rows whose committed version has all of these fields, the best first.
 
     Where many of the best rows are being rewritten at the moment, there may be fewer than `limit` although there are
     more.
@@ -85,7 +85,7 @@ def search(
 
 
 def ledgers_from(store: RemoteStore, committed_states: Callable[[], Mapping[int, CommittedState]]) -> Ledgers:
-    """The ledgers as seen by a reader that does not own the partitions.
+    """Return the ledgers as seen by a reader that does not own the partitions.
 
     Args:
         store: The store that holds the ledgers' rows.

@@ -1,4 +1,4 @@
-"""A central store: batches of rows, repeated until they are done or their time is up."""
+"""A central store: batches of rows, retried until they are done or their time is up."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -17,7 +17,7 @@ _LONGEST_PAUSE_S = 1.0
 
 
 class RemoteStore:
-    """Rows of one tenant. Of a batch, only the keys that failed are asked for or written again.
+    """Rows of one tenant. Only the keys of a batch that failed are retried.
 
     Every method raises, apart from what it says:
         RetryLater: no answer within the deadline. `RetryKeys`, which is one, says which keys are not done.
@@ -100,7 +100,7 @@ class RemoteStore:
         self.put_many(dict.fromkeys(keys), number)
 
     def flush(self) -> None:
-        """Make what is written visible to searches, where the store has such a thing. Reads by key need it never."""
+        """Make written rows visible to searches, where the store needs that. Reads by key never do."""
 
         def attempt(_: Sequence[bytes], timeout: float) -> Mapping[bytes, str]:
             self._driver.flush(timeout)
@@ -149,6 +149,6 @@ class RemoteStore:
 
 
 def shown(keys: Iterable[bytes]) -> str:
-    """A few of them, for a message."""
+    """Return a few of them, for a message."""
     few = list(keys)[:3]
     return ", ".join(repr(key[:40]) for key in few)

@@ -1,4 +1,4 @@
-"""Removing deleted rows, which otherwise stay for ever: each keeps writes with lower numbers out.
+"""Removes deleted rows, which otherwise stay for ever: each keeps out writes with lower numbers.
 
 A row may go when three things hold. Its deletion *counts*: the ledger's row says so, which is final for every epoch
 before its own. It is *old*: the deletion's epoch was over already when an earlier sweep looked, longer ago than any
@@ -52,7 +52,7 @@ class Swept(NamedTuple):
 
 
 def may_go(deletion: Deletion, ledger: Ledger, over: Mapping[int, int]) -> bool:
-    """Whether a row may be removed, if its number is still the same.
+    """Return whether a row may be removed, if its number is still the same.
 
     Args:
         deletion: The deletion in the store.

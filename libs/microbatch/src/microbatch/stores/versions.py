@@ -1,4 +1,4 @@
-"""Exactly once over a store that has no transactions: which of the two versions in a row counts.
+"""Exactly once over a store without transactions: which of the two versions in a row is committed.
 
 Pure. Input offsets, output and one number are committed in one Kafka transaction; the store is written before it. The
 number makes the commit decide about the store as well, after the fact:
@@ -36,7 +36,7 @@ HEAD_BYTES = _HEAD.size
 
 
 def ledger_key(partition: int) -> bytes:
-    """The key of the ledger's own row."""
+    """Return the key of the ledger's own row."""
     return OWN + b"ledger/%d" % partition
 
 
@@ -61,7 +61,7 @@ NOTHING = WriteId(0, 0)
 
 
 class Version(NamedTuple):
-    """A value, and the batch that wrote it. None: the key was deleted, or never there."""
+    """A value and the batch that wrote it. None: the key was deleted, or never existed."""
 
     write_id: WriteId
     value: bytes | None
@@ -98,7 +98,7 @@ class VersionedCell(NamedTuple):
     partition: int
 
     def encode(self) -> bytes:
-        """The row's data; its number is the current version's and not repeated."""
+        """Return the row's data, without the current version's number, which the row has itself."""
         (_, now), (write_id, before), partition = self
         has = (now is not None) * _CURRENT | (before is not None) * _PREVIOUS
         head = _HEAD.pack(_FORMAT, has, partition, write_id.number, len(now or b""))
@@ -106,7 +106,7 @@ class VersionedCell(NamedTuple):
 
     @staticmethod
     def decode(row: Row) -> "VersionedCell":
-        """Decode what `encode` has made.
+        """Return the cell that `encode` has encoded.
 
         Raises:
             StateLost: The row was written by something else.
@@ -155,7 +155,7 @@ class Ledger:
 
     @classmethod
     def open(cls, committed: CommittedState, row: Row | None) -> Self:
-        """The ledger of a new owner, or of the same one after an abort, under an epoch not used before.
+        """Return the ledger of a new owner, or of the same one after an abort, under an epoch not used before.
 
         Nothing may be written under it before two things have happened, in this order. First the proof: a commit that
         moves no offset and has `committed_state` in its metadata. It shows that the partition is ours and that nothing can
@@ -192,7 +192,7 @@ class Ledger:
 
     @classmethod
     def seen(cls, committed: CommittedState, row: Row | None) -> Self:
-        """The ledger for a reader or a sweep, which does not own the partition and writes nothing under it.
+        """Return the ledger for a reader or a sweep, which does not own the partition and writes nothing under it.
 
         Args:
             committed: The state in the metadata of the stable committed offsets; `UNOWNED` if they were not read:
@@ -212,12 +212,12 @@ class Ledger:
         return WriteId(self.epoch, 0).number
 
     def encode(self) -> bytes:
-        """The data of the ledger's own row: 8 bytes for each epoch under which something was committed."""
+        """Return the data of the ledger's own row: 8 bytes for each epoch with a commit."""
         return b"".join(_NUMBER.pack(WriteId(*end).number) for end in self.ends.items())
 
     @property
     def committed_state(self) -> CommittedState:
-        """The state for the metadata of a commit: of the proof, or of the next batch after `committed`."""
+        """Return the state for the metadata of a commit: of the proof, or of the next batch after `committed`."""
         epoch = next(reversed(self.ends), 0)
         return CommittedState(self.epoch, WriteId(epoch, self.ends.get(epoch, 0)))
 
@@ -233,11 +233,11 @@ class Ledger:
         return Ledger(self.epoch, {**self.ends, write_id.epoch: write_id.batch})
 
     def counts(self, write_id: WriteId) -> bool:
-        """Whether what this batch wrote is committed."""
+        """Return whether what this batch wrote is committed."""
         return write_id == NOTHING or 1 <= write_id.batch <= self.ends.get(write_id.epoch, 0)
 
     def read(self, row: Row | None) -> Version:
-        """The newest version that counts; `ABSENT` if the key has no row.
+        """Return the newest committed version; `ABSENT` if the key has no row.
 
         Raises:
             Migrated: a later owner of the partition has written: this process owns it no more.
@@ -253,7 +253,7 @@ class Ledger:
         return self.counting(cell)
 
     def counting(self, cell: VersionedCell) -> Version:
-        """The newest version of a cell that counts. Raises `StateLost` if neither does."""
+        """Return the newest committed version of a cell. Raises `StateLost` if neither is committed."""
         for version in (cell.current, cell.previous):
             if self.counts(version.write_id):
                 return version
@@ -265,7 +265,7 @@ class Ledger:
 
 
 def reset_error(row: Row, committed: CommittedState) -> StateLost:
-    """The ledger stays ahead of the committed offsets: these were reset, and the rows are those of before."""
+    """Return the error for a ledger that is ahead of the committed offsets: these were reset, the rows were not."""
     return StateLost(
         f"the central store's ledger is at epoch {WriteId.of(row.number).epoch}, the committed offsets are at "
         f"{committed.epoch}: the offsets were reset or have expired, and the store still holds what came after them. "
@@ -274,7 +274,7 @@ def reset_error(row: Row, committed: CommittedState) -> StateLost:
 
 
 def replace(before: Version, write_id: WriteId, value: bytes | None, partition: int) -> VersionedCell | None:
-    """The cell to be written by a batch that has read `before`; None if there is nothing to write."""
+    """Return the cell to be written by a batch that has read `before`; None if nothing is to be written."""
     if value is None and before.value is None:
         return None
     assert write_id > before.write_id, (write_id, before.write_id)

@@ -33,7 +33,7 @@ class TooOften(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A request that was let in.
+    """A request that was admitted, with its caller.
 
     Attributes:
         caller: The authenticated caller; None without authentication.
@@ -64,7 +64,7 @@ class Admission:
         self._limiter = limiter
 
     def admit(self, authorization: str | None, peer: str | None, scope: str) -> Admitted:
-        """Let a request in.
+        """Authenticate a request and count it against its caller's rate limit.
 
         Args:
             authorization: the header of that name, or the gRPC metadata `authorization`.

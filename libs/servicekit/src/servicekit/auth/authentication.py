@@ -25,7 +25,7 @@ _RSA_BITS_MIN: Final = 2048
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls, and what it may do: `read` and other `SCOPES`, of all services, or `click-count/read`, of one."""
+    """An authenticated caller with its scopes: `read` and other `SCOPES`, of all services, or `click-count/read`, of one."""
 
     name: str
     scopes: frozenset[str]
@@ -36,7 +36,7 @@ class Caller:
 
 
 class Unauthenticated(Exception):
-    """The credential is missing or not valid. The text is fixed: it contains neither the reason nor the credential."""
+    """The credential is missing or invalid. The text is fixed: it contains neither the reason nor the credential."""
 
     def __init__(self, *, given: bool) -> None:
         super().__init__(
@@ -51,7 +51,7 @@ class Authenticator(Protocol):
     """Authenticates callers. Any thread."""
 
     def authenticate(self, token: str) -> Caller:
-        """Who has this credential. Raises `Unauthenticated`."""
+        """Return the caller with this credential. Raises `Unauthenticated`."""
         ...
 
 
@@ -85,7 +85,7 @@ class ApiKeys:
 
 
 class SignedTokens:
-    """Authenticates callers by tokens that an issuer has signed: claims iss, aud, exp, nbf and sub, and `scope` if it has any.
+    """Authenticates callers by tokens that an issuer has signed: claims iss, aud, exp, nbf, sub, optionally `scope`.
 
     Args:
         algorithm: one of `ALGORITHMS`; tokens with another one, or none, are refused whatever they are signed with.
@@ -143,7 +143,7 @@ def is_scope(text: str) -> bool:
 
 
 def bearer_token(authorization: str | None) -> str:
-    """The credential in the value of an Authorization header. Raises `Unauthenticated`."""
+    """Return the credential in an Authorization header. Raises `Unauthenticated`."""
     if authorization is None:
         raise Unauthenticated(given=False)
     scheme, _, token = authorization.partition(" ")
@@ -161,7 +161,7 @@ def _caller(claims: dict[str, Any]) -> Caller:
 
 
 def _read_keys(algorithm: str, key: bytes) -> dict[str | None, Any]:
-    """Keys by `kid`; the one that tokens without a known kid are checked with is under None, if there is one."""
+    """Return keys by `kid`; under None, if there is one, the key that checks tokens without a known kid."""
     if algorithm == "HS256":
         if len(key) < _HMAC_BYTES_MIN or jwt.utils.is_pem_format(key) or jwt.utils.is_ssh_key(key):
             raise ValueError(f"HS256 needs a secret of at least {_HMAC_BYTES_MIN} bytes, and no public key")

@@ -13,7 +13,7 @@ _HOPS_MAX: Final = 16
 
 
 class TrustedProxies:
-    """Proxies that say for whom they ask.
+    """Proxies whose `Forwarded` header is believed.
 
     Args:
         networks: The addresses of the proxies.

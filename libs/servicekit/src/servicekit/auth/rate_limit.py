@@ -1,4 +1,4 @@
-"""Rate limits: a token bucket for each caller, and a bound on how many callers are remembered."""
+"""Rate limits: a token bucket for each caller, and a limit on how many callers are remembered."""
 
 import math
 import time
@@ -14,7 +14,7 @@ CALLERS_MAX: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What became of a request.
+    """The result of counting a request.
 
     Attributes:
         allowed: whether it may go on.
@@ -63,7 +63,7 @@ class RateLimiter:
         self._full_at: OrderedDict[str, float] = OrderedDict()  # when the caller's bucket will be full
 
     def take(self, caller: str) -> Taken:
-        """Count a request of this caller. One that is not allowed costs nothing."""
+        """Count a request of this caller. A rejected one is not counted."""
         with self._lock:
             now = self._clock()
             lacking = max(0.0, self._full_at.get(caller, now) - now) * self.rate
@@ -86,7 +86,7 @@ class RateLimiter:
 
 
 def peer_name(host: str | None) -> str:
-    """The name of a caller of whom only the address is known. An IPv6 host has a whole /64 and counts as one."""
+    """Return the name of a caller known by its address only. A /64 of IPv6 counts as one caller."""
     if host is None:
         return "peer"
     try:

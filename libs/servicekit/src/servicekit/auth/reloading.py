@@ -1,4 +1,4 @@
-"""Credentials in a file, read again when it has changed: keys are exchanged without a restart."""
+"""Credentials in a file that is read again when it changes, so that keys are rotated without a restart."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ _Stamp = tuple[int, int, int]
 
 
 class Reloading:
-    """Authenticates by the content of a file, as it was a second ago at most. Any thread.
+    """Authenticates by the content of a file, at most a second old. Any thread.
 
     A content that cannot be used is logged, and the one before it stays valid: a file that is half written must not lock
     everybody out, nor let anybody in.

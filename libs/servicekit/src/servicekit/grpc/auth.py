@@ -1,4 +1,4 @@
-"""Authentication and rate limits of gRPC calls, as `servicekit.auth.access` decides."""
+"""Authentication and rate limits of gRPC calls, by `servicekit.auth.access`."""
 
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ _CREDENTIALS: Final = {"authorization": "", "x-api-key": "Bearer "}
 
 
 def check_callers(admission: Admission, scope: str = "read", proxies: TrustedProxies = NO_PROXIES) -> Check:
-    """A check for `GrpcServer`.
+    """Return a check for `GrpcServer`.
 
     The credential is the metadata `authorization` ("Bearer ...") or `x-api-key` (the key alone), and one of them once.
 

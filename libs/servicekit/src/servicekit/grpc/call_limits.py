@@ -1,4 +1,4 @@
-"""Bounds on calls, and on callers who begin and do not go on."""
+"""Limits on calls, and on clients that begin a call and do not go on."""
 
 import asyncio
 from collections import OrderedDict
@@ -11,15 +11,15 @@ from streamtable.errors import RetryLater
 
 
 class TooManyOfPeer(TooManyStreams):
-    """One peer has as many streams as it may have."""
+    """The peer has as many streams as it may have."""
 
 
 class GaveWay(RetryLater):
-    """The stream has ended so that a peer with fewer streams gets one."""
+    """The stream has ended so that a peer with fewer streams gets its place."""
 
 
 class CallSlots:
-    """A bounded number of them. Any thread."""
+    """A limited number of slots for calls. Any thread."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -27,7 +27,7 @@ class CallSlots:
         self.taken = 0
 
     def take(self) -> bool:
-        """Take one; false if all are taken."""
+        """Take a slot; false if all are taken."""
         with self._lock:
             free = self.taken < self._limit
             self.taken += free
@@ -39,7 +39,7 @@ class CallSlots:
 
 
 class Patience:
-    """Waits for callers, in one event loop: each for a bounded time, and when there are too many, the first ones no longer.
+    """Waits for clients in one event loop: each for a limited time, the longest-waiting ones less when there are too many.
 
     A caller who does as it should sends its message with the headers. One that does not costs a little memory, no
     thread; so a newer one takes its place, rather than being refused because of it.
@@ -59,7 +59,7 @@ class Patience:
 
     @asynccontextmanager
     async def wait(self) -> AsyncIterator[None]:
-        """Wait within the block. Raises `TimeoutError` there when it has taken too long."""
+        """Wait within the block. Raises `TimeoutError` there after too long."""
         if len(self._waits) >= self._limit:
             oldest = next(iter(self._waits))
             del self._waits[oldest]
@@ -74,7 +74,7 @@ class Patience:
 
 
 class PeerPlaces:
-    """Places for streams, in one event loop: bounded for each peer, and when all are taken, shared among the peers.
+    """Places for streams in one event loop: limited for each peer, and shared among the peers when all are taken.
 
     A peer that has fewer places than another one gets a place of that one's: of the stream that has been idle longest.
 
@@ -95,7 +95,7 @@ class PeerPlaces:
 
     @contextmanager
     def take(self, peer: str, give_way: Callable[[], None]) -> Iterator[Callable[[], None]]:
-        """Take a place for the block; yields a function to be called whenever the stream has sent something.
+        """Take a place for the block. Yields a function to call whenever the stream has sent something.
 
         Args:
             peer: Whose stream it is.
@@ -134,7 +134,7 @@ class PeerPlaces:
         give_way()
 
     def _free(self, peer: str, place: object) -> None:
-        """Give a place back; it may have been taken away before."""
+        """Give back a place, unless it was taken away before."""
         places = self._of_peer.get(peer)
         if places is None or places.pop(place, None) is None:
             return

@@ -1,4 +1,4 @@
-"""Connections of a gRPC server: bounded in number, for each peer too, and closed when nothing is called over them.
+"""Connections of a gRPC server: limited in number, also for each peer, and closed when no calls are made over them.
 
 grpcio only bounds the number of all connections, and refuses the newest: a few hundred silent ones keep honest callers
 out. Here the one that has been idle longest makes room, and one that never carries a call is closed.
@@ -33,12 +33,12 @@ class _Connection:
 
     @property
     def idleness(self) -> tuple[bool, float]:
-        """The lowest is the idlest."""
+        """The sort key: the lowest is the idlest."""
         return self.calls > 0, self.active_at + (CALL_CREDIT_SECONDS if self.called else 0)
 
 
 class GrpcConnections:
-    """What is known of the open connections: since when they are idle, and who has them. Any thread.
+    """The open connections: since when they are idle, and their peers. Any thread.
 
     Args:
         limit: Connections of all peers together.
@@ -83,7 +83,7 @@ class GrpcConnections:
             connection.active_at = now
 
     def review(self, found: Collection[PeerAddress], now: float) -> Mapping[PeerAddress, str]:
-        """Compare with the connections that are open, and return those to be closed, each with one of `REASONS`.
+        """Compare with the open connections and return those to be closed, each with one of `REASONS`.
 
         Args:
             found: The other ends of all connections that are open.
@@ -115,7 +115,7 @@ class GrpcConnections:
         return connection
 
     def _too_many(self, closed: Collection[PeerAddress]) -> Iterator[PeerAddress]:
-        """The idlest, as far as a peer or all together have more than they may."""
+        """Return the idlest connections beyond the limits of a peer or of all together."""
         left = [each for each in self._known.items() if each[0] not in closed]
         left.sort(key=lambda each: each[1].idleness)
         of_peer: dict[str, int] = {}

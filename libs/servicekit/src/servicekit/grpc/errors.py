@@ -1,4 +1,4 @@
-"""How a gRPC call fails: a code, a text that was written beforehand, and details that programs can read."""
+"""Errors of gRPC calls: a code, a fixed text, and details that programs can read."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -52,7 +52,7 @@ class CallRefused(Exception):
         self.metadata = dict(metadata or {})
 
     def status(self) -> grpc.Status:
-        """What goes out: code and text, and the details in the trailing metadata `grpc-status-details-bin`."""
+        """Return code and text, with the details in the trailing metadata `grpc-status-details-bin`."""
         details: list[Any] = [ErrorInfo(reason=self.reason, domain=DOMAIN, metadata=self.metadata)]
         if self.fields:
             wrong = [BadRequest.FieldViolation(field=name, description=text) for name, text in self.fields]
@@ -65,7 +65,7 @@ class CallRefused(Exception):
 
 
 def invalid(field: str, text: str) -> CallRefused:
-    """INVALID_ARGUMENT for one field of the request."""
+    """Return INVALID_ARGUMENT for one field of the request."""
     return CallRefused(
         grpc.StatusCode.INVALID_ARGUMENT,
         f"{field}: {text}",
@@ -75,7 +75,7 @@ def invalid(field: str, text: str) -> CallRefused:
 
 
 def refusal(error: Exception) -> CallRefused:
-    """The answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
+    """Return the answer to an error that a servicer raised. An unknown error is logged and becomes INTERNAL."""
     match error:
         case CallRefused():
             return error
@@ -131,7 +131,7 @@ def refusal(error: Exception) -> CallRefused:
 
 
 def place_of(error: UnreadableRow) -> dict[str, str]:
-    """Where the row is, as far as that is known, for programs."""
+    """Return where the row is, as far as that is known, for programs."""
     facts = {"topic": error.topic, "partition": error.partition, "before_offset": error.position}
     return {name: str(fact) for name, fact in facts.items() if fact is not None}
 

@@ -1,4 +1,4 @@
-"""What every gRPC call goes through: caller, deadline, message, places; and that every error is an error of ours."""
+"""Checks around every gRPC call: authentication, deadline, message size, limits; every error becomes one of ours."""
 
 import asyncio
 import time
@@ -38,7 +38,7 @@ Check = Callable[[str, Context], None]
 
 @dataclass(frozen=True, slots=True)
 class GrpcLimits:
-    """What callers may use.
+    """The limits on what callers may use.
 
     Attributes:
         receive_bytes: The size of one message.
@@ -85,12 +85,12 @@ class GrpcLimits:
 
     @property
     def connections_accepted(self) -> int:
-        """How many there may be until it is looked which of them are to be closed."""
+        """How many connections are accepted before the idlest ones are closed."""
         return self.connections + CONNECTIONS_BETWEEN_SWEEPS
 
 
 class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is generic in the stubs only
-    """Stands before every method, which it calls in a thread if it is a plain function or generator.
+    """Wraps every method. Plain functions and generators are called in a thread.
 
     Left to itself, grpcio gives a call that sends no message a place for ever, refuses in words that say nothing of
     what to do, and sends the text of an exception to the caller.
@@ -145,13 +145,13 @@ class CallGuard(grpc.aio.ServerInterceptor):  # type: ignore[type-arg] # it is g
         return grpc.stream_unary_rpc_method_handler(call, None, found.response_serializer)
 
     def close(self) -> None:
-        """Let go of the threads; those that work finish."""
+        """Release the threads; calls that run are finished."""
         for pool in (self.unary_pool, self.stream_pool):
             pool.shutdown(wait=False)
 
 
 class _Method:
-    """A method with all that stands before it."""
+    """A method with the checks around it."""
 
     def __init__(self, guard: CallGuard, path: str, found: Any) -> None:
         self._guard = guard
@@ -160,7 +160,7 @@ class _Method:
         self._found = found
 
     async def called(self, messages: AsyncIterator[bytes], context: Context) -> Any:
-        """Handle a call, and count it over its connection."""
+        """Run a call and count it over its connection."""
         address = PeerAddress.of_grpc(context.peer())
         with self._guard.connections.call(address, time.monotonic()):
             if self._found.response_streaming:
@@ -212,7 +212,7 @@ class _Method:
             self._guard.check(self._path, context)
 
     async def _request(self, messages: AsyncIterator[bytes]) -> Any:
-        """The parsed request, or requests."""
+        """Return the parsed request, or an iterator of requests."""
         if self._found.request_streaming:
             return (self._parsed(message) async for message in messages)
         try:
@@ -310,7 +310,7 @@ class _Method:
             raise CallRefused(grpc.StatusCode.CANCELLED, "the caller has gone", reason="GONE") from None
 
     async def _from_thread(self, answers: Iterator[Any]) -> AsyncIterator[Any]:
-        """A plain generator's items, each made in a thread; none is held while the caller reads."""
+        """Yield a plain generator's items, each made in a thread; none is held while the caller reads."""
         loop, pool = asyncio.get_running_loop(), self._guard.stream_pool
         while (answer := await loop.run_in_executor(pool, next, answers, None)) is not None:
             yield answer
@@ -344,7 +344,7 @@ async def _abort(context: Context, refused: CallRefused) -> None:
 
 
 def _reported(code: grpc.StatusCode, context: Context) -> grpc.StatusCode:
-    """The code as the caller has it: a deadline ends a call here like a caller who leaves."""
+    """Return the code as the caller sees it: a deadline ends a call here as a cancellation does."""
     over = code is grpc.StatusCode.CANCELLED and context.time_remaining() == 0
     return grpc.StatusCode.DEADLINE_EXCEEDED if over else code
 

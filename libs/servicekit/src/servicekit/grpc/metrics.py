@@ -30,7 +30,7 @@ class CallMetrics:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
+        """Create the instruments in a registry, once for each registry."""
         method = ("grpc_service", "grpc_method")
         made = cls(
             handled=Counter(
@@ -59,6 +59,6 @@ class CallMetrics:
 
 
 def labels_of(path: str) -> tuple[str, str]:
-    """Service and method of a path "/service/method"."""
+    """Return service and method of a path "/service/method"."""
     service, _, method = path.lstrip("/").partition("/")
     return service, method

@@ -1,4 +1,4 @@
-"""Who calls: the other end of the connection, or for whom a trusted proxy asks."""
+"""The address of a caller: the other end of the connection, or the one a trusted proxy names."""
 
 from ipaddress import ip_address
 from typing import Any, NamedTuple

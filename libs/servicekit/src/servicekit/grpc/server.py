@@ -1,4 +1,4 @@
-"""A grpcio server with bounds on everything a caller can use up, and the standard health service."""
+"""A grpcio server with limits on everything a caller can use up, and the standard health service."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -99,7 +99,7 @@ class GrpcServer:
         return address
 
     def stop(self, grace_seconds: float = 10.0) -> None:
-        """Take no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
+        """Accept no more calls, end streams, finish unary calls within the grace, and return when all have ended."""
         self._streams.stop()
         self._health_watches.stop()
         if self._server is not None:
@@ -164,7 +164,7 @@ def _options(limits: GrpcLimits) -> list[tuple[str, Any]]:
 
 
 class _Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc] # the package ships no types
-    """One status for the whole server, asked for when needed; the one of `grpc_health` has to be notified of changes."""
+    """One status for the whole server, computed on request; `grpc_health` would have to be notified of changes."""
 
     def __init__(self, ready: Callable[[], bool], streams: Streams) -> None:
         self._ready = ready

@@ -1,4 +1,4 @@
-"""The connections of a server whose library tells nothing of them, found among the open files of the process.
+"""The connections of a server whose library does not report them, found among the open files of the process.
 
 grpcio has no hook for new connections, and nothing that closes one. The kernel knows them: a file's number leads to both
 ends of its connection, and a copy of the file may shut the connection down, which the library then finds closed by the

@@ -51,7 +51,7 @@ class ScanRequest(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[V]):
-    """Users and their rows, as of one moment.
+    """Users and their rows as of one moment.
 
     Attributes:
         unreadable: rows that were left out because they cannot be decoded.
@@ -65,7 +65,7 @@ class Page(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class FoundRows(Generic[V]):
-    """What is known of several users.
+    """The rows of several users.
 
     Attributes:
         rows: users that have a row, with the answer about it and the row, in the order of the request.
@@ -90,7 +90,7 @@ class ReportedChange(Generic[V]):
 
 @dataclass(frozen=True, slots=True)
 class KeyRules:
-    """The kind of a table's keys.
+    """The kind of a table's keys and the limits on them.
 
     Attributes:
         field: The name of the key's field in the messages; with an s where there are several keys.
@@ -133,7 +133,7 @@ class GrpcTable(Generic[V]):
         self._watches_of_many = PeerPlaces(WATCHES_OF_MANY_MAX, WATCHES_OF_MANY_PER_PEER)
 
     def get(self, user: str) -> tuple[TableAnswer[V], V]:
-        """The answer about one user, and its row."""
+        """Return the answer about one user, and its row."""
         answer = self._table.answer(self._key(user))
         row = answer.value
         if row is None:
@@ -141,7 +141,7 @@ class GrpcTable(Generic[V]):
         return answer, row
 
     def get_many(self, users: Iterable[str]) -> FoundRows[V]:
-        """What is known of each of the users."""
+        """Return the rows of the users that have one."""
         given = list(users)
         if len(given) > KEYS_MAX:
             raise invalid(f"{self._keys.field}s", f"at most {KEYS_MAX}")
@@ -158,7 +158,7 @@ class GrpcTable(Generic[V]):
         return found
 
     def scan(self, request: ScanRequest) -> Iterator[Page[V]]:
-        """Users in order, page after page."""
+        """Yield users in order, page after page."""
         prefix = self._prefix(request.prefix)
         after: str | None = request.start_after or None
         if not 0 <= request.limit <= SCAN_ROWS_MAX:
@@ -180,7 +180,7 @@ class GrpcTable(Generic[V]):
                 del page  # until the next one is asked for it would take up memory
 
     async def watch(self, request: Any, context: Any) -> AsyncGenerator[ReportedChange[V], None]:
-        """Each change from now on, as the request's `target` says: of one user, or of all with a prefix.
+        """Yield each change from now on of the request's `target`: one user, or all with a prefix.
 
         A change that cannot be decoded ends the watch of one user; from that of many it is left out.
         """
@@ -211,7 +211,7 @@ class GrpcTable(Generic[V]):
     def _place(
         self, context: Any, over: Future[RetryLater | None]
     ) -> AbstractContextManager[Callable[[], None]]:
-        """Take a place among the watches of many; when it has to give way, `over` is done with the reason."""
+        """Take a place among the watches of many users; when it is taken away, `over` is completed with the reason."""
 
         def give_way() -> None:
             if not over.done():

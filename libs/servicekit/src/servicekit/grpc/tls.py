@@ -14,7 +14,7 @@ log = structlog.get_logger()
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """What a server shows, and whom it trusts; each in PEM.
+    """The certificate and key of a server, and the authority it trusts; each in PEM.
 
     Attributes:
         certificate: the server's, followed by those that lead to its authority.
@@ -27,7 +27,7 @@ class TlsFiles:
     client_authorities: Path | None = None
 
     def read(self) -> grpc.ServerCertificateConfiguration:
-        """Their content. Raises `ConfigurationError`: a file cannot be used; names it, never its content."""
+        """Return the content of the files. Raises `ConfigurationError`, which names a bad file but never its content."""
         # gRPC itself notices what is wrong only when the first caller comes.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         try:
@@ -47,19 +47,19 @@ class TlsFiles:
         return grpc.ssl_server_certificate_configuration([pair], root_certificates=roots)
 
     def stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
-        """What changes when one of them is written; None for one that is not there at the moment."""
+        """Return a value that changes when a file is written; None for a file that is missing at the moment."""
         return tuple(_stamp(path) for path in (self.certificate, self.key, self.client_authorities) if path)
 
 
 class Renewal:
-    """Reads the files again when they have changed: gRPC asks at each new connection."""
+    """Reads the files again when they have changed; gRPC asks at each new connection."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
         self._stamps = files.stamps()
 
     def __call__(self) -> grpc.ServerCertificateConfiguration | None:
-        """What is new; None if nothing is, or if it cannot be used: then what was shown so far is shown on."""
+        """Return new credentials; None if nothing has changed or the files are bad: the old ones stay in use."""
         stamps = self._files.stamps()
         if stamps == self._stamps:
             return None
@@ -75,7 +75,7 @@ class Renewal:
 
 
 def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
-    """Credentials for `GrpcServer`. Files that are renewed count from the next connection on.
+    """Return credentials for `GrpcServer`. Renewed files count from the next connection on.
 
     Raises:
         ConfigurationError: a file cannot be used.
@@ -106,5 +106,5 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _no_password() -> str:
-    """For OpenSSL, which would ask at the terminal."""
+    """Return no password, where OpenSSL would ask for one at the terminal."""
     return ""

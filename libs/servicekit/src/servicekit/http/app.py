@@ -1,4 +1,4 @@
-"""A FastAPI application with everything a service has in common: limits, errors, health, metrics, OpenAPI."""
+"""Builds a FastAPI application with what all services have in common: limits, errors, health, metrics, OpenAPI."""
 
 import json
 import math
@@ -38,7 +38,7 @@ METRICS_MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 @dataclass(frozen=True)
 class HttpEdge:
-    """What stands between the network and an application.
+    """The layers between the network and an application.
 
     Attributes:
         admission: Authentication and rate limits; default: none.
@@ -70,7 +70,7 @@ class HttpEdge:
 
 
 class Strict(BaseModel):
-    """Base of request bodies: no conversion of types, no members that are not known, only finite numbers."""
+    """Base of request bodies: no conversion of types, no unknown members, only finite numbers."""
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False, frozen=True)
 
@@ -88,7 +88,7 @@ PLAIN_DIGITS = BeforeValidator(_plain_digits)
 
 
 class Check(ABC):
-    """A dependency that is asked by the route itself: what FastAPI does for one takes longer than a short handler.
+    """A dependency that is called by the route itself: FastAPI's own takes longer than a short handler.
 
     Attributes:
         parameters: what it looks at, as OpenAPI describes them.
@@ -98,7 +98,7 @@ class Check(ABC):
 
     @abstractmethod
     async def __call__(self, request: Request) -> None:
-        """In the event loop, so it must not block. Raises `Problem`."""
+        """Check a request, in the event loop, so without blocking. Raises `Problem`."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ class _Only(Check):
 
 
 def only(*names: str) -> Any:
-    """A dependency that refuses query parameters other than these, and repeated ones.
+    """Return a dependency that rejects query parameters other than these, and repeated ones.
 
     A parameter with a typing error would else be ignored in silence, and of two equal ones the last would win.
     """
@@ -136,7 +136,7 @@ def build_app(
     details: Callable[[], Mapping[str, Any]] | None = None,
     not_ready: Callable[[], str] = lambda: "",
 ) -> FastAPI:
-    """Make an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
+    """Build an application with `/livez`, `/readyz`, `/metrics` and `/openapi.json`; the caller adds its routes.
 
     Handlers written as plain functions run in worker threads and may block. `streamtable.errors.RetryLater` out of a
     handler becomes 503 with Retry-After, `Problem` what it says, any other exception 500 with a fixed text.
@@ -199,7 +199,7 @@ class _StrictRequest(Request):
 
 
 def _strict_json(body: bytes) -> Any:
-    """Read JSON as RFC 7493 has it; Python's parser alone takes NaN, UTF-16, repeated names and half characters."""
+    """Parse JSON as RFC 7493 requires; Python's parser alone accepts NaN, UTF-16, repeated names and lone surrogates."""
     text = body.decode("utf-8")
     made = json.loads(text, object_pairs_hook=_unique_names, parse_float=_number, parse_constant=_no_number)
     if b"\\u" in body:
@@ -236,7 +236,7 @@ def _unique_names(members: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _number(text: str) -> float:
-    """1.0 and 1e0 are the number 1, and for JSON Schema an integer."""
+    """Return 1.0 and 1e0 as the integer 1, as JSON Schema does."""
     value = float(text)
     if not math.isfinite(value):
         raise ValueError("the number is too large")

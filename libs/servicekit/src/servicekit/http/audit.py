@@ -1,4 +1,4 @@
-"""Who has done what: a line for each write, each replay and each look at records, also for those that were refused."""
+"""The audit trail: a line for each write, each replay and each read of records, rejected requests included."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ _READS: Final = frozenset({"GET", "HEAD"})
 
 @dataclass(frozen=True, slots=True)
 class AuditEntry:
-    """One request.
+    """An entry of the audit trail, about one request.
 
     Attributes:
         caller: The name of the caller; None: nobody has said who that is, or it was not true.
@@ -31,7 +31,7 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True)
 class AuditTrail:
-    """What is noted, and where.
+    """Which requests are recorded, and where.
 
     Attributes:
         write: Keeps an entry; called in the event loop, so it must not block.
@@ -42,12 +42,12 @@ class AuditTrail:
     reads: tuple[str, ...] = ()
 
     def notes(self, method: str, path: str) -> bool:
-        """Return whether a request is noted."""
+        """Return whether a request is recorded."""
         return method not in _READS or path.startswith(self.reads)
 
 
 class Audit:
-    """ASGI middleware around the guard, so that refused requests are noted too."""
+    """ASGI middleware around the guard, so that rejected requests are recorded too."""
 
     def __init__(self, app: ASGIApp, trail: AuditTrail) -> None:
         self._app = app
@@ -79,5 +79,5 @@ class Audit:
 
 
 def remember_caller(scope: Scope, name: str | None) -> None:
-    """Say whose request this is."""
+    """Note the authenticated caller of this request."""
     scope[_CALLER] = name

@@ -1,4 +1,4 @@
-"""Connections of a REST server: bounded in number, and dropped when the other end does not do its part.
+"""Connections of a REST server: limited in number, and dropped when the client is too slow.
 
 uvicorn waits for a request's head and for an answer to be taken for ever, and where its limit on connections is
 reached, idle ones cost honest callers an answer of 503. Here, when there are too many, the one that has kept the server
@@ -57,7 +57,7 @@ class ConnectionLimits:
 
 
 class HttpConnections:
-    """The open connections of one server; of its event loop's thread.
+    """The open connections of one server; used by its event loop's thread only.
 
     Args:
         limits: The limits of connections.
@@ -75,11 +75,11 @@ class HttpConnections:
         return len(self._open)
 
     def protocol(self, **arguments: Any) -> asyncio.Protocol:
-        """Make the protocol of a new connection, as uvicorn asks for it."""
+        """Return the protocol of a new connection, for uvicorn."""
         return BoundedProtocol(self, **arguments)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Look after the connections from now on, until the loop is closed."""
+        """Watch the connections from now on, until the loop is closed."""
         now = loop.time()
         for connection in list(self._open):
             if reason := connection.overdue(now):
@@ -87,7 +87,7 @@ class HttpConnections:
         loop.call_later(SWEEP_SECONDS, self.start, loop)
 
     def add(self, connection: "BoundedProtocol") -> None:
-        """Count a new connection in, and drop one that waits, or else the new one, if there are too many."""
+        """Count a new connection, and drop a waiting one, or else the new one, if there are too many."""
         of_peer = self._of_peer.setdefault(connection.peer, {})
         self._open[connection] = of_peer[connection] = None
         per_peer = self.limits.connections if connection.of_proxy else self.limits.per_peer
@@ -96,14 +96,14 @@ class HttpConnections:
                 self.drop(next(other for other in among if other.waits), TOO_MANY)
 
     def begin_to_wait(self, connection: "BoundedProtocol") -> None:
-        """Put it behind the others that wait."""
+        """Put a connection behind the others that wait."""
         for among in (self._open, self._of_peer.get(connection.peer, {})):
             if connection in among:
                 del among[connection]
                 among[connection] = None
 
     def remove(self, connection: "BoundedProtocol") -> None:
-        """Forget a connection that has ended; it may have been forgotten already."""
+        """Forget a connection that has ended."""
         self._open.pop(connection, None)
         of_peer = self._of_peer.get(connection.peer, {})
         of_peer.pop(connection, None)
@@ -111,7 +111,7 @@ class HttpConnections:
             self._of_peer.pop(connection.peer, None)
 
     def drop(self, connection: "BoundedProtocol", reason: str) -> None:
-        """End a connection at once: what is left to send is not waited for."""
+        """End a connection at once, without sending what is left."""
         self.dropped(reason)
         self.remove(connection)
         connection.transport.abort()
@@ -132,7 +132,7 @@ class BoundedProtocol(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether it is the other end's turn: to send a request, or the rest of one, or to take an answer."""
+        """Whether the client must act: send a request, or the rest of one, or read an answer."""
         return self._waits_for_head or self.cycle.more_body
 
     @property
@@ -165,7 +165,7 @@ class BoundedProtocol(H11Protocol):
         self._idle = self._waits_for_head and not self.conn.trailing_data[0]
 
     def overdue(self, now: float) -> str | None:
-        """Why the connection is to be dropped now, if it is; to be asked every now and then."""
+        """Return why the connection must be dropped now; None if it need not be. Called regularly."""
         unsent = self.transport.get_write_buffer_size()
         if unsent:
             self._waits_since = now  # for a head it waits only after its answer was taken
@@ -181,7 +181,7 @@ class BoundedProtocol(H11Protocol):
         )
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP with a problem document, where uvicorn would send `msg`."""
+        """Answer bytes that are not HTTP with a problem document, where uvicorn would send `msg`."""
         del msg
         error = sys.exc_info()[1]  # uvicorn calls this while it handles the parser's error
         self._all.dropped(NO_HTTP)

@@ -1,4 +1,4 @@
-"""Cursors: where a list goes on, handed to the caller in a form that only this service can have made."""
+"""Cursors of paged lists, signed so that only this service can make them."""
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -12,7 +12,7 @@ CURSOR_CHARACTERS_MAX: Final = 3000
 
 
 class BadCursor(ValueError):
-    """A cursor that this service did not make, or that it made for another query."""
+    """A cursor that this service did not make, or made for another query."""
 
     def __init__(self) -> None:
         super().__init__("the cursor does not belong to this query; begin again without one")
@@ -34,12 +34,12 @@ class Cursors:
         self._secret = secret
 
     def seal(self, query: str, position: str) -> str:
-        """A cursor that says `position` and is valid for this query only."""
+        """Return a cursor for a position that is valid for this query only."""
         text = position.encode()
         return urlsafe_b64encode(self._mac(query, text) + text).rstrip(b"=").decode()
 
     def open(self, query: str, cursor: str) -> str:
-        """The position in a cursor.
+        """Return the position in a cursor.
 
         Raises:
             BadCursor: forged, damaged, or of another query.

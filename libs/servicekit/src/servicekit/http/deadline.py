@@ -1,4 +1,4 @@
-"""The deadline of a request, and what its answer must say if the request fails after it has begun to write."""
+"""The deadline of a request, and what its answer must report if the request fails after it began to write."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ class RequestDeadline:
     report: Callable[[], Mapping[str, Any]] = _nothing
 
     def put(self, scope: Scope) -> None:
-        """Attach it to a request."""
+        """Attach the deadline to a request."""
         scope[_KEY] = self
 
 

@@ -31,7 +31,7 @@ BODY_BYTES: Final = 512 * 1024  # a list of 1000 events of about 500 bytes
 
 
 class NewEvent(Protocol):
-    """An event in a request. Without an id or a time it gets a new id, and the time of the service's clock."""
+    """An event in a request. A missing id is generated, a missing time is that of the service's clock."""
 
     @property
     def id(self) -> UUID | None: ...
@@ -72,7 +72,7 @@ class Sender:
     async def send_one(
         self, request: Request, outgoing: OutgoingRecord[Any], status: int = HTTPStatus.OK
     ) -> Response:
-        """Send one record; the answer names the write in a header."""
+        """Send one record; a header of the answer names the write."""
         (accepted,) = await send_all(request, self.emitter, [outgoing], self.timeouts)
         headers = {read_your_writes.HEADER: accepted["token"]}
         return JSONResponse(accepted, status_code=status, headers=headers)
@@ -90,7 +90,7 @@ class EmitterRoute(Protocol):
 
 @dataclass(frozen=True)
 class PostEvents:
-    """Takes one event (answered with 201) or a list of them (200), or lists alone.
+    """Accepts one event (answered with 201) or a list of them (200), or only lists.
 
     Attributes:
         path: The address.
@@ -142,7 +142,7 @@ class PostEvents:
 
 
 class EmitterOptions(TypedDict, total=False):
-    """What an emitter service works with.
+    """The options of an emitter service.
 
     Attributes:
         ready: Returns whether Kafka can be reached.
@@ -182,7 +182,7 @@ class EmitterApi:
     routes: Sequence[EmitterRoute]
 
     def build(self, *emitters: RecordEmitter[Any], **options: Unpack[EmitterOptions]) -> FastAPI:
-        """Make the application; one emitter for each stream."""
+        """Build the application, with one emitter for each stream."""
         timeouts = options.get("timeouts") or SendTimeouts()
         app = build_app(
             self.title,

@@ -1,4 +1,4 @@
-"""The times of events that requests claim: none is far ahead of the service's clock."""
+"""Validates the times of events in requests: none may be far ahead of the service's clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from servicekit.http.problems import invalid
 
 @dataclass(frozen=True, slots=True)
 class EventTimestamps:
-    """Gives events their times.
+    """Determines the times of events.
 
     Attributes:
         now_ms: The clock, in milliseconds since 1970.

@@ -1,4 +1,4 @@
-"""Kinds of members that requests have, strict ones, as pydantic checks them and OpenAPI describes them."""
+"""Strict types of request members, as pydantic checks them and OpenAPI describes them."""
 
 import unicodedata
 from typing import Any, Final

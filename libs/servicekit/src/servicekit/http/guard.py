@@ -1,4 +1,4 @@
-"""The outermost layer of a REST service: limits, the deadline, and an answer of a fixed form to every error."""
+"""The outermost layer of a REST service: limits, the deadline, and a problem document for every error."""
 
 import asyncio
 from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ Admit = Callable[[Scope], Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What one request may cost.
+    """The limits of one request.
 
     Attributes:
         body_bytes: The size of a body, whether its length is announced or not.
@@ -119,7 +119,7 @@ class Guard:
     async def _instead(
         self, problem: Problem, answer: "_Answer", scope: Scope, deadline: RequestDeadline
     ) -> None:
-        """Answer in place of the handler, and report what it has written by now; it writes nothing after that."""
+        """Answer in place of the handler and report what it has written by now; it writes nothing after that."""
         problem.members.update(deadline.report())
         await answer.instead(problem, scope)
 
@@ -143,7 +143,7 @@ class Guard:
         _check_body_headers(headers, limits.body_bytes)
 
     async def _read_body(self, receive: Receive, end: float) -> bytes | None:
-        """The whole body; None if the caller has gone."""
+        """Return the whole body; None if the caller has disconnected."""
         body = bytearray()
         timeout = asyncio.timeout_at(end)
         try:
@@ -210,7 +210,7 @@ class Guard:
         raise unavailable("the answer took too long; ask again")
 
     async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn) -> bool:
-        """Wait until the answer has begun, or for as long as a request may wait for a thread.
+        """Wait until the response has begun, or for as long as a request may wait for a thread.
 
         Returns:
             False if it still waits for one: then it is given up, and will not be begun.
@@ -229,7 +229,7 @@ def _log_late_failure(task: asyncio.Task[None]) -> None:
 
 
 class _Answer:
-    """What is sent, and whether that has begun."""
+    """The response that is being sent, and whether it has begun."""
 
     def __init__(self, send: Send, started: asyncio.Future[None]) -> None:
         self.started = started
@@ -243,7 +243,7 @@ class _Answer:
             await self._pass_on(message)
 
     async def instead(self, problem: Problem, scope: Scope) -> None:
-        """Send the problem, unless an answer has begun: then the connection ends short of its body."""
+        """Send the problem; if a response has begun, the connection ends before the end of its body instead."""
         if self.started.done():
             return
         self._open = False  # the handler may still be at work: what it sends now comes too late
@@ -261,7 +261,7 @@ class _Answer:
 
 
 class _Replay:
-    """Hands out the body that was read already, then what really comes (only the end of the connection can)."""
+    """Replays the body that was read already, then what really comes (only the end of the connection can)."""
 
     def __init__(self, body: bytes, receive: Receive) -> None:
         self._first: bytes | None = body
@@ -287,12 +287,12 @@ async def _no_more() -> Message:
 
 
 def unavailable(detail: str = "the service cannot answer at the moment; ask again") -> Problem:
-    """A 503 that says when to come back."""
+    """Return a 503 with `Retry-After`."""
     return Problem(HTTPStatus.SERVICE_UNAVAILABLE, detail, retry_after=1)
 
 
 def overloaded() -> Problem:
-    """A 503 for a request that no thread has begun to work on."""
+    """Return a 503 for a request that no thread has begun to work on."""
     return unavailable("too many requests are being worked on; ask again")
 
 
@@ -306,7 +306,7 @@ def _is_clean(encoded: bytes) -> bool:
 
 
 def _check_framing(version: str, headers: list[tuple[bytes, bytes]]) -> None:
-    """Refuse what two servers in a row could read as requests of different lengths, and end the connection."""
+    """Reject what two servers in a row could read as requests of different lengths, and end the connection."""
     if version not in {"1.0", "1.1"}:
         raise Problem(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "speak HTTP/1.1", headers=_CLOSE)
     names = [name for name, _ in headers]

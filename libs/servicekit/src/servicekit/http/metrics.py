@@ -1,4 +1,4 @@
-"""Prometheus metrics of requests: how many there were, how they ended and how long they took."""
+"""Prometheus metrics of requests: their number, outcome and duration."""
 
 import time
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class HttpMetrics:
 
     @classmethod
     def register(cls, registry: CollectorRegistry) -> Self:
-        """Make the instruments in a registry; once for each registry."""
+        """Create the instruments in a registry, once for each registry."""
         made = cls(
             Counter("http_requests", "Requests", ("method", "route", "status"), registry=registry),
             Histogram(
@@ -58,7 +58,7 @@ class HttpMetrics:
 
 
 class Measure:
-    """ASGI middleware, outside of all others.
+    """ASGI middleware that measures requests, outside of all others.
 
     Args:
         clock: seconds, monotonic.
@@ -93,13 +93,13 @@ class Measure:
 
 
 def method_of(scope: Scope) -> str:
-    """A request's method; "other" if it is the caller's invention."""
+    """Return a request's method; "other" if it is not a standard one."""
     method: str = scope["method"]
     return method if method in _METHODS else "other"
 
 
 def route_of(scope: Scope) -> str | None:
-    """The template of the address that was found, such as `/clicks/{user}`."""
+    """Return the template of the route that was found, such as `/clicks/{user}`."""
     return getattr(scope.get("route"), "path", None)
 
 

@@ -10,7 +10,7 @@ _UNREADABLE = "rows that were left out because they cannot be decoded"
 
 @cache
 def freshness(what: str = "rows") -> type[BaseModel]:
-    """Return the model of how current an answer is; `what` may be missing from it."""
+    """Return the model of an answer's freshness; `what` may be missing from it."""
     age = Field(description="seconds since this replica last held all that the broker had")
     stale = Field(description=f"true when the broker does not answer: newer {what} may be missing")
     return create_model(
@@ -22,7 +22,7 @@ def freshness(what: str = "rows") -> type[BaseModel]:
 
 
 def answer_model(name: str, text: str, row: type[BaseModel], what: str = "rows") -> type[BaseModel]:
-    """Return the model of one row, with how current it is and with its place in the table."""
+    """Return the model of one row with its freshness and its place in the table."""
     place = Field(description="of the table's partition, up to which the answer holds all")
     return create_model(
         name,
@@ -60,7 +60,7 @@ def top_model(name: str, text: str, row: type[BaseModel], what: str = "rows") ->
 def windows_model(
     name: str, text: str, row: type[BaseModel], key: str = "user_id", what: str = "rows"
 ) -> type[BaseModel]:
-    """Return the model of the windows of one key: each with its bounds and what the row says."""
+    """Return the model of the windows of one key: each with its bounds and its row."""
     start = Field(description="the first millisecond of the window, since 1970")
     end = Field(description="its end, which is the first millisecond after it")
     window = create_model(

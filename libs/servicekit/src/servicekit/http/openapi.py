@@ -1,4 +1,4 @@
-"""The OpenAPI document of an application, with the errors that its guard really gives, and the page that shows it."""
+"""The OpenAPI document of an application, with the errors that its guard really returns, and the page that shows it."""
 
 import re
 from base64 import b64encode
@@ -42,7 +42,7 @@ _RETRY_AFTER: Final = {
 
 
 def document(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's document, with our errors in place of its own, each operation with those that it may give."""
+    """Return FastAPI's document with our errors in place of its own, for each operation those that it may return."""
     made = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
     components = made.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
@@ -86,7 +86,7 @@ def _add_errors(operation: dict[str, Any]) -> None:
 
 
 def add_page(app: FastAPI) -> None:
-    """Serve `/docs`. Its scripts come from elsewhere: its policy names these places and its own script."""
+    """Serve `/docs`. Its scripts come from a CDN: its content security policy names that and its own script."""
     page = get_swagger_ui_html(openapi_url="/openapi.json", title=app.title, swagger_ui_parameters=None)
     scripts = _INLINE.findall(bytes(page.body).decode())
     hashes = " ".join(f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" for text in scripts)

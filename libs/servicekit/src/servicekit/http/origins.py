@@ -1,4 +1,4 @@
-"""What browsers are refused: requests for a foreign host, and requests that a page of another site makes."""
+"""Browser protections: requests for a foreign host, and requests made by pages of other sites, are rejected."""
 
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -30,14 +30,14 @@ class BrowserRules:
     reads: bool = False
 
     def check_host(self, scope: Scope) -> None:
-        """Refuse a request for another host with 421."""
+        """Reject a request for another host with 421."""
         server = scope.get("server")
         if not self.hosts.include(_header(scope, b"host"), server[0] if server else None):
             detail = f"the server does not answer to this host name: list it in {HOSTS_VARIABLE} if it is one of its own"
             raise Problem(HTTPStatus.MISDIRECTED_REQUEST, detail)
 
     def check_origin(self, scope: Scope) -> None:
-        """Refuse a write, or a read where `reads` says so, that a page of another site makes, with 403."""
+        """Reject a write, or a read where `reads` is set, that a page of another site makes, with 403."""
         if scope["method"] in _READS and not self.reads:
             return
         origin = _header(scope, b"origin")

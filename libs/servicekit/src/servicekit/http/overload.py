@@ -1,4 +1,4 @@
-"""When a server has more to do than it can: measured by how long requests wait, not by how many there are.
+"""Detects overload by how long requests wait, not by how many there are.
 
 As in CoDel (RFC 8289): a burst makes some wait, which is what a queue is for. If even the one that waited least, of all in
 an interval, has waited long, the queue stands, and requests that join it wait in vain.
@@ -41,7 +41,7 @@ class DelayMeter:
         self._of_last = 0.0
 
     def measure(self, seconds: float) -> None:
-        """Note that one has waited so long."""
+        """Record a wait."""
         with self._lock:
             self._roll()
             self._least = min(self._least, seconds)
@@ -64,7 +64,7 @@ class DelayMeter:
 
 
 class Turn:
-    """A request that waits for a thread: it is begun, or given up, and never both. Any thread.
+    """A request that waits for a thread: it is either begun or given up. Any thread.
 
     Args:
         waits: Measures how long it has waited when it is begun.
@@ -77,7 +77,7 @@ class Turn:
         self._is_open = True
 
     def begin(self, *, in_thread: bool) -> None:
-        """Begin. Raises `RetryLater` if it was given up: its caller has been answered already.
+        """Begin. Raises `RetryLater` if the request was given up: its caller has been answered already.
 
         Args:
             in_thread: It has waited for a thread, and how long says something about the others.
@@ -88,7 +88,7 @@ class Turn:
             self._waits.measure(time.monotonic() - self._since)
 
     def give_up(self) -> bool:
-        """Give it up; false if it has been begun."""
+        """Give the request up; false if it has begun."""
         if not self._close():
             return False
         self._waits.measure(time.monotonic() - self._since)
@@ -129,7 +129,7 @@ def _begin(*, in_thread: bool) -> None:
 
 
 class Overload:
-    """What is measured of one server, in its event loop.
+    """The measured delays of one server, in its event loop.
 
     Args:
         target: A queue in which everybody waits longer than that stands.
@@ -149,16 +149,16 @@ class Overload:
 
     @property
     def patience(self) -> float:
-        """Seconds that a request may wait for a thread."""
+        """The seconds that a request may wait for a thread."""
         return min(self._target, self._queue_seconds) if self._stands(self.waits) else self._queue_seconds
 
     @property
     def refuses(self) -> bool:
-        """Whether a new request is to be refused at once, because the event loop itself is behind."""
+        """Whether a new request must be rejected at once, because the event loop itself is behind."""
         return self._working > _FEW and self._stands(self.loop_delays)
 
     def __enter__(self) -> None:
-        """Count a request in, and measure the event loop while there are any."""
+        """Count a request, and measure the event loop while there are any."""
         self._working += 1
         if not self._beats:
             self._beats = True

@@ -1,4 +1,4 @@
-"""RFC 9457 problem documents: fixed texts, and never a piece of the input."""
+"""Problem documents (RFC 9457): fixed texts that never contain input."""
 
 import json
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ class Problem(Exception):
         self.members = dict(members or {})
 
     def response(self) -> Response:
-        """The document as it goes out."""
+        """Return the document as an HTTP response."""
         document = {
             "type": "about:blank",
             "title": self.status.phrase,
@@ -101,7 +101,7 @@ _ERRORS_MAX = 10
 
 
 def of_validation(errors: list[Any]) -> Problem:
-    """A 422 from pydantic's errors: which of *our* fields is wrong and which of *our* bounds it breaks.
+    """Return a 422 for pydantic's errors: which of *our* fields is invalid and which of *our* limits it exceeds.
 
     Pydantic's own messages quote the input, and the location of a member that is not known is the caller's text.
     """

@@ -1,4 +1,4 @@
-"""Producing for requests: they are answered when Kafka has acknowledged, and every answer says what became of each id."""
+"""Producing for requests: the answer follows Kafka's acknowledgement and reports the outcome for each id."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ _NOT_ALL: Final[dict[str, Any]] = {
 
 
 def not_all_responses(what: str) -> dict[int | str, dict[str, Any]]:
-    """Return the responses for OpenAPI when only some records were acknowledged; `what` they are, in the plural."""
+    """Return the responses for OpenAPI when only some records were acknowledged; `what` names them in the plural."""
     return {
         422: {
             "description": "The request is not valid; `errors` says where. Or Kafka refuses the records in `rejected`",
@@ -68,7 +68,7 @@ class RecordEmitter(Protocol[R_contra]):
 
 @dataclass(frozen=True, slots=True)
 class SendTimeouts:
-    """How long sending may take: the producer gives up first, then the handler, then the guard.
+    """The timeouts of sending: the producer gives up first, then the handler, then the guard.
 
     Attributes:
         delivery: Seconds after which the producer does not send a record any more.
@@ -95,7 +95,7 @@ class SendTimeouts:
 
     @property
     def request(self) -> float:
-        """Seconds from the head of a request to its answer."""
+        """The seconds from the head of a request to its answer."""
         return self.wait + 5
 
 
@@ -124,7 +124,7 @@ class Accepted(BaseModel):
 
 
 class Sending(Generic[R]):
-    """The records of one request on their way to Kafka. One thread sends; any thread may stop it and ask for the report.
+    """The records of one request on their way to Kafka. One thread sends; any thread may stop it or read the report.
 
     Args:
         emitter: Sends them.
@@ -148,7 +148,7 @@ class Sending(Generic[R]):
         self.stop()
 
     def _send(self, each: OutgoingRecord[R], end: float) -> bool:
-        """Hand one record to the producer. False: it was not, and none after it is to be, which keeps their order."""
+        """Give one record to the producer. False: it was refused, and none after it may be sent, which keeps their order."""
         with self._lock:
             if self._stopped or time.monotonic() >= end:
                 return False
@@ -163,12 +163,12 @@ class Sending(Generic[R]):
         return not isinstance(_failure(future), QueueFull)
 
     def stop(self) -> None:
-        """Send nothing more. What is just being handed to the producer counts as sent."""
+        """Send nothing more. A record that is just being given to the producer counts as sent."""
         with self._lock:
             self._stopped = True
 
     def report(self) -> "SendReport":
-        """Stop, and say what became of each record by now."""
+        """Stop, and return the outcome for each record by now."""
         with self._lock:
             self._stopped = True
             begun = list(self._begun)
@@ -182,7 +182,7 @@ class Sending(Generic[R]):
 
 @dataclass(slots=True)
 class SendReport:
-    """What became of the records of a request.
+    """The outcome for the records of a request.
 
     Attributes:
         accepted: Of each acknowledged one what `Accepted` describes.
@@ -199,7 +199,7 @@ class SendReport:
     failure: BaseException | None = None
 
     def add(self, identity: str, future: Future[Ack] | None) -> None:
-        """Add a record that was handed to the producer; `future` None: it is just being handed over."""
+        """Add a record that was given to the producer; `future` None: it is just being given."""
         error = None if future is None else _failure(future)
         match error:
             case QueueFull():
@@ -221,7 +221,7 @@ class SendReport:
         self.not_sent.append(identity)
 
     def members(self) -> Mapping[str, Any]:
-        """Return what a problem document says of it."""
+        """Return the members of a problem document about it."""
         return {
             "accepted": self.accepted,
             "unknown": self.unknown,
@@ -233,7 +233,7 @@ class SendReport:
 async def send_all(
     request: Request, emitter: RecordEmitter[R], outgoing: Sequence[OutgoingRecord[R]], timeouts: SendTimeouts
 ) -> list[dict[str, Any]]:
-    """Send all and wait for all. However the request ends from here on, its answer names all ids.
+    """Send all records and wait for all. However the request ends from here on, its answer names all ids.
 
     Args:
         request: Has the deadline.
@@ -273,5 +273,5 @@ async def send_all(
 
 
 def _failure(future: Future[Ack]) -> BaseException | None:
-    """Return why a record was not acknowledged; None: it was, or that is not known yet."""
+    """Return why a record was not acknowledged; None if it was, or if that is not known yet."""
     return future.exception() if future.done() else None

@@ -24,7 +24,7 @@ _LIMIT: Final = 1000
 
 
 class WaitableTable(Protocol):
-    """A table that knows which events are in its rows; `streamtable.View` is one."""
+    """A table that knows which events its rows show; `streamtable.View` is one."""
 
     async def wait_for_async(self, ack: Ack, timeout: float) -> None:  # noqa: ASYNC109 - as `streamtable.View`
         """Return when the rows show that event.
@@ -75,7 +75,7 @@ class ReadYourWrites:
 
     @property
     def dependency(self) -> Any:
-        """For routes whose answers may have to wait; they document `RESPONSES` too."""
+        """Return the dependency of routes whose answers may have to wait; they document `RESPONSES` too."""
         return Depends(_Shown(self))
 
     def _named(self, token: str) -> tuple[WaitableTable, Ack]:

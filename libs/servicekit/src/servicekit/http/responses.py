@@ -1,4 +1,4 @@
-"""Responses to GET: models as JSON, conditional requests, and where a page begins."""
+"""Responses to GET: models as JSON, conditional requests, and the beginning of a page."""
 
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -11,12 +11,12 @@ from servicekit.http.problems import Problem
 
 
 def json_answer(body: BaseModel, headers: Mapping[str, str] | None = None) -> Response:
-    """The model as it is; FastAPI would check and convert it once more, row by row."""
+    """Return the model as JSON as it is; FastAPI would validate and convert it once more, row by row."""
     return Response(body.model_dump_json(), headers=headers, media_type="application/json")
 
 
 def matches(if_none_match: str | None, tag: str) -> bool:
-    """Whether one of the tags in If-None-Match is this one, by weak comparison."""
+    """Return whether one of the tags in If-None-Match is this one, by weak comparison."""
     if if_none_match is None:
         return False
     given = {part.strip().removeprefix("W/") for part in if_none_match.split(",")}
@@ -24,7 +24,7 @@ def matches(if_none_match: str | None, tag: str) -> bool:
 
 
 def page_after(cursors: Cursors, query: str, cursor: str | None) -> str | None:
-    """The position that a page comes after; None: it is the first. Raises a `Problem` for a cursor of another query."""
+    """Return the position before a page; None for the first. Raises a `Problem` for a cursor of another query."""
     if cursor is None:
         return None
     try:

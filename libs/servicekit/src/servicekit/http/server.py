@@ -103,7 +103,7 @@ class HttpServer:
         self._started.set()
 
     def stop(self) -> None:
-        """Accept nothing more, end streams, finish what was accepted, and return when that is done."""
+        """Accept nothing more, end streams, finish accepted requests, and return when that is done."""
         if self._streams is not None:
             self._streams.stop()
         self._server.should_exit = True
@@ -127,7 +127,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 
 class _Uvicorn(uvicorn.Server):
-    """Says when it listens."""
+    """A uvicorn server that reports when it listens."""
 
     def __init__(self, config: uvicorn.Config, on_started: Callable[[], None]) -> None:
         super().__init__(config)

@@ -1,4 +1,4 @@
-"""Server-sent events from a source that is awaited, such as a watch on a view: a stream takes no thread.
+"""Server-sent events from an awaitable source, such as a watch on a view: a stream takes no thread.
 
 A response of our own: it shares its bounds and its end with the service's other streams, its server may run in any
 thread, and a caller that does not read is cut off.
@@ -28,7 +28,7 @@ _OPENING_MAX: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One event: its name, its data (sent as JSON), and an id for the caller."""
+    """An event: its name, its data (sent as JSON), and an id for the client."""
 
     name: str
     data: Mapping[str, Any]
@@ -48,7 +48,7 @@ It may be cancelled while it waits, and no event is lost by that.
 
 
 class EventStreams:
-    """Makes the responses.
+    """Makes responses of server-sent events.
 
     Args:
         streams: admits them.
@@ -78,7 +78,7 @@ class EventStreams:
 
     @contextmanager
     def admit(self, peer: str) -> Iterator["asyncio.Future[Any]"]:
-        """Count a stream in, as `Streams.admit_in_loop` does.
+        """Admit a stream, as `Streams.admit_in_loop` does.
 
         Raises:
             Problem: this address has as many as it may have.
@@ -125,7 +125,7 @@ class _EventResponse(Response):
                 await asyncio.shield(self._in_thread(self._source.__exit__, None, None, None))
 
     async def _pump(self, next_event: Source, send: Send) -> None:
-        """Send events until the last, or until it is cancelled."""
+        """Send events until the last one, or until cancelled."""
         await self._send(send, b"retry: 3000\n\n")
         while True:
             try:

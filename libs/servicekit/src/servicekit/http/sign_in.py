@@ -1,4 +1,4 @@
-"""Signing in a browser, which sends no `Authorization` by itself: a URL with a token in it sets a cookie."""
+"""Sign-in for browsers, which send no `Authorization` by themselves: a URL with a token sets a cookie."""
 
 import hmac
 from collections.abc import Mapping
@@ -27,12 +27,12 @@ class SignIn:
     token: str = field(repr=False)
 
     def credential(self, headers: Mapping[bytes, bytes]) -> str | None:
-        """Return the token that a request's cookie holds, whether it is valid or not."""
+        """Return the token in a request's cookie, valid or not."""
         cookies = cookie_parser(headers.get(b"cookie", b"").decode("latin-1"))
         return cookies.get(self._cookie(headers.get(b"host", b"").decode("latin-1")))
 
     def answer(self, request: Request, given: str) -> Response:
-        """Lead to the same address without the token, and set the cookie if the token is right.
+        """Redirect to the same address without the token, and set the cookie if the token is valid.
 
         Scripts cannot read the cookie, and pages of other sites cannot send it. It lives as long as the browser.
         """

@@ -1,4 +1,4 @@
-"""Signatures of handlers that are made for a declared route."""
+"""Signatures of handlers that are generated for a declared route."""
 
 from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
@@ -8,7 +8,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def with_parameters(handler: F, parameters: Mapping[str, Any], **defaults: Any) -> F:
-    """Give a handler that takes keyword arguments the parameters that FastAPI passes, by name with their types."""
+    """Give a handler with keyword arguments the parameters that FastAPI passes, by name with their types."""
     made = [
         Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=defaults.get(name, Parameter.empty))
         for name, kind in parameters.items()

@@ -82,7 +82,7 @@ class TableRoute(Protocol):
 
 @dataclass(frozen=True)
 class Operation:
-    """What all operations have.
+    """The parts that all operations have.
 
     Attributes:
         path: The address.
@@ -111,7 +111,7 @@ class Operation:
 
 @dataclass(frozen=True)
 class GetRow(Operation):
-    """One row, with an ETag.
+    """Returns one row, with an ETag.
 
     Attributes:
         model: The answer; see `servicekit.http.models.answer_model`.
@@ -165,7 +165,7 @@ class GetRow(Operation):
 
 @dataclass(frozen=True)
 class ListRows(Operation):
-    """All rows in the order of their keys, page by page.
+    """Returns all rows in the order of their keys, page by page.
 
     Attributes:
         model: The answer; see `servicekit.http.models.page_model`.
@@ -201,7 +201,7 @@ class ListRows(Operation):
 
 @dataclass(frozen=True)
 class TopRows(Operation):
-    """The rows with the highest numbers.
+    """Returns the rows with the highest numbers.
 
     Attributes:
         model: The answer; see `servicekit.http.models.top_model`.
@@ -231,7 +231,7 @@ class TopRows(Operation):
 
 @dataclass(frozen=True)
 class WatchRow(Operation):
-    """One row and its changes, as server-sent events."""
+    """Sends one row and its changes as server-sent events."""
 
     tag: str = "live"
 
@@ -248,7 +248,7 @@ class WatchRow(Operation):
 
 @dataclass(frozen=True)
 class WatchRows(Operation):
-    """The changes of all rows with a prefix, as server-sent events."""
+    """Sends the changes of all rows with a prefix as server-sent events."""
 
     tag: str = "live"
 
@@ -261,7 +261,7 @@ class WatchRows(Operation):
 
 @dataclass(frozen=True)
 class ListWindows(Operation):
-    """The windows of one key in a range of time.
+    """Returns the windows of one key in a range of time.
 
     Attributes:
         model: The answer; see `servicekit.http.models.windows_model`.
@@ -330,7 +330,7 @@ class TableApi(Generic[V]):
         writes: ReadYourWrites | None = None,
         windows: WindowTable[Any] | None = None,
     ) -> FastAPI:
-        """Make the application.
+        """Build the application.
 
         Args:
             table: The rows.
@@ -370,7 +370,7 @@ class TableApi(Generic[V]):
 
 
 def etag(*known: object) -> str:
-    """Return a weak tag: it stands for what is known of a row, not for the answer's age, which always changes."""
+    """Return a weak tag for the state of a row, not for the answer's age, which always changes."""
     return f'W/"{blake2b(repr(known).encode(), digest_size=8).hexdigest()}"'
 
 

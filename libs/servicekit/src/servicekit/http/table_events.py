@@ -18,7 +18,7 @@ V = TypeVar("V")
 
 @dataclass(frozen=True)
 class TableEvents(Generic[V]):
-    """A table and what its events say of a row.
+    """A table, and how its events show a row.
 
     Attributes:
         rows: the table.
@@ -37,18 +37,18 @@ class TableEvents(Generic[V]):
         return ServerEvent(self.name, data, f"{at.partition}-{at.offset}")
 
     def unreadable(self, error: UnreadableRow) -> ServerEvent:
-        """Sent instead of a row that cannot be decoded: what was sent of it before is out of date."""
+        """The event sent for a row that cannot be decoded: earlier events about it are out of date."""
         key = error.key.decode(errors="replace")
         data = {self.key: key, "of": self.name, "partition": error.partition, "before_offset": error.position}
         return ServerEvent("unreadable", data)
 
 
 class _LeftOut(Exception):
-    """A row that cannot be decoded was noted while a change was awaited."""
+    """A row that cannot be decoded was found while a change was awaited."""
 
 
 class ChangeSource:
-    """A context whose source gives a user's rows and their changes, or the changes of all users with a prefix.
+    """A context whose source yields a user's rows and their changes, or the changes of all users with a prefix.
 
     Args:
         tables: the tables, and what events say of their rows.

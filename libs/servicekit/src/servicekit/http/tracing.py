@@ -9,7 +9,7 @@ from servicekit.tracing import ServerTracer, context_of
 
 
 class Trace:
-    """ASGI middleware: a span for each request, named after its route. Nothing of the caller's text is in it."""
+    """ASGI middleware: a span for each request, named after its route, without any text of the caller."""
 
     def __init__(self, app: ASGIApp, tracer: ServerTracer) -> None:
         self._app = app

@@ -10,7 +10,7 @@ from servicekit.tables.user_ids import USER_ID_CHARACTERS_MAX, user_id, user_id_
 
 
 def user_of_path(text: str) -> str:
-    """The user id in an address. Raises a `Problem` of status 422 like those for other parameters."""
+    """Return the user id in a path. Raises a `Problem` of status 422 like those for other parameters."""
     try:
         return user_id(text)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Where the audit trail of a process goes: to its log and, if that is set, to a topic."""
+"""The destination of the audit trail of a process: its log and, if set, a topic."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ Write = Callable[[AuditEntry], None]
 
 @contextmanager
 def auditing(service: str, instance: str, kafka: Kafka, topic: str | None) -> Iterator[Write]:
-    """Yield what keeps entries, for the block; at its end entries that are on their way are waited for.
+    """Yield the sink of the audit trail for the block; at its end pending entries are awaited.
 
     Args:
         service: The name of the service, which is the key of its records.

@@ -16,7 +16,7 @@ S = TypeVar("S", bound=ServiceSettings)
 
 
 class CommandLine(Generic[S]):
-    """Commands, which `--help` lists in the order in which they were added.
+    """The commands of a service, listed by `--help` in the order in which they were added.
 
     Args:
         program: Runs them.

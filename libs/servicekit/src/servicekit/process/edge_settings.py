@@ -1,4 +1,4 @@
-"""Settings of the edge, which all services share: variables that begin with SERVICEKIT_. All have safe defaults."""
+"""The settings SERVICEKIT_..., which all services share. All have safe defaults."""
 
 import math
 import re
@@ -52,7 +52,7 @@ def _parsed_keys(parts: Iterable[str]) -> tuple[ApiKey, ...]:
 
 
 def _keys_of_file(content: bytes) -> ApiKeys:
-    """Return the keys of a file: one a line, or several separated by commas; empty lines count for nothing."""
+    """Return the keys in a file, separated by newlines or commas; empty lines are ignored."""
     parts = content.decode("ascii").replace(",", "\n").split("\n")
     keys = _parsed_keys(part for part in (part.strip(" \r") for part in parts) if part)
     if not keys:
@@ -195,12 +195,12 @@ class EdgeSettings(EnvironmentSettings):
 
     @property
     def proxies(self) -> TrustedProxies:
-        """Who may say for whom it asks."""
+        """The trusted proxies."""
         return TrustedProxies(self.trusted_proxies)
 
     @property
     def send_timeouts(self) -> SendTimeouts:
-        """How long a request waits for what it sends."""
+        """The timeouts of requests that send."""
         return SendTimeouts.of_delivery(self.delivery_timeout)
 
     @property
@@ -210,11 +210,11 @@ class EdgeSettings(EnvironmentSettings):
 
     @property
     def audits(self) -> bool:
-        """Whether it is noted who does what: where nobody has a name that says little, unless it is asked for."""
+        """Whether there is an audit trail: by default only if callers authenticate."""
         return self.authenticates or self.audit_topic is not None if self.audit is None else self.audit
 
     def admission(self, service: str = "", *others: Authenticator) -> Admission:
-        """What decides about requests, as these settings say.
+        """Return the admission of requests for these settings.
 
         Args:
             service: The name of the service, to which scopes may be limited.

@@ -1,4 +1,4 @@
-"""Load generators: made-up records at a given rate, of users chosen evenly or by Zipf's law, the same ones for a seed."""
+"""Load generators: generated records at a given rate, of users chosen uniformly or by Zipf's law, repeatable by a seed."""
 
 import sys
 import time
@@ -26,7 +26,7 @@ _BATCH: Final = 1000
 
 @dataclass(frozen=True)
 class LoadOptions:
-    """What to send.
+    """The options of a load.
 
     Attributes:
         rate: records a second; 0: as fast as it goes.
@@ -47,7 +47,7 @@ class LoadOptions:
 
 @dataclass
 class LoadReport:
-    """What has become of the records. The counters are written by the producer's thread."""
+    """The outcome of a load. The counters are written by the producer's thread."""
 
     sent: int = 0
     acknowledged: int = 0
@@ -63,7 +63,7 @@ class LoadReport:
                 self.errors[type(error).__name__] = self.errors.get(type(error).__name__, 0) + 1
 
     def text(self, seconds: float, what: str) -> str:
-        """For people; `seconds` from the first record to the last acknowledgement, `what` they are, in the plural."""
+        """Return the report as text; `seconds` until the last acknowledgement, `what` names the records in the plural."""
         rate = self.acknowledged / seconds if seconds > 0 else 0.0
         failed = ", ".join(f"{count} {name}" for name, count in sorted(self.errors.items())) or "none"
         return (
@@ -73,7 +73,7 @@ class LoadReport:
 
 
 def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
-    """Make a function that chooses the user of each next record of a load, the same ones for the same arguments.
+    """Return a function that chooses the user of each next record; the same arguments give the same users.
 
     Args:
         keys: `user-1` to `user-<keys>`; at least 1.
@@ -89,7 +89,7 @@ def key_choice(keys: int, skew: float, seed: int) -> Callable[[], str]:
 
 
 def id_choice(seed: int) -> Callable[[], UUID]:
-    """Make a function that gives each next record of a load its id, the same ones for the same seed."""
+    """Return a function that gives each next record its id; the same seed gives the same ids."""
     random = Random(seed)  # noqa: S311 a load is to be repeatable, not unpredictable
     return lambda: UUID(int=random.getrandbits(128), version=4)
 
@@ -145,7 +145,7 @@ def _show_nothing(sent: int) -> None:
 
 @contextmanager
 def progress_bar(load: LoadOptions, what: str) -> Iterator[Callable[[int], None]]:
-    """A bar on standard error if that is a terminal; yields a function that takes the number of records that were sent."""
+    """Show a bar on standard error if that is a terminal. Yields a function that takes the number of records sent."""
     if not sys.stderr.isatty():
         yield _show_nothing
         return

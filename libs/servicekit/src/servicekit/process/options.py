@@ -1,4 +1,4 @@
-"""Options that the commands of services have in common."""
+"""Command-line options that the commands of services share."""
 
 import math
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""Traces by OpenTelemetry, sent as OTLP over gRPC. The only module that knows it, and imported only where traces are sent.
+"""Tracing by OpenTelemetry, sent as OTLP over gRPC. Only this module imports it, and only if traces are sent.
 
 Spans are sent by a thread, in batches. While no collector accepts them they are dropped, which is logged once; work goes on.
 """
@@ -49,7 +49,7 @@ _CONVENTIONS: Final = {
 
 
 class OpenTelemetry:
-    """A `servicekit.tracing.ServerTracer`.
+    """A `servicekit.tracing.ServerTracer` on OpenTelemetry.
 
     Args:
         settings: Where spans are sent, and how many.
@@ -104,7 +104,7 @@ class OpenTelemetry:
         return self._begin(name, SpanKind.SERVER, {}, source, linked=False, named=given)
 
     def close(self) -> None:
-        """Send what there is, for three seconds at most: stopping a process does not wait for a collector."""
+        """Send the remaining spans, for three seconds at most: stopping a process does not wait for a collector."""
         ending = Thread(target=self._provider.shutdown, name="traces-close", daemon=True)
         ending.start()
         ending.join(_CLOSE_SECONDS)
@@ -124,7 +124,7 @@ class OpenTelemetry:
         linked: bool = True,
         named: bool = False,
     ) -> "_Span":
-        """Continues the trace of the first source; without one it is part of the current work, if there is any."""
+        """Continue the trace of the first source; without one, the current span if there is any."""
         found = [_context_of(headers) for headers in sources]
         parent: Context | None = set_span_in_context(NonRecordingSpan(found[0]), Context()) if found else None
         links = [Link(each) for each in found] if linked else None
@@ -133,7 +133,7 @@ class OpenTelemetry:
 
 
 class _Span:
-    """A `servicekit.tracing.ServerSpan`. `named`: log lines name its trace even if it is not kept, since the caller knows it."""
+    """A `servicekit.tracing.ServerSpan`. `named`: log lines name its trace even if it is not sampled."""
 
     def __init__(self, span: OtelSpan, *, named: bool) -> None:
         context = span.get_span_context()
@@ -179,7 +179,7 @@ class _Span:
 
 
 class _LoggingExporter(SpanExporter):
-    """An exporter that logs once that spans are dropped, and once that they are accepted again."""
+    """An exporter that logs once when spans are dropped, and once when they are accepted again."""
 
     def __init__(self, exporter: SpanExporter, endpoint: str) -> None:
         self._exporter = exporter
@@ -227,7 +227,7 @@ def _context_of(headers: Headers) -> SpanContext:
 
 
 def _named(facts: Mapping[str, Fact]) -> dict[str, Fact]:
-    """Under the names of OpenTelemetry; a name with a dot in it is one."""
+    """Return attributes under OpenTelemetry's names; a name with a dot in it is one already."""
     named = {
         word if "." in word else _CONVENTIONS.get(word, f"streamtable.{word}"): fact
         for word, fact in facts.items()

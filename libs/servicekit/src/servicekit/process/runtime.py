@@ -1,4 +1,4 @@
-"""What the commands of services have in common: settings, logs, metrics, the cluster, and how errors end a process."""
+"""What the commands of services share: settings, logs, metrics, the cluster, and exit codes for errors."""
 
 import math
 import os
@@ -54,16 +54,16 @@ _FAIL_FAST_SECONDS: Final = 3.0
 
 
 class ClusterTopics(Protocol):
-    """Knows topics; `streamtable`'s cluster does."""
+    """Knows which topics exist; `streamtable`'s cluster does."""
 
     def topics(self, names: Iterable[str]) -> Mapping[str, TopicInfo]:
-        """Those that exist. Raises `RetryLater`."""
+        """Return those of these topics that exist. Raises `RetryLater`."""
         ...
 
 
 @dataclass(frozen=True)
 class Runtime(Generic[S]):
-    """What a command works with; `name` is that of the service, and what is done with `kafka` is traced."""
+    """The environment of a command; `name` is that of the service."""
 
     name: str
     settings: Settings
@@ -80,11 +80,11 @@ class Runtime(Generic[S]):
 
     @property
     def views_dir(self) -> Path:
-        """The folder of this process's views: other services, and other instances, have others in the same `state_dir`."""
+        """The folder of this process's views: other services and instances have their own in the same `state_dir`."""
         return self.settings.state_dir / "services" / f"{self.name}-{self.settings.instance_id}"
 
     def rest_edge(self) -> HttpEdge:
-        """What stands in front of a REST application of this process."""
+        """Return the layers in front of a REST application of this process."""
         browsers = BrowserRules(self.own_hosts)
         return HttpEdge(
             self.admission,
@@ -98,7 +98,7 @@ class Runtime(Generic[S]):
         )
 
     def require_callers(self, variable: str, address: Address, *, certificates: bool = False) -> None:
-        """Refuse to serve other machines without authentication, unless the settings allow that by name.
+        """Refuse to serve other machines without authentication, unless the settings explicitly allow it.
 
         Servers that answer nothing but `/livez`, `/readyz` and `/metrics` need none: these ask for no credential anyway.
 
@@ -131,7 +131,7 @@ class Runtime(Generic[S]):
     def http_server(
         self, app: ASGIApp, address: Address, streams: Streams | None = None, threads: int = 40
     ) -> HttpServer:
-        """A server for it, with the bounds of the settings; `streams` are ended by its stop."""
+        """Return a server for the application with the limits of the settings; its stop ends `streams`."""
         if isinstance(app, FastAPI):
             self.status.serves(app.title.removeprefix(f"{self.name} "))
         connections = self.edge.connections
@@ -143,13 +143,13 @@ class Runtime(Generic[S]):
         )
 
     def metrics(self) -> bytes:
-        """The page for Prometheus."""
+        """Return the metrics page for Prometheus."""
         return metrics_page(self.registry)
 
 
 @dataclass(frozen=True)
 class Program(Generic[S]):
-    """A service as its commands run it.
+    """A service as a program with commands.
 
     Attributes:
         name: The name of its command.
@@ -163,7 +163,7 @@ class Program(Generic[S]):
 
     @property
     def environment(self) -> str:
-        """The text about variables and exit codes that the help of each command ends with."""
+        """Return the text about variables and exit codes at the end of each command's help."""
         own = ", ".join(self.settings.variables())
         return (
             "Settings: STREAMTABLE_BOOTSTRAP_SERVERS, STREAMTABLE_STATE_DIR, STREAMTABLE_HTTP_ADDRESS, "
@@ -173,7 +173,7 @@ class Program(Generic[S]):
         )
 
     def run(self, command: Callable[[Runtime[S]], int], *, fail_fast: bool = False) -> int:
-        """Read the settings, run a command and return the exit code: 2 with a text for wrong settings, 1 for failures.
+        """Read the settings, run a command and return the exit code: 2 for invalid settings, 1 for failures.
 
         Args:
             command: what to run.
@@ -209,7 +209,7 @@ class Program(Generic[S]):
             return 1
 
     def _silence(self, kafka: Kafka) -> str | None:
-        """Why Kafka cannot be reached, if it cannot."""
+        """Return why Kafka cannot be reached; empty if it can."""
         cluster = replace(kafka, admin_timeout=_FAIL_FAST_SECONDS).cluster()
         try:
             cluster.topics([self.topic])
@@ -226,7 +226,7 @@ class Program(Generic[S]):
 def operations(
     runtime: Runtime[S], command: str, ready: Callable[[], bool], not_ready: Callable[[], str] = lambda: ""
 ) -> Iterator[None]:
-    """Serve `/livez`, `/readyz` and `/metrics` where STREAMTABLE_METRICS_ADDRESS says, if it does."""
+    """Serve `/livez`, `/readyz` and `/metrics` at STREAMTABLE_METRICS_ADDRESS, if that is set."""
     runtime.status.serves(command, ready)
     address = runtime.settings.metrics_address
     if address is None:
@@ -244,7 +244,7 @@ def operations(
 
 
 def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
-    """Wait for a signal; raise what one of `checks` raises, which are asked every second."""
+    """Wait for a signal, and raise the errors of `checks`, which are called every second."""
     while (reason := signals.wait(_LOOK_SECONDS)) is None:
         for check in checks:
             check()
@@ -252,7 +252,7 @@ def wait_to_stop(signals: StopSignals, *checks: Callable[[], object]) -> None:
 
 
 def wait_for_topic(cluster: ClusterTopics, topic: str, seconds: float | None, signals: StopSignals) -> None:
-    """Wait until the broker answers, and return if it has the topic, or when a signal arrives meanwhile.
+    """Wait until the broker answers, and return if the topic exists, or when a signal arrives meanwhile.
 
     Raises:
         TopicMismatch: there is no such topic.
@@ -279,7 +279,7 @@ def wait_for_topic(cluster: ClusterTopics, topic: str, seconds: float | None, si
 
 
 class Reachable:
-    """Whether Kafka answers, asked for at most every few seconds. Any thread.
+    """Whether Kafka answers, asked at most every few seconds. Any thread.
 
     Args:
         cluster: The cluster to ask.

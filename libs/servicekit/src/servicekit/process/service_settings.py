@@ -1,4 +1,4 @@
-"""The settings that are a service's own: variables that begin with its name."""
+"""The settings of one service: variables that begin with its name."""
 
 from typing import Annotated
 
@@ -16,7 +16,7 @@ def _secret(text: object) -> object:
 
 
 class ServiceSettings(EnvironmentSettings):
-    """Settings of a service; a subclass says with what its variables begin.
+    """Settings of a service; a subclass defines the prefix of its variables.
 
     Attributes:
         group: The name of the group whose table is kept or read; a second version of it has a name of its own.

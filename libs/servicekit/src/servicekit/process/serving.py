@@ -1,4 +1,4 @@
-"""What the commands of services have in common: emitters, loads, processors, views, and the servers in front of them."""
+"""Runs the roles of services: emitters, loads, processors, views, and the servers in front of them."""
 
 import os
 import sys
@@ -41,7 +41,7 @@ _ANSWER_SECONDS: Final = 2.0  # for questions that a readiness probe waits for
 def emitting(
     runtime: Runtime[S], stream: Stream[str, V], signals: StopSignals, timeouts: SendTimeouts | None = None
 ) -> Iterator[tuple[Emitter[str, V], Reachable]]:
-    """An emitter for the block, and whether Kafka answers. At the end it waits for what was sent.
+    """Yield an emitter for the block, and whether Kafka answers. At the end pending records are awaited.
 
     Args:
         runtime: Settings and cluster.
@@ -69,7 +69,7 @@ def emitting(
 
 
 def _close(emitter: Emitter[str, V], seconds: float) -> None:
-    """Wait for what was sent. Failures were answered, or counted, where they happened."""
+    """Wait for pending records. Failures were answered or counted where they happened."""
     try:
         emitter.close(seconds)
     except StreamtableError as error:
@@ -84,7 +84,7 @@ def send_load(
     what: str,
     stream_of: Callable[[Any], int] = lambda _: 0,
 ) -> int:
-    """Send a load, wait for its acknowledgements and print the report; return 1 if some records failed.
+    """Send a load, wait for its acknowledgements and print the report. Returns 1 if some records failed.
 
     Args:
         runtime: Settings and cluster.
@@ -112,7 +112,7 @@ def send_load(
 
 
 def load_timeouts(settings: Settings) -> SendTimeouts:
-    """Return how long a load waits for its records: they are given up before the end gives up waiting for them."""
+    """Return the timeouts of a load: its records fail before the end stops waiting for them."""
     seconds = settings.shutdown_timeout
     return SendTimeouts(delivery=0.9 * seconds, wait=seconds)
 
@@ -156,7 +156,7 @@ def serve_flow(runtime: Runtime[S], flow: Topology) -> int:
 
 
 def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> int:
-    """Run a command in several processes; each has an instance id, and a port for its metrics, of its own.
+    """Run a command in several processes, each with its own instance id and metrics port.
 
     Args:
         settings: The settings of this process.
@@ -167,7 +167,7 @@ def serve_workers(settings: Settings, command: Sequence[str], workers: int) -> i
 
 
 def serve_commands(settings: Settings, commands: Sequence[Sequence[str]]) -> int:
-    """The same of several commands, each in a process."""
+    """Run several commands, each in its own process."""
     return run_workers(
         [_worker(settings, command, number) for number, command in enumerate(commands, 1)],
         stop_seconds=settings.shutdown_timeout + 5,
@@ -192,12 +192,12 @@ def viewing(
 
 
 def require_http_callers(runtime: Runtime[S]) -> None:
-    """Refuse an address for REST that other machines reach without authentication; before anything is started."""
+    """Refuse an address for REST that other machines reach without authentication, before anything starts."""
     runtime.require_callers("STREAMTABLE_HTTP_ADDRESS", runtime.settings.http_address)
 
 
 def require_grpc_callers(runtime: Runtime[S]) -> None:
-    """The same for gRPC, where a certificate of the caller's will do."""
+    """Do the same for gRPC, where a client certificate is enough."""
     certificates = runtime.edge.grpc_client_authorities_file is not None
     runtime.require_callers(
         "STREAMTABLE_GRPC_ADDRESS", runtime.settings.grpc_address, certificates=certificates
@@ -248,7 +248,7 @@ def grpc_server(
     ready: Callable[[], bool],
     streams: Streams,
 ) -> GrpcServer:
-    """A server at the address and with the bounds of the settings.
+    """Return a server at the address and with the limits of the settings.
 
     Args:
         runtime: settings, callers and metrics.

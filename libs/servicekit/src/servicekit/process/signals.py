@@ -1,4 +1,4 @@
-"""Signals and limits of a process: it stops at SIGTERM and SIGINT."""
+"""Signals and resource limits of a process."""
 
 import resource
 import signal
@@ -13,7 +13,7 @@ STOP_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopSignals:
-    """A context, for the main thread, in which the first signal asks to stop and the second ends the process at once."""
+    """A context for the main thread: the first SIGTERM or SIGINT asks to stop, the second ends the process at once."""
 
     def __init__(self) -> None:
         # Not an Event: a handler that runs while the main thread holds an Event's lock would wait for itself.
@@ -32,7 +32,7 @@ class StopSignals:
             signal.signal(number, handler)  # type: ignore[arg-type] # it is what signal() returned
 
     def wait(self, timeout: float | None = None) -> str | None:
-        """Wait for a signal, or for `ask`.
+        """Wait for a signal or for `ask`.
 
         Args:
             timeout: seconds; None waits for ever.
@@ -58,7 +58,7 @@ class StopSignals:
 
 
 def allow_connections(connections: int, settings: str) -> None:
-    """Let the process have so many connections open: the usual limit of a process is 1024 files.
+    """Raise the limit of open files for this many connections: the usual limit is 1024.
 
     A server that reaches that limit accepts nothing for a second at a time, from honest callers either.
 

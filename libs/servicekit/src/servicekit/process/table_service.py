@@ -37,7 +37,7 @@ _READ_THREADS: Final = 8  # few: handlers compute, and share one interpreter wit
 
 @dataclass(frozen=True)
 class QueryContext(Generic[S]):
-    """What a query application is built from.
+    """The parts that a query application is built from.
 
     Attributes:
         runtime: Settings and cluster.
@@ -77,7 +77,7 @@ class QueryContext(Generic[S]):
 
 @dataclass(frozen=True)
 class Texts:
-    """What the help says of the service and its commands."""
+    """The help texts of the service and its commands."""
 
     service: str
     emitter: str = "Take events by REST on STREAMTABLE_HTTP_ADDRESS and write them to Kafka."
@@ -126,14 +126,14 @@ class TableService(Generic[S, V]):
     stream_of: Callable[[Any], int] = lambda _: 0
 
     def tables_of(self, settings: S) -> Mapping[str, Table[str, Any]]:
-        """Return the tables that are queried, by the topics whose events they are made from."""
+        """Return the queried tables by the topics whose events they are made from."""
         if self.tables is not None:
             return self.tables(settings)
         assert self.group is not None, "a service without a group names its tables"
         return {self.streams[0].name: self.group(settings).table}
 
     def serve_emitter(self, runtime: Runtime[S]) -> int:
-        """Take events until stopped; those that were accepted are sent."""
+        """Accept events until stopped; accepted ones are sent."""
         serving.require_http_callers(runtime)
         with StopSignals() as signals, ExitStack() as opened:
             sent = [opened.enter_context(serving.emitting(runtime, each, signals)) for each in self.streams]
@@ -187,7 +187,7 @@ class TableService(Generic[S, V]):
         return 0
 
     def send_load(self, runtime: Runtime[S], load: LoadOptions) -> int:
-        """Send a load and print the report; return 1 if some events failed."""
+        """Send a load and print the report. Returns 1 if some events failed."""
         assert self.load is not None
         records = self.load(load, now_ms)
         return serving.send_load(runtime, load, self.streams, records, self.what, self.stream_of)

@@ -1,4 +1,4 @@
-"""Whether a service sends traces, and where to: the standard variables of OpenTelemetry.
+"""Whether and where a service sends traces: the standard variables of OpenTelemetry.
 
 `servicekit.process.otel` sends them. It is imported only where the environment names a collector, so that a service
 without traces is as small and as fast as if tracing did not exist.
@@ -30,7 +30,7 @@ def _endpoint(value: object) -> object:
 
 
 class TraceSettings(EnvironmentSettings):
-    """Where traces are sent, and how many; read from the standard variables of OpenTelemetry.
+    """Where traces are sent, and how many, from the standard variables of OpenTelemetry.
 
     Attributes:
         endpoint: A collector that takes OTLP over gRPC: `http://collector:4317`, `https://...` over TLS.
@@ -65,7 +65,7 @@ class TraceSettings(EnvironmentSettings):
 
 
 def trace_settings(environ: Mapping[str, str], service: str, instance: str) -> TraceSettings | None:
-    """Read the settings; None if no traces are to be sent.
+    """Return the settings; None if no traces are to be sent.
 
     Args:
         environ: The variables. The exporter reads its own, such as those of headers and certificates, by itself.
@@ -84,7 +84,7 @@ def trace_settings(environ: Mapping[str, str], service: str, instance: str) -> T
 
 @contextmanager
 def tracing(settings: TraceSettings | None) -> Iterator[ServerTracer | None]:
-    """A tracer for the block; None without settings. At the end it sends what it has, for a few seconds at most.
+    """Yield a tracer for the block; None without settings. At the end it sends remaining spans for a few seconds.
 
     Raises:
         ConfigurationError: what sends traces is not installed.

@@ -1,4 +1,4 @@
-"""Several processes of one service, as one: they stop together, and when one ends unasked the others are stopped."""
+"""Several processes of one service as one: they stop together, also when one of them ends unexpectedly."""
 
 import os
 import signal
@@ -31,7 +31,7 @@ class Worker:
 
 
 def run_workers(workers: Sequence[Worker], stop_seconds: float) -> int:
-    """Start all, and wait until they have ended: after a signal to this process, or because one ended by itself.
+    """Start all and wait until they have ended, after a signal to this process or because one ended by itself.
 
     Args:
         workers: programs that end at SIGTERM.
@@ -77,7 +77,7 @@ def _start(worker: Worker) -> "subprocess.Popen[bytes]":
 
 
 def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
-    """Wait for a worker that was asked to stop, and return its exit code."""
+    """Wait for a worker that was asked to stop. Returns its exit code."""
     try:
         process.wait(max(0.0, end - time.monotonic()))
     except subprocess.TimeoutExpired:
@@ -89,5 +89,5 @@ def _end(process: "subprocess.Popen[bytes]", end: float) -> int:
 
 
 def _exit_code(code: int) -> int:
-    """The code as a shell shows it: 128 and the number of the signal that has ended the process."""
+    """Return the code as a shell shows it: 128 plus the number of the signal that ended the process."""
     return code if code >= 0 else 128 - code

@@ -7,7 +7,7 @@ from streamtable import Group, Stream, Table
 
 
 def graph_of(group: Group[Any, Any]) -> str:
-    """JSON: the group's name, its topics in `reads` and `writes`, each with `topic`, `how` and `codecs`.
+    """Return the graph as JSON: the group's name, its topics in `reads` and `writes`, with `topic`, `how`, `codecs`.
 
     `how` is stream, loop, join, lookup, visits or retry of what is read, and stream, loop, table, state or dead letters
     of what is written.

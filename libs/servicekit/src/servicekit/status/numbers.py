@@ -17,7 +17,7 @@ _PREFIX: Final = "streamtable_"
 
 @dataclass(frozen=True)
 class ProcessCounters:
-    """At one moment; all counts since the process has started.
+    """The counters at one moment, since the process started.
 
     Attributes:
         read: records read, by topic and partition.
@@ -49,12 +49,12 @@ class ProcessCounters:
 
 
 def numbers_in(registry: CollectorRegistry) -> ProcessCounters:
-    """What the instruments of `streamtable.observe.Metrics` and `HttpMetrics` show now."""
+    """Return the present values of the instruments of `streamtable.observe.Metrics` and `HttpMetrics`."""
     return numbers_of(sample for family in registry.collect() for sample in family.samples)
 
 
 def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
-    """The same of samples; those that are not known are left out."""
+    """Return the counters of metric samples; unknown ones are left out."""
     read = Counter[Place]()
     sent, totals = Counter[str](), Counter[str]()
     lags: dict[Place, int] = {}
@@ -99,36 +99,36 @@ def numbers_of(samples: Iterable[Sample]) -> ProcessCounters:
 
 
 class Rates:
-    """How fast the numbers grow, over the last ten seconds. One thread."""
+    """The rates of the counters over the last ten seconds. One thread."""
 
     def __init__(self) -> None:
         self._seen: deque[tuple[float, ProcessCounters]] = deque()
 
     def add(self, now: float, numbers: ProcessCounters) -> None:
-        """`now` is in seconds, monotonic."""
+        """Add counters; `now` is monotonic, in seconds."""
         while len(self._seen) > 1 and now - self._seen[0][0] > WINDOW_SECONDS:
             self._seen.popleft()
         self._seen.append((now, numbers))
 
     def read(self, topic: str) -> float:
-        """Records a second."""
+        """Records read per second."""
         old, new, seconds = self._ends()
         return (new.read_by_topic.get(topic, 0) - old.read_by_topic.get(topic, 0)) / seconds
 
     def sent(self, topic: str) -> float:
-        """Records a second."""
+        """Records sent per second."""
         old, new, seconds = self._ends()
         return (new.sent.get(topic, 0) - old.sent.get(topic, 0)) / seconds
 
     @property
     def requests(self) -> float:
-        """Requests a second."""
+        """Requests per second."""
         old, new, seconds = self._ends()
         return (new.requests - old.requests) / seconds
 
     @property
     def commit_ms(self) -> float:
-        """Mean duration of the latest commits."""
+        """The mean duration of the latest commits."""
         old, new, _ = self._ends()
         commits = new.commits - old.commits
         return 1000 * (new.commit_seconds - old.commit_seconds) / commits if commits else 0.0

@@ -39,7 +39,7 @@ _STATM: Final = Path("/proc/self/statm")
 
 
 class Working(Protocol):
-    """A processor, as far as it is looked at; `streamtable.Processor` is one."""
+    """The parts of a processor that a status needs; `streamtable.Processor` has them."""
 
     @property
     def ready(self) -> bool: ...
@@ -50,7 +50,7 @@ class Working(Protocol):
 
 
 class _Answer(Protocol):
-    """A future, as far as it is looked at."""
+    """The parts of a future that a status needs."""
 
     def done(self) -> bool: ...
     def result(self) -> object: ...
@@ -58,7 +58,7 @@ class _Answer(Protocol):
 
 @dataclass
 class StatusBoard:
-    """What the parts of a process have said of themselves; empty until the first of them has. Any thread.
+    """What the parts of a process have reported; empty until the first of them has. Any thread.
 
     Args:
         service: name of its command.
@@ -77,21 +77,21 @@ class StatusBoard:
     totals: dict[int, int] = field(default_factory=dict)
 
     def serves(self, role: str, ready: Callable[[], bool] | None = None) -> None:
-        """It does this for its service."""
+        """Report that the process serves this role of its service."""
         self.role = self.role or role
         self.ready = self.ready or ready
 
     def processes(self, group: Group[Any, Any], processor: Working) -> None:
-        """It processes a group."""
+        """Report that the process runs a processor of a group."""
         self.group, self.graph, self.processor = group.name, graph_of(group), processor
         self.serves("processor")
 
     def sends(self, topic: str) -> None:
-        """It emits to a topic."""
+        """Report that the process emits to a topic."""
         self.emits = (*self.emits, topic)
 
     def failed(self, error: BaseException) -> None:
-        """It is ended by an error: its class and place are published, not its text, which may hold a piece of a record."""
+        """Report the error that ends it: class and place are published, not the text, which may contain record data."""
         place = [
             str(part)
             for name in ("topic", "partition", "offset")
@@ -101,11 +101,11 @@ class StatusBoard:
 
     @property
     def key(self) -> str:
-        """Of its record: a service may process several groups, each in a process of its own."""
+        """The key of its record: a service may process several groups, each in its own process."""
         return f"{self.group or self.service}/{self.role}/{self.instance}"
 
     def partitions(self) -> list[PartitionStatus]:
-        """Those at work, and those that recover with how far they are."""
+        """The partitions with a started task, and those that recover with their progress."""
         if self.processor is None:
             return []
         recovering = dict(self.processor.recovering)
@@ -122,7 +122,7 @@ class StatusBoard:
         return sorted(found, key=lambda each: each["partition"])
 
     def state(self) -> str:
-        """failed, recovering, starting or ready."""
+        """One of failed, recovering, starting and ready."""
         if self.error:
             return "failed"
         if self.processor is not None:
@@ -135,7 +135,7 @@ class StatusBoard:
 def status_of(
     board: StatusBoard, numbers: ProcessCounters, rates: Rates, *, started_at: int, at: int, committed_at: int
 ) -> ProcessStatus:
-    """The record. Lists are cut to their first thousand entries; times are in milliseconds since 1970."""
+    """Return the status record. Lists are cut to their first thousand entries; times are in ms since 1970."""
     partitions = board.partitions()
     inputs = [
         InputStatus(
@@ -195,12 +195,12 @@ def status_of(
 
 
 def status_stream(topic: str) -> Stream[str, ProcessStatus]:
-    """The topic of all processes."""
+    """Return the topic with the status of all processes."""
     return Stream(topic, key=String(), value=Avro(PROCESS_STATUS))
 
 
 class Publisher:
-    """Publishes the status of a process from a thread of its own, as soon as it has changed.
+    """Publishes the status of a process from its own thread, as soon as it has changed.
 
     Args:
         board: what the parts of the process have reported.
@@ -235,7 +235,7 @@ class Publisher:
         self._thread.start()
 
     def stop(self, error: BaseException | None = None) -> None:
-        """Delete the record, or, if the process was ended by an error, leave it there with that."""
+        """Delete the record or, if the process was ended by an error, leave it with that error."""
         self._stopping.set()
         self._thread.join()
         if not self._board.role or (error is None and self._emitter is None):
@@ -338,7 +338,7 @@ def _version(service: str) -> str:
 
 
 def _memory_bytes() -> int:
-    """Resident; 0 where the system does not say."""
+    """Return the resident memory; 0 where the system does not report it."""
     try:
         return int(_STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (OSError, ValueError, IndexError):

@@ -1,4 +1,4 @@
-"""A page of a table, with how many of its rows were left out because they cannot be decoded."""
+"""A page of a table, with the number of rows left out because they cannot be decoded."""
 
 from dataclasses import dataclass
 from typing import Generic, TypeVar
@@ -44,7 +44,7 @@ def listing(table: UserTable[V], prefix: str | None, after: str | None, limit: i
 
 
 class LeftOut:
-    """Keys of unreadable rows, in key order, of tables that are read side by side.
+    """The keys of unreadable rows, in key order, of tables that are read side by side.
 
     Attributes:
         count: how many different keys have been passed.
@@ -55,11 +55,11 @@ class LeftOut:
         self._ahead: set[bytes] = set()
 
     def found(self, error: UnreadableRow) -> None:
-        """A row was left out of one of the tables."""
+        """Note that a row was left out of one of the tables."""
         self._ahead.add(error.key)
 
     def passes(self, key: str) -> bool:
-        """All tables have come to this key. Returns whether one of them has left its row out."""
+        """Note that all tables have come to this key. Returns whether one of them has left its row out."""
         if not self._ahead:
             return False
         encoded = key.encode()
@@ -69,6 +69,6 @@ class LeftOut:
         return encoded in passed
 
     def end(self) -> None:
-        """All tables have come to their end."""
+        """Note that all tables have come to their end."""
         self.count += len(self._ahead)
         self._ahead.clear()

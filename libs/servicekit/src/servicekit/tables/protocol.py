@@ -1,4 +1,4 @@
-"""What services ask of a table of rows by user: `streamtable.View` is one, a test's dictionary another."""
+"""The table of rows by user that services need; `streamtable.View` implements it, and so do tests."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
@@ -14,7 +14,7 @@ STALE_SECONDS: Final = 5.0
 
 
 class TableAnswer(Protocol[V_co]):
-    """A row with how current it is."""
+    """A row with its freshness."""
 
     @property
     def value(self) -> V_co | None: ...
@@ -42,13 +42,13 @@ class TableChange(Protocol[V_co]):
 
 
 class TableWatch(Protocol[V_co]):
-    """Changes from the moment it was opened."""
+    """The changes from the moment it was opened."""
 
     @property
     def ended(self) -> bool: ...
 
     def next(self, timeout: float) -> TableChange[V_co] | None:
-        """The next change; None after `timeout` seconds, or when it has ended.
+        """Return the next change; None after `timeout` seconds, or when it has ended.
 
         Raises:
             ChangesMissed: the reader was too slow, or the local copy is loaded again; the watch has ended.
@@ -56,19 +56,19 @@ class TableWatch(Protocol[V_co]):
         ...
 
     async def next_async(self) -> TableChange[V_co] | None:
-        """The next change; None when it has ended. Raises as `next`; may be cancelled without losing a change."""
+        """Return the next change; None when it has ended. Raises as `next`; cancelling it loses no change."""
         ...
 
 
 class PartitionAge(Protocol):
-    """How far one partition has come."""
+    """The position and the age of one partition."""
 
     @property
     def age_seconds(self) -> float: ...
 
 
 class UserTable(Protocol[V_co]):
-    """Rows by user. Until the copy is complete, what asks for rows raises `NotReady`.
+    """Rows by user. Reads raise `NotReady` until the copy is complete.
 
     A row that cannot be decoded raises `UnreadableRow` if it is asked for by its key. Lists and watches leave it out, and
     call `on_unreadable` with the error.
@@ -84,7 +84,7 @@ class UserTable(Protocol[V_co]):
     def iterate(
         self, prefix: str | None = None, after: str | None = None, on_unreadable: OnUnreadable | None = None
     ) -> Iterator[tuple[str, V_co]]:
-        """Users in the order of their ids' UTF-8 bytes."""
+        """Iterate over users in the order of their ids' UTF-8 bytes."""
         ...
 
     def watch(
@@ -94,7 +94,7 @@ class UserTable(Protocol[V_co]):
         *,
         on_unreadable: OnUnreadable | None = None,
     ) -> AbstractContextManager[TableWatch[V_co]]:
-        """Changes from now on; also while the copy is not complete."""
+        """Watch changes from now on, also while the copy is not complete."""
         ...
 
     def position(self) -> Mapping[int, PartitionAge]: ...
@@ -131,7 +131,7 @@ class WindowTable(Protocol[V_co]):
 
 
 def age_seconds(table: UserTable[object] | WindowTable[object]) -> float:
-    """The age of the copy: that of its oldest partition. Raises `NotReady`."""
+    """Return the age of the copy: that of its oldest partition. Raises `NotReady`."""
     if not table.ready:
         raise NotReady("the table is being loaded")
     return max(position.age_seconds for position in table.position().values())

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 
 class Ranking:
-    """The keys with the highest numbers, kept up to date from single changes. Equal numbers: by key.
+    """The keys with the highest numbers, updated with each change. Equal numbers: by key.
 
     It holds the keys that rank at least as high as a floor, and forgets all others: between `size` and twice as
     many. While numbers grow that is exact, because a forgotten key comes back with the change that lifts it over
@@ -22,15 +22,15 @@ class Ranking:
 
     @property
     def complete(self) -> bool:
-        """Whether `top` can be answered from what is held."""
+        """Whether `top` can be answered from the kept members."""
         return self._floor is None or len(self._numbers) >= self.size
 
     def held(self, key: str) -> int | None:
-        """The number of a member; None for a key that is forgotten or unknown."""
+        """Return the number of a member; None for a key that is not kept."""
         return self._numbers.get(key)
 
     def update(self, key: str, number: int | None) -> None:
-        """Take in that a key has this number now; None: it was deleted."""
+        """Apply a key's new number; None: the key was deleted."""
         if number is None or (self._floor is not None and _rank(key, number) > self._floor):
             self._numbers.pop(key, None)
             return
@@ -39,14 +39,14 @@ class Ranking:
             self._forget()
 
     def rebuild(self, rows: Iterable[tuple[str, int]]) -> None:
-        """Begin again from all keys and their numbers."""
+        """Start over from all keys and their numbers."""
         self._numbers = {}
         self._floor = None
         for key, number in rows:
             self.update(key, number)
 
     def top(self, limit: int) -> list[tuple[str, int]]:
-        """The `limit` highest keys with their numbers, highest first; fewer if there are fewer.
+        """Return the `limit` highest keys with their numbers, highest first; fewer if there are fewer.
 
         Raises:
             ValueError: more than `size`, or not complete.

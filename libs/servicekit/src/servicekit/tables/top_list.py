@@ -1,4 +1,4 @@
-"""The list of the keys with the highest numbers, kept current by a thread that watches the table."""
+"""The keys with the highest numbers, kept current by a thread that watches the table."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -63,7 +63,7 @@ class Top:
 
 
 class TopList(Generic[V]):
-    """Answers from memory. Where changes come faster than one thread takes them in, it reads the table again.
+    """Answers from memory. If changes come faster than one thread applies them, it reads the table again.
 
     A failure is logged as a warning, counted, and shown by `detail` for as long as it lasts. The whole table is read at
     most once for each cause, and after a failure that repeats itself at growing intervals, up to 30 seconds.
@@ -109,14 +109,14 @@ class TopList(Generic[V]):
             self._thread.join()
 
     def top(self, limit: int) -> Top:
-        """The `limit` highest keys. Raises `NotReady` until the table was read once."""
+        """Return the `limit` highest keys. Raises `NotReady` until the table was read once."""
         with self._lock:
             if self._ranking is None:
                 raise NotReady("the list is being made; ask again")
             return Top(self._ranking.top(limit), self._behind_seconds(), len(self._unreadable))
 
     def detail(self) -> Mapping[str, Any]:
-        """How it is, for `/readyz`: how far behind, and the error for which it is not current, if there is one."""
+        """Return its state for `/readyz`: how far behind it is, and the error that keeps it from being current, if any."""
         reason = self._reason
         return {
             "behind_seconds": round(self._behind_seconds(), 3),
@@ -125,7 +125,7 @@ class TopList(Generic[V]):
         }
 
     def check(self) -> None:
-        """Raise what has ended the thread, if something did."""
+        """Raise the error that has ended the thread, if there is one."""
         if self._failure is not None:
             raise self._failure
 
@@ -200,7 +200,7 @@ class TopList(Generic[V]):
             return self._ranking is not None and self._ranking.complete
 
     def _take_in(self, change: TableChange[V]) -> bool:
-        """Apply a change; false if the ranking needs the whole table again."""
+        """Apply a change; false if the ranking must be rebuilt from the whole table."""
         assert self._ranking is not None
         held = self._ranking.held(change.key)
         row = change.value

@@ -1,4 +1,4 @@
-"""The ids of users, which all scenarios share as keys: what can be one."""
+"""User ids, the keys of all scenarios: their validation."""
 
 import unicodedata
 from typing import Final
@@ -11,7 +11,7 @@ _FORBIDDEN_CATEGORIES: Final = {"Cc", "Cs"}  # control characters; surrogates, w
 
 
 def user_id(text: str) -> str:
-    """Return the text if it can be a user id.
+    """Return the text if it is a valid user id. Raises `ValueError`.
 
     An id is part of an address: a slash would split it, and U+FFFD is what undecodable bytes become, so that two
     different ids could become the same one. Ids that look alike but differ in their code points are different.
@@ -28,7 +28,7 @@ def user_id(text: str) -> str:
 
 
 def user_id_prefix(text: str) -> str:
-    """Return the text if an id can begin so; an empty text is one. Raises `ValueError` like `user_id`."""
+    """Return the text if a user id can begin with it; an empty text is valid. Raises `ValueError` like `user_id`."""
     if len(text) > USER_ID_CHARACTERS_MAX:
         raise ValueError(f"must have at most {USER_ID_CHARACTERS_MAX} characters")
     _refuse_forbidden(text)
