@@ -116,12 +116,12 @@ class DeclaredGroup(_Strict):
 
     @property
     def named_tables(self) -> list[str]:
-        """The ends of the names of its tables' topics, but for its own table."""
+        """The suffixes of the names of its tables' topics, its own table's excepted."""
         engine = ((self.once, IDS), (self.changes, HANDLED), (bool(self.states or self.timers), STATES))
         return [*(end for kept, end in engine if kept), *self.states, *(TIMERS[each] for each in self.timers)]
 
     def implied(self, name: str, partitions: int, replication: int) -> Iterator[TopicDescription]:
-        """The topics of its own."""
+        """The topics that the group needs for itself."""
         if self.table:
             config = {**TABLE_CONFIG, **self.table_config}
             yield TopicDescription(f"{name}-table", partitions, replication, config)
@@ -136,7 +136,7 @@ class DeclaredGroup(_Strict):
 
 
 class DeclaredUser(_Strict):
-    """A user of Kafka, by what it does there; its rights follow.
+    """A user of Kafka, by what it does there; its ACLs follow from that.
 
     Attributes:
         runs: groups of which it is a processor.
@@ -206,7 +206,7 @@ class Declared(_Strict):
             yield from group.implied(name, self._partitions(name, plain, tables), self.defaults.replication)
 
     def _partitions(self, name: str, plain: Mapping[str, TopicDescription], tables: Mapping[str, str]) -> int:
-        """Of a group's own topics: as many as its first plain topic has, also by way of the tables that it joins."""
+        """Return the partitions of a group's own topics: as many as its first plain topic has."""
         seen = []
         waiting = [name]
         while waiting:
@@ -239,7 +239,7 @@ def _check_reads(
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice, where YAML would let the later one win."""
+    """A YAML loader that refuses duplicate keys."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - the base's signature
         mapping = super().construct_mapping(node, deep=deep)
@@ -249,7 +249,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def load(path: Path) -> Declared:
-    """Read the file. Raises `ConfigurationError` with the place of the mistake."""
+    """Read the file. Raises `ConfigurationError` with the place of a mistake."""
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe loader
         return Declared.model_validate(content or {})

@@ -76,7 +76,7 @@ def total_lag(offsets: Iterable[PartitionOffsets]) -> int:
 
 
 def known_lag(offsets: Iterable[PartitionOffsets]) -> int | None:
-    """Return the lag of all together; None if nothing was committed of a partition that has records."""
+    """Return the lag of all partitions together; None if one with records has no committed offset."""
     found = list(offsets)
     if any(each.committed is None and each.end for each in found):
         return None
@@ -113,7 +113,7 @@ def unread(
 
 
 def partition_ranges(places: Iterable[TopicPartition]) -> str:
-    """Return partitions in short: `clicks 0-3,7`."""
+    """Return a short text of partitions: `clicks 0-3,7`."""
     parts: dict[str, list[list[int]]] = {}
     for topic, number in sorted(places):
         runs = parts.setdefault(topic, [])

@@ -1,4 +1,4 @@
-"""What processes report of themselves in the status topic: which have failed, were killed, or have a wrong clock."""
+"""The reports of processes in the status topic: which have failed, were killed, or have a wrong clock."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def state_at(status: Mapping[str, Any], now_ms: int) -> str | None:
 
 
 def process_findings(cluster: Cluster, topic: str, decoder: Decoder, now_ms: int) -> Iterator[Finding]:
-    """Yield what the records of a status topic say. Raises `RetryLater`."""
+    """Yield findings from the records of a status topic. Raises `RetryLater`."""
     if not cluster.admin.topic_partitions().get(topic, 0):
         yield ok("processes", f"there is no topic {topic}, so no process reports its status")
         return

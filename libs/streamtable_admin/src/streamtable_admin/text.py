@@ -43,7 +43,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of a text whose lines stay lines."""
+    """Replace control characters of a text, and keep its line ends."""
     return "\n".join(map(printable, text.split("\n")))
 
 

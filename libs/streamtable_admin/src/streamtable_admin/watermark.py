@@ -1,4 +1,4 @@
-"""Why a window does not close: how far the event time of a group has come, and what holds it back."""
+"""Why a window does not close: how far the event time of a group has come, and which input holds it back."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class HeldInput:
     lag: int
 
     def reason(self) -> str:
-        """Why it has not come further."""
+        """Why the input has not advanced."""
         if producers := self.time.producers_ms:
             least = min(producers)
             number = producers.index(least)
@@ -60,7 +60,7 @@ class EventTimeOf:
 
     @property
     def holding(self) -> HeldInput:
-        """The input that holds the watermark back: the least of those that do not count as idle."""
+        """The input that holds the watermark back: the least of those that are not idle."""
         # What counts as idle is behind the watermark, which has gone on without it.
         active = [each for each in self.inputs if each.time.stream_ms >= self.watermark_ms]
         return min(active or self.inputs, key=lambda each: each.time.stream_ms)
@@ -78,7 +78,7 @@ def event_times(offsets: Iterable[PartitionOffsets]) -> list[EventTimeOf]:
 
 
 def watermark_findings(subject: str, times: Iterable[EventTimeOf], now_ms: int) -> Iterator[Finding]:
-    """Say how far the watermarks are behind the clock, and of those that are far behind, what holds them back.
+    """Yield how far watermarks are behind the clock, and for those far behind, what holds them back.
 
     Args:
         subject: What the findings are about.
@@ -119,5 +119,5 @@ def _advice(holding: HeldInput) -> str:
 
 
 def moment(time_ms: int) -> str:
-    """Return an event time for people, in UTC."""
+    """Return an event time as text, in UTC."""
     return datetime.fromtimestamp(time_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")

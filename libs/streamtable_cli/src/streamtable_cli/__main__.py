@@ -11,7 +11,7 @@ GRACE_S = 1.0
 
 
 def main() -> None:
-    """Run the command. What it needs is loaded here, so that Ctrl-C is quiet from the beginning."""
+    """Run the command. Its modules are imported here, so that Ctrl-C is quiet from the beginning."""
     _stop_soon()
     try:
         from streamtable_cli.main import app  # noqa: PLC0415 - see above

@@ -1,4 +1,4 @@
-"""`streamtable capacity`: what a load takes, and what it breaks first."""
+"""`streamtable capacity`: the resources that a load needs, and the limit that it reaches first."""
 
 import json
 from collections.abc import Sequence
@@ -74,7 +74,7 @@ def capacity(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a load takes: processes, processors, memory, disk, network, recovery; and what it breaks first.
+    """Estimate what a load needs: processes, processors, memory, disk, network, recovery; and its nearest limit.
 
     Nothing is asked of Kafka. It is a model over figures of the benchmark. Exit code 1 if a limit is broken.
     """
@@ -111,7 +111,7 @@ def capacity(
 
 
 def read_measured(file: Path | None = None) -> Measured:
-    """What was measured: that of a file, else that of the published benchmark.
+    """Return the measurements in a file, or those of the published benchmark.
 
     Raises:
         NotFound: the file is not there.
@@ -127,7 +127,7 @@ def read_measured(file: Path | None = None) -> Measured:
 
 
 def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
-    """What the load takes, each with where it comes from."""
+    """Return what the load needs, each figure with its source."""
     costs = (
         f"{found.record_us:.1f} µs a record: {found.changed:.0%} are the first of their row in a commit, "
         f"{found.loaded:.0%} load it from disk"
@@ -165,12 +165,12 @@ def figures(load: Workload, found: Estimate) -> list[Sequence[str]]:
 
 
 def limits(found: Estimate) -> list[Sequence[str]]:
-    """The nearest limits, that which breaks first on top."""
+    """Return the nearest limits, the one that is reached first on top."""
     return [(each.name, f"{each.used:.0%}", each.fact, each.change) for each in found.limits[:SHOWN]]
 
 
 def size(gigabytes: float) -> str:
-    """In the largest unit of which there is one at least; MB if there is none."""
+    """Return a size in the largest unit of which there is at least one; MB if there is none."""
     if gigabytes >= TERABYTE_GB:
         return f"{gigabytes / TERABYTE_GB:,.1f} TB"
     return f"{gigabytes:,.1f} GB" if gigabytes >= 1 else f"{gigabytes * 1e3:,.1f} MB"

@@ -31,7 +31,7 @@ ONE_BROKER = "one broker only: nothing is replicated, and while it is away nothi
 
 
 def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Finding]:
-    """Which Kafka it is, and whether it can do what the group protocol needs."""
+    """Check the version of Kafka, and whether it supports the group protocol that is used."""
     protocol = cluster.kafka.options.get("security.protocol", "plaintext").lower()
     if protocol != "plaintext":
         yield ok("version", f"not asked: that takes a listener without {protocol.upper()}")
@@ -59,7 +59,7 @@ def abilities(cluster: Cluster, brokers: Iterable[BrokerAddress]) -> Iterator[Fi
 
 
 def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
-    """Topics declared in a file, compared with what is there. Raises `ConfigurationError` for the file."""
+    """Compare the topics declared in a file with the existing ones. Raises `ConfigurationError` for the file."""
     declared = load(file).descriptions()
     found = plan_topics(declared, cluster.admin.describe(declared))
     advice = f"streamtable topics apply --file {file}"
@@ -74,7 +74,7 @@ def topics(cluster: Cluster, file: Path) -> Iterator[Finding]:
 
 
 def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
-    """Whether a group's topics are there, with equally many partitions."""
+    """Check that a group's topics exist, with the same number of partitions."""
     subject = f"graph {group.name}"
     try:
         found = check_topics(group, cluster.admin)
@@ -88,7 +88,7 @@ def graph(cluster: Cluster, group: Group[Any, Any]) -> Iterator[Finding]:
 
 
 def group(cluster: Cluster, name: str) -> Iterator[Finding]:
-    """Members, lag and dead letters of a group."""
+    """Check members, lag and dead letters of a group."""
     subject = f"group {name}"
     found = cluster.describe_groups([name]).get(name)
     if found is None:
@@ -128,7 +128,7 @@ def dead_letters(cluster: Cluster, group: str) -> Iterator[Finding]:
 
 
 def state_dir(folder: Path) -> Iterator[Finding]:
-    """Whether tables can be kept there, and how much room there is."""
+    """Check that tables can be stored in the folder, and how much space is free."""
     subject = f"state dir {folder}"
     try:
         # Asking may fail too: a folder above it may be closed to us.
@@ -155,7 +155,7 @@ def state_dir(folder: Path) -> Iterator[Finding]:
 
 
 def clock(cluster: Cluster) -> Iterator[Finding]:
-    """Whether our clock is behind the brokers'. Nothing is written for this.
+    """Check whether this machine's clock is behind the brokers'. Writes nothing.
 
     Kafka answers no question with its time. But each committed offset is a record that a broker has stamped by its own
     clock, so none of them can be later than now. That shows a clock of ours that is behind, and not one that is ahead:
@@ -176,7 +176,7 @@ def clock(cluster: Cluster) -> Iterator[Finding]:
 
 
 def settings(cluster: Cluster, brokers: list[BrokerAddress]) -> Iterator[Finding]:
-    """What a broker is set to, where it matters for exactly once and for not losing anything."""
+    """Check the settings of a broker that matter for exactly once and durability."""
     found = cluster.admin.broker_settings(brokers[0].number)
     if len(brokers) == 1:
         yield warning("brokers", ONE_BROKER, "three or more for what must not be lost")

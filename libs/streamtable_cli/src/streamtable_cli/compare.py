@@ -1,4 +1,4 @@
-"""`streamtable group compare`: two versions of a group side by side: where they stand, and whether their tables agree."""
+"""`streamtable group compare`: compares two versions of a group: their positions and their tables."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -38,7 +38,7 @@ class RowDifference:
 
 @dataclass
 class Part:
-    """One partition of both tables, compared.
+    """The comparison of one partition of both tables.
 
     Attributes:
         rows: how many each has.
@@ -55,7 +55,7 @@ class Part:
 
 @dataclass
 class Tables:
-    """Both tables, compared; `differences` holds the first few."""
+    """The comparison of both tables; `differences` holds the first few."""
 
     parts: dict[int, Part] = field(default_factory=dict)
     differences: list[RowDifference] = field(default_factory=list)
@@ -191,7 +191,7 @@ def _chunks(
     ends: dict[TopicPartition, int],
     partitions: int,
 ) -> Iterator[list[int]]:
-    """Partitions that are read together."""
+    """Return the partitions that are read together."""
     chunk, size = list[int](), 0
     for number in range(partitions):
         more = sum(ends[p] - starts[p] for p in (TopicPartition(table, number) for table in tables))
@@ -239,7 +239,7 @@ def _compare(
 
 
 def _digest(rows: Rows) -> int:
-    """The same for the same rows in any order: each key stands in it once."""
+    """Return a digest that is the same for the same rows in any order: each key occurs once."""
     total = 0
     for key, value in rows.items():
         text = len(key).to_bytes(8, "big") + key + value
@@ -248,7 +248,7 @@ def _digest(rows: Rows) -> int:
 
 
 def _same_value(decoder: Decoder, tables: tuple[str, str], old: bytes, new: bytes) -> bool:
-    """Whether a codec reads both as the same. Different bytes are never the same by a guess."""
+    """Return whether a codec decodes both to the same value. Without a codec only equal bytes are the same."""
     one, other = decoder.value(tables[0], old), decoder.value(tables[1], new)
     return (one.kind, one.value) == (other.kind, other.value) and not (one.problem or other.problem)
 

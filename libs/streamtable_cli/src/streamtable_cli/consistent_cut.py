@@ -1,4 +1,4 @@
-"""Where two versions of a group stand, side by side, and up to where their tables may be compared.
+"""A consistent cut through two versions of a group: the offsets up to which their tables can be compared.
 
 A partition of a group's table is exactly what its inputs up to the committed offsets make of it, and where the table
 then stood in its changelog is committed with them. So the tables of two versions are comparable, partition by
@@ -42,7 +42,7 @@ class Cut:
 
 
 def cuts_of(cluster: Cluster, old: str, new: str, *, wait: float = 0.0) -> tuple[list[str], list[Cut]]:
-    """The shared topics, and for each partition of the groups a cut through both.
+    """Return the shared topics, and for each partition of the groups a cut through both.
 
     With `wait`, each partition is looked at until both groups stand at the same input for an instant.
 
@@ -118,7 +118,7 @@ def _same(cluster: Cluster, old: Offsets, new: Offsets, places: list[TopicPartit
 
 
 def _position(offsets: Offsets, number: int) -> int | None:
-    """Where the partition's table stood: the largest over the inputs, as recovery takes it."""
+    """Return the position of the partition's table: the largest over the inputs, as recovery takes it."""
     positions = [
         TablePosition.decode(each.metadata) for place, each in offsets.items() if place.partition == number
     ]

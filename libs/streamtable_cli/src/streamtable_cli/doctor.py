@@ -1,4 +1,4 @@
-"""`streamtable doctor`: what is wrong with a deployment, and what to do."""
+"""`streamtable doctor`: finds what is wrong with a deployment and says what to do."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -111,7 +111,7 @@ def doctor(
 
 @dataclass(frozen=True)
 class _Asked:
-    """What is to be looked at; without groups, all that have a dead-letter topic."""
+    """What is to be examined; without groups, all that have a dead-letter topic."""
 
     file: Path | None
     graphs: list[Group[Any, Any]]
@@ -161,7 +161,7 @@ def _examine_cluster(cluster: Cluster, brokers: list[BrokerAddress], asked: _Ask
 
 
 def _rows(cluster: Cluster, groups: list[str], asked: _Asked) -> Iterator[Finding]:
-    """What the newest rows of tables are: by the codecs of --graph, else by the schemas that rows name."""
+    """Check the newest rows of tables, by the codecs of --graph or the schemas that rows name."""
     for each in asked.graphs:
         yield from _found(
             f"rows of {each.name}",
@@ -181,7 +181,7 @@ def _with_dead_letters(cluster: Cluster) -> list[str]:
 
 
 def _found(subject: str, check: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What a check finds; that it could not be made is a finding too."""
+    """Yield the findings of a check; a check that could not be made is a finding too."""
     try:
         return list(check())
     except StreamtableError as error:

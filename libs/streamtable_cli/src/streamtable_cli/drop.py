@@ -1,4 +1,4 @@
-"""`streamtable group drop`: remove a version of a group that is not needed any more: its offsets and its topics.
+"""`streamtable group drop`: removes a version of a group that is no longer needed: its offsets and its topics.
 
 The offsets go first, by a request that the broker refuses while the group has members. A processor that is started
 half-way refuses: it finds a table without offsets, or topics missing. The dead letters go last, so a drop that is run
@@ -36,7 +36,7 @@ NAMED_MAX = 20
 
 @dataclass(frozen=True)
 class Remains:
-    """What there is of a group.
+    """The offsets and topics of a group that exist.
 
     Attributes:
         topics: its own that exist, with the offsets between start and end of each.
@@ -148,7 +148,7 @@ def _remains(cluster: Cluster, group: str) -> Remains:
 
 
 def _declared(file: Path | None, graphs: Iterable[Group[Any, Any]], found: Remains) -> dict[str, str]:
-    """Other groups that read topics of this one, and which, as they are declared."""
+    """Return the declared groups that read topics of this one, and which."""
     reads: dict[str, list[str]] = {}
     if file is not None:
         reads = {name: group.reads for name, group in load(file).groups.items()}

@@ -1,4 +1,4 @@
-"""What a load takes: processes, processors, memory, disk, network, time to recover; and what it breaks first. No I/O.
+"""Estimates what a load needs: processes, processors, memory, disk, network, recovery time. Pure functions.
 
 A record costs its processor three things: itself, its row if that has not been changed yet since the last commit, and
 loading that row if it is not in memory. What each of them costs is measured (`Measured`); how often each is needed
@@ -30,7 +30,7 @@ COMMIT_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Measured:
-    """What one process of the benchmark did on its machine.
+    """The measurements of one process of the benchmark on its machine.
 
     Attributes:
         record_us: processor time of a record by itself, in microseconds.
@@ -58,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is to be carried, and on what.
+    """The load to be carried and the machines to carry it.
 
     Attributes:
         records_s: of the input, each second.
@@ -123,7 +123,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Limit:
-    """Something that a load can break.
+    """A limit that a load can exceed.
 
     Attributes:
         name: what.
@@ -140,7 +140,7 @@ class Limit:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a load takes. Bytes are in units of 1,000.
+    """What a load needs. Bytes are in units of 1,000.
 
     Attributes:
         changed: rows that a commit writes, for each record.
@@ -186,12 +186,12 @@ class Estimate:
 
 
 def changed_rows(keys: float, records: float) -> float:
-    """How many different ones so many records are about, if all keys are alike."""
+    """Return how many distinct rows this many records change, if all keys are equally likely."""
     return -keys * math.expm1(-records / keys)
 
 
 def record_us(load: Workload, measured: Measured, processes: int) -> tuple[float, float, float]:
-    """Of a record in one of so many processes: processor time in microseconds, rows changed, rows loaded."""
+    """Return the cost of a record in one of this many processes: CPU in microseconds, rows changed, rows loaded."""
     records = load.records_s * load.commit_s
     changed = changed_rows(load.active, records) / records
     held = processes * CACHE_BYTES / (load.row_bytes + ROW_IN_MEMORY_BYTES)
@@ -202,7 +202,7 @@ def record_us(load: Workload, measured: Measured, processes: int) -> tuple[float
 
 
 def processes_for(load: Workload, measured: Measured) -> int:
-    """The fewest that do it at half of what they can. The more there are, the more rows are in memory."""
+    """Return the fewest processes that carry the load at half of their capacity. More processes cache more rows."""
 
     def needed(processes: int) -> int:
         each = measured.busy_cores * 1e6 / record_us(load, measured, processes)[0]
@@ -219,7 +219,7 @@ def processes_for(load: Workload, measured: Measured) -> int:
 
 
 def estimate(load: Workload, measured: Measured) -> Estimate:
-    """What the load takes, with one process more than carry it: one may be away."""
+    """Return what the load needs, with one process more than carry it: one may be down."""
     carrying = processes_for(load, measured)
     processes = carrying + 1
     cost, changed, loaded = record_us(load, measured, carrying)
@@ -257,7 +257,7 @@ def estimate(load: Workload, measured: Measured) -> Estimate:
 
 
 def _caught_up(stood_s: float, records_s: float, most: float) -> float:
-    """Seconds until what has come meanwhile is worked off too."""
+    """Return the seconds until records that arrived meanwhile are processed too."""
     return stood_s + records_s * stood_s / (most - records_s)
 
 

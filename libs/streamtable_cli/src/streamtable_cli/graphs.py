@@ -1,4 +1,4 @@
-"""`streamtable graph`: group graphs as text, Mermaid, JSON or a picture. No broker is asked."""
+"""`streamtable graph`: group graphs as text, Mermaid, JSON or a picture, without a broker."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -39,7 +39,7 @@ _SHAPES = {
 
 
 class Format(StrEnum):
-    """How a graph is shown."""
+    """The formats of a graph."""
 
     TEXT = "text"
     MERMAID = "mermaid"
@@ -49,7 +49,7 @@ class Format(StrEnum):
 
 @app.callback()
 def graph() -> None:
-    """Group graphs: what reads, keeps and writes what."""
+    """Show group graphs: the topics that groups read, keep and write."""
 
 
 @app.command("show")
@@ -163,7 +163,7 @@ def _codecs(found: Stream[Any, Any] | Table[Any, Any]) -> str:
 
 
 def _reads(group: Group[Any, Any], topic: str) -> str | None:
-    """How a group reads a topic, "" if as an input; None if it does not."""
+    """Return how a group reads a topic, "" if as an input; None if it does not."""
     if topic in {edge.stream.name for edge in group.inputs}:
         return ""
     if topic in {edge.table.name for edge in group.joins}:

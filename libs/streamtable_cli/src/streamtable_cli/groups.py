@@ -1,4 +1,4 @@
-"""`streamtable group`: who is in a group, where it stands, how far it is behind."""
+"""`streamtable group`: the members of a group, its positions and its lag."""
 
 from typing import Annotated, Any
 

@@ -1,4 +1,4 @@
-"""Groups from a user's own code: `module:NAME`, as `--graph` and `graph show` take them."""
+"""Imports groups from user code: `module:NAME`, as `--graph` and `graph show` take them."""
 
 import importlib
 import re
@@ -13,7 +13,7 @@ _SPEC = re.compile(r"(?P<module>[^:()]+):(?P<path>[^:()]+)(?P<call>\((?P<text>[^
 
 
 def load_group(spec: str) -> Group[Any, Any]:
-    """Import a module (the current folder comes first) and take the group out of it.
+    """Import a module (the current folder comes first) and return the group in it.
 
     Args:
         spec: `module:NAME`; NAME may have dots. `module:function(text)` calls a function with this text, or with

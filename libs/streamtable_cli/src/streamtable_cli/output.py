@@ -1,4 +1,4 @@
-"""Answers: tables and lines for people, JSON for programs."""
+"""Output: tables and lines for people, JSON for programs."""
 
 import json
 import sys
@@ -43,7 +43,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, title: str | None = None) -> None:
-    """Print a table, with columns of numbers aligned to the right. What a terminal would obey in a cell is escaped."""
+    """Print a table, with columns of numbers aligned to the right. Control characters are escaped."""
     rows = [list(row) for row in rows]
     table = Table(box=None, pad_edge=False, title=title, title_justify="left", header_style="bold")
     for number, name in enumerate(columns):
@@ -63,7 +63,7 @@ def show_json_line(document: object) -> None:
 
 
 def show_line(text: str) -> None:
-    """Print a line of the answer; what a terminal would obey is escaped."""
+    """Print a line; control characters are escaped."""
     print(printable(text))
 
 

@@ -1,4 +1,4 @@
-"""Whether the brokers can be reached: at the bootstrap addresses, and at the addresses that they advertise."""
+"""Checks that the brokers can be reached, at the bootstrap addresses and at the advertised ones."""
 
 import socket
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ def split(bootstrap_servers: str) -> list[tuple[str, int]]:
 
 
 def refusal(host: str, port: int, timeout: float) -> str:
-    """Why there is no connection; empty if there is one."""
+    """Return why there is no connection; empty if there is one."""
     try:
         with socket.create_connection((host, port), timeout):
             return ""
@@ -72,7 +72,7 @@ def advertised(brokers: Iterable[BrokerAddress], servers: str, timeout: float) -
 
 
 def loopback(host: str) -> bool:
-    """Whether it is this very machine."""
+    """Return whether the address is this machine's own."""
     try:
         return ip_address(host).is_loopback
     except ValueError:

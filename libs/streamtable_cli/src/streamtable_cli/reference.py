@@ -26,7 +26,7 @@ _HIDDEN = {"help", "install_completion", "show_completion"}
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     lines = [HEAD]
     for path, command in _commands("streamtable", get_command(app)):
         lines += _section(path, command)
@@ -57,7 +57,7 @@ def _section(path: str, command: Any) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    """In one line, for a cell of a table."""
+    """Return text in one line, for a cell of a table."""
     return re.sub(r"\s+", " ", text).replace("|", "\\|")
 
 

@@ -1,4 +1,4 @@
-"""Whether topics keep what they are given: changelogs that are compacted, and enough replicas in sync."""
+"""Checks that topics keep their records: compaction of changelogs, and enough in-sync replicas."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -15,7 +15,7 @@ SPREAD_MIN = 3
 
 
 def kept(cluster: Cluster, file: Path | None, groups: Iterable[str]) -> Iterator[Finding]:
-    """Of declared topics, and of those of groups, that are there. Raises `RetryLater`, and `ConfigurationError`."""
+    """Check declared topics, and those of groups, that exist. Raises `RetryLater` and `ConfigurationError`."""
     tables = {f"{group}-table" for group in groups}
     names = {f"{group}-{what}" for group in groups for what in OWN}
     if file is not None:
@@ -28,7 +28,7 @@ def kept(cluster: Cluster, file: Path | None, groups: Iterable[str]) -> Iterator
 
 
 def judged(topic: TopicDescription, *, changelog: bool) -> Iterator[Finding]:
-    """Judge a topic as it was found; as a changelog if it is one."""
+    """Check a topic, by the rules for changelogs if it is one."""
     subject = f"topic {topic.name}"
     if changelog:
         yield from _compaction(subject, topic.config)

@@ -72,7 +72,7 @@ def reset(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Set where a group goes on reading. What would be done is shown first, and asked about.
+    """Reset where a group goes on reading, after showing what would be done and asking for confirmation.
 
     The group must have no live members. If it keeps a table, --empty-table is needed, and all partitions of all its
     inputs have to be set: the table is built again from there, without what visits did to its rows. Records that it sent
@@ -140,7 +140,7 @@ def refuse_members(cluster: Cluster, group: str) -> None:
 
 
 def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
-    """The group's tables, its own first; also those whose topics are missing, as after a reset that was not finished."""
+    """Return the group's tables, its own first, also those whose topics an unfinished reset has deleted."""
     known = cluster.admin.topic_partitions()
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
     found = []
@@ -154,7 +154,7 @@ def _tables(cluster: Cluster, group: str, committed: Mapping[TopicPartition, Com
 
 
 def named_tables(committed: Mapping[TopicPartition, Committed]) -> Sequence[str]:
-    """The ends of the names of the tables that a group had at its last commits, beside its own: state tables among them."""
+    """Return the suffixes of the named tables that a group had at its last commits, state tables included."""
     positions = [TablePosition.decode(each.metadata) for each in committed.values()]
     return sorted({name for each in positions if each is not None for name in each.tables})
 
@@ -168,7 +168,7 @@ def _refuse_half(
     *,
     empty_table: bool,
 ) -> None:
-    """A table without all of its offsets, or offsets without their table."""
+    """Refuse to reset a table without all of its offsets, or offsets without their table."""
     if not tables:
         if empty_table:
             raise Refused(f"--empty-table: group {group!r} keeps no table")
@@ -208,7 +208,7 @@ def _apply(session: CommandSession, group: str, moves: list[Move], tables: Seque
 
 
 def empty(cluster: Cluster, table: str, *, partitions: int) -> None:
-    """Delete the topic and create it as it was; one that is missing gets a table's usual settings.
+    """Delete the topic and create it with the same settings; a missing one gets those of a table.
 
     Args:
         cluster: The cluster, with a timeout that suffices for changes.

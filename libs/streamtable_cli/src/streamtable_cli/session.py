@@ -1,4 +1,4 @@
-"""What all commands share: settings from the environment and from flags, and a cluster that has answered once."""
+"""What all commands share: settings from the environment and flags, and a connection to the cluster."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,7 +31,7 @@ class CommandSession:
 
     @cached_property
     def settings(self) -> Settings:
-        """The settings, read when they are first needed, so that help works without. Raises `ConfigurationError`."""
+        """The settings, read at first use, so that help works without them. Raises `ConfigurationError`."""
         try:
             return Settings.from_environment({**os.environ, **self.flags})
         except ConfigurationError as error:
@@ -42,7 +42,7 @@ class CommandSession:
 
     @contextmanager
     def unchecked_cluster(self, at_least: float = 0.0) -> Iterator[Cluster]:
-        """Open the cluster, without asking whether it answers."""
+        """Open the cluster without checking that it answers."""
         settings = self.settings
         timeout = max(self.timeout, at_least)
         kafka = Kafka(

@@ -1,4 +1,4 @@
-"""`streamtable group skip`: send the record at which a group stands to its dead letters, and let the group go on.
+"""`streamtable group skip`: sends the record that stops a group to its dead letters, so that the group goes on.
 
 The dead letter and the new offset are committed in one transaction. The offset keeps the metadata that were committed
 with the old one: they say where the group's table stands, which does not change.
@@ -75,7 +75,7 @@ def skip(
 def _next_record(
     cluster: Cluster, group: str, place: TopicPartition, offset: int
 ) -> tuple[RecordBatch, Committed]:
-    """The record, and what is committed for its partition. Refuses any other than the next."""
+    """Return the record and the committed offset of its partition. Refuses any record but the next."""
     offsets = cluster.committed(group)
     if (found := recreated_inputs(cluster, offsets).get(place.topic)) is not None:
         raise Refused(

@@ -1,4 +1,4 @@
-"""A laid-out picture as SVG that stands alone: no fonts, scripts or styles from elsewhere."""
+"""A laid-out graph as a self-contained SVG: no fonts, scripts or styles from elsewhere."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -23,7 +23,7 @@ _LID = 7.0
 
 
 def svg_of(picture: GraphModel, layout: Layout) -> str:
-    """The whole document. Streams are round, groups dark, tables drums, dead letters and retries grey.
+    """Return the whole document. Streams are round, groups dark, tables drums, dead letters and retries grey.
 
     Loops are green, visits violet.
     """
@@ -95,13 +95,13 @@ def _path(route: Route) -> str:
 
 
 def _handles(a: Point, b: Point) -> tuple[Point, Point]:
-    """Level at both ends."""
+    """Return the control points of an edge, which is level at both ends."""
     middle = (a[0] + b[0]) / 2
     return (middle, a[1]), (middle, b[1])
 
 
 def _label(route: Route) -> Iterator[str]:
-    """In the gap before the node on the right, on the line, which it covers."""
+    """Return the label of an edge, in the gap before the node on the right, on the line, which it covers."""
     if not route.edge.label:
         return
     a, b = route.points[:2] if route.back else route.points[-2:]

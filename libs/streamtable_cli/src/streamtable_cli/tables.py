@@ -1,4 +1,4 @@
-"""`streamtable table`: rows of a table, read from its changelog: no service has to run, and no state is kept."""
+"""`streamtable table`: rows of a table, read from its changelog without a running service or local state."""
 
 import time
 from collections.abc import Callable
@@ -51,7 +51,7 @@ class Keys:
 
 @dataclass(frozen=True)
 class Reading:
-    """What the commands of this file share: a table, how it is decoded, and how its keys are given."""
+    """What the commands of this module share: a table, how it is decoded, and how keys are given."""
 
     session: CommandSession
     table: str
@@ -63,7 +63,7 @@ class Reading:
         return key_bytes(text, self.key_type, self.codec)
 
     def place(self, key: bytes, partitions: int) -> TopicPartition:
-        """Where a key is: as the graph says; without one, by murmur2."""
+        """Return the partition of a key: as the graph defines it; without one, by murmur2."""
         partitioner = self.decoder.partitioners.get(self.table, "murmur2")
         return TopicPartition(self.table, partition_for(key, partitions, partitioner))
 

@@ -87,7 +87,7 @@ def tail(
 
 
 def document_of(record: TopicRecord, decoder: Decoder) -> dict[str, Any]:
-    """A record for programs."""
+    """Return a record as JSON can express it."""
     topic = record.place.topic
     return {
         "topic": topic,

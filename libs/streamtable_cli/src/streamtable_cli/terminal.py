@@ -1,4 +1,4 @@
-"""Long reads as the user of a terminal sees them: a progress bar, and notes on standard error."""
+"""Progress of long reads in a terminal: a bar, and notes on standard error."""
 
 import sys
 import time
@@ -14,7 +14,7 @@ BAR_AFTER_S = 1.0
 
 
 class Terminal:
-    """Observes reads: shows a bar when one takes long, and says where an open transaction has stopped one."""
+    """Observes reads: shows a bar for a long one, and reports where an open transaction has stopped one."""
 
     @contextmanager
     def reading(self, offsets: int) -> Iterator[Callable[[int], None]]:
@@ -29,7 +29,7 @@ class Terminal:
             progress.stop()
 
     def held_back(self, place: TopicPartition, position: int, end: int) -> None:
-        """Say that records are missing."""
+        """Report that records are missing."""
         note(
             f"note: {place} is shown up to {position}; the records from there to {end} belong to a transaction that "
             "is still open"
@@ -37,7 +37,7 @@ class Terminal:
 
 
 class _Advance:
-    """Moves the bar, which appears only when the read has taken a while."""
+    """Moves the bar, which appears only once the read has taken a while."""
 
     def __init__(self, progress: Progress, total: int) -> None:
         self._progress = progress

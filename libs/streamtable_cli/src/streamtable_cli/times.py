@@ -1,4 +1,4 @@
-"""Points in time, as given on the command line."""
+"""Points in time on the command line."""
 
 import re
 from datetime import datetime
@@ -13,7 +13,7 @@ EXPECTED = (
 
 
 def milliseconds(text: str, now: float) -> int:
-    """A point in time as Kafka counts it.
+    """Return a point in time in milliseconds since 1970, as Kafka counts it.
 
     Args:
         text: ISO 8601 with a zone, or a number with s, m, h or d: so long ago.

@@ -1,4 +1,4 @@
-"""`streamtable topics`: what topics there are, and those that are declared compared with the broker's."""
+"""`streamtable topics`: lists topics, and compares declared topics with those of the broker."""
 
 import time
 from dataclasses import asdict
@@ -103,7 +103,7 @@ def apply_command(
 
 
 def wait_visible(cluster: Cluster, names: list[str]) -> None:
-    """Until new topics can be used: a service that starts right after this must not find one missing.
+    """Wait until new topics can be used: a service that starts right after this must not find one missing.
 
     Raises:
         RetryLater: the broker does not show them.

@@ -1,4 +1,4 @@
-"""Rows that cannot be decoded, in the newest part of the tables of a group: views leave them out, joins refuse them.
+"""Checks the newest rows of a group's tables for some that cannot be decoded: views leave them out, joins fail.
 
 The tables of a group given by --graph are decoded with its own codecs. Of a group known by name alone, the rows of
 `<group>-table` are decoded by the schemas that they name, as in Avro's single-object encoding: where at least one row
@@ -33,7 +33,7 @@ Readable = Callable[[bytes, bytes], bool]
 
 
 def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[Finding]:
-    """Look at the tables that a group keeps, joins and looks up. Raises `RetryLater`."""
+    """Check the tables that a group keeps, joins and looks up. Raises `RetryLater`."""
     known = cluster.admin.topic_partitions()
     tables: list[Table[Any, Any]] = [group.table] if group.persist is not None else []
     tables += map(group.state_table, group.states)
@@ -48,7 +48,7 @@ def of_graph(cluster: Cluster, group: Group[Any, Any], newest: int) -> Iterator[
 
 
 def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iterator[Finding]:
-    """Look at the table of a group of which no codec is known. Raises `RetryLater`."""
+    """Check the table of a group whose codecs are not known. Raises `RetryLater`."""
     topic = f"{group}-table"
     if topic not in cluster.admin.topic_partitions():
         return
@@ -68,7 +68,7 @@ def of_name(cluster: Cluster, group: str, decoder: Decoder, newest: int) -> Iter
 
 @dataclass(slots=True)
 class _Found:
-    """What the newest records of a table's topic are.
+    """What the newest records of a table's topic turned out to be.
 
     Attributes:
         whole: whether these are all records of the topic.

@@ -1,4 +1,4 @@
-"""What a broker says it can do: Kafka's ApiVersions question, asked over a connection of our own.
+"""The capabilities of a broker, from Kafka's ApiVersions request on a connection of its own.
 
 The client library asks it too, but keeps the answer to itself. A listener without TLS and SASL answers it to any client.
 """
@@ -21,7 +21,7 @@ _VARINT_BITS_MAX = 35  # five bytes
 
 @dataclass(frozen=True, slots=True)
 class Abilities:
-    """What a broker can do.
+    """The capabilities of a broker.
 
     Attributes:
         apis: the highest version of each request, by its number.
@@ -38,7 +38,7 @@ class Abilities:
 
 
 def ask(host: str, port: int, timeout: float) -> Abilities:
-    """Ask a broker.
+    """Request the capabilities of a broker.
 
     Args:
         host: name or address.
@@ -62,7 +62,7 @@ def ask(host: str, port: int, timeout: float) -> Abilities:
 
 
 def parse(answer: bytes) -> Abilities:
-    """The answer, without its length. Raises `ValueError`, `IndexError`, `struct.error` for what is none."""
+    """Parse the response, without its length. Raises `ValueError`, `IndexError`, `struct.error` for an invalid one."""
     _, error = struct.unpack_from(">ih", answer)
     if error:
         raise ValueError(f"error code {error}")

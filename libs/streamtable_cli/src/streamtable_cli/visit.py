@@ -1,4 +1,4 @@
-"""`streamtable visit`: run a handler for every row of a group's table, and watch it."""
+"""`streamtable visit`: runs a handler for every row of a group's table and shows its progress."""
 
 import shlex
 import sys
@@ -23,7 +23,7 @@ from streamtable_cli.visits import Run, follow_run, rows_at_most, start, states_
 
 
 class GivenUp(StreamtableError):
-    """A visit that will not come to its end. Exit code 1."""
+    """A visit that cannot be finished. Exit code 1."""
 
 
 LOOK_S = 2.0
@@ -125,7 +125,7 @@ class Watching:
     _passed: dict[int, int] = field(default_factory=dict)
 
     def until_done(self) -> None:
-        """Raises `RetryLater` if Kafka has stopped answering, `GivenUp` if a partition goes on no more."""
+        """Wait for all partitions. Raises `RetryLater` if Kafka stops answering, `GivenUp` if a partition is stuck."""
         if self.run.done:
             return
         most = rows_at_most(self.cluster, f"{self.group}-table")
@@ -165,7 +165,7 @@ class Watching:
         self._refuse_given_up(topic)
 
     def _refuse_given_up(self, topic: str) -> None:
-        """What the group has passed without writing what comes next, its handler could not do."""
+        """Raise `GivenUp` for a partition that the group has passed without progress: its handler failed."""
         places = [TopicPartition(topic, number) for number in self.run.open_partitions]
         asked = self.cluster.retried(lambda: self.cluster.admin.stable_offsets(self.group, places))
         passed = {

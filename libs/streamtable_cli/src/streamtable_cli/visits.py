@@ -1,4 +1,4 @@
-"""Runs of a visit, as records of `<group>-visits`: started once, followed to their end.
+"""Runs of a visit as records of `<group>-visits`: started once, followed to their end.
 
 All records that start a run are one transaction. All starts of a group share a transactional id: a start that begins
 fences and aborts an earlier one, and only then reads whether the run was started before.
@@ -52,7 +52,7 @@ class Run:
         return bool(self.states) and not self.open_partitions
 
     def take(self, batch: RecordBatch) -> bool:
-        """Take in what concerns this run; says whether anything did.
+        """Apply a record that concerns this run. Returns whether it does.
 
         Raises:
             Refused: the run is of another visit, or has another argument.
@@ -82,7 +82,7 @@ def start(
     *,
     made_up: bool,
 ) -> bool:
-    """Start a run, unless it was started before; then its records are taken in.
+    """Start a run, unless it was started before, and read its records.
 
     Args:
         cluster: The cluster.
@@ -127,7 +127,7 @@ def start(
 
 
 def follow_run(run: Run, batches: Iterable[RecordBatch | None]) -> Iterator[bool]:
-    """Take records in until the run is done; yields whether any has brought the run further."""
+    """Read records until the run is done. Yields whether any has advanced the run."""
     for batch in batches:
         yield batch is not None and run.take(batch)
         if run.done:
@@ -135,7 +135,7 @@ def follow_run(run: Run, batches: Iterable[RecordBatch | None]) -> Iterator[bool
 
 
 def rows_at_most(cluster: Cluster, table: str) -> int:
-    """A bound for the rows of a table that costs one question: overwritten and deleted ones count too."""
+    """Return an upper bound for the rows of a table with one query: overwritten and deleted ones count too."""
     partitions = cluster.admin.topic_partitions().get(table, 0)
     places = [TopicPartition(table, number) for number in range(partitions)]
     return sum(mark.high - mark.low for mark in readable(cluster.admin, places).values())

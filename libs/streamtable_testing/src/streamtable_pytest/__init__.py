@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def tester() -> Iterator["Tester"]:
-    """Groups without a broker, for one test; see `streamtable_testing.Tester`."""
+    """Run groups without a broker in one test; see `streamtable_testing.Tester`."""
     from streamtable_testing import Tester  # noqa: PLC0415 - not before a test asks for it
 
     with Tester() as made:

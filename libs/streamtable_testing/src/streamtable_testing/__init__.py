@@ -1,4 +1,4 @@
-"""Tests of processors: the Tester, and the virtual Kafka under it. Nothing of the library imports this."""
+"""Tests of processors: the Tester, and the virtual Kafka under it. The library itself does not import this."""
 
 from streamtable_testing.tester import DeadLetter, Emitted, Tester
 

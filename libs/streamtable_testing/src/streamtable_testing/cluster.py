@@ -1,4 +1,4 @@
-"""Questions to the virtual Kafka, `ports.Cluster`, and its sender of single records, `ports.Producer`."""
+"""The virtual Kafka's implementations of `ports.ClusterClient` and `ports.Producer`."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -61,7 +61,7 @@ class VirtualCluster:
         return self._wire.ask("stable-ends", look, silent=RetryLater)
 
     def offsets_partition(self, group: str) -> TopicPartition | None:
-        """Return nothing: committed offsets are in no topic here."""
+        """Return None: committed offsets are in no topic here."""
         del group
         return None
 
@@ -77,7 +77,7 @@ class VirtualCluster:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: nothing is open."""
 
 
 class VirtualProducer:
@@ -127,4 +127,4 @@ class VirtualProducer:
         return 0
 
     def close(self, timeout: float) -> None:
-        """Nothing waits."""
+        """Do nothing: nothing waits."""

@@ -44,7 +44,7 @@ class Faults:
     """The faults to inject: none, unless overridden."""
 
     def before(self, process: str, call: str) -> Fault | None:
-        """Asked before each request.
+        """Called before each request; returns the fault to inject.
 
         Args:
             process: the name given to `VirtualKafka.process`; "" for clients of the `VirtualKafka` itself.
@@ -54,7 +54,7 @@ class Faults:
         return None
 
     def marker_late(self, transactional_id: str, topic: str) -> bool:
-        """Asked at the end of a transaction for each partition: whether its marker is written later than the answer.
+        """Called at the end of a transaction for each partition: whether its marker is written after the answer.
 
         Until it is, readers stop before the transaction. `topic` is "__consumer_offsets" for the offsets, which stay
         pending as long.
@@ -69,7 +69,7 @@ class Faults:
 
 
 class LateEffects:
-    """The delayed requests to the broker in order, each with the time by which it arrives at the latest."""
+    """The delayed requests to the broker in order, each with its latest time of arrival."""
 
     def __init__(self, clock: Clock, seconds: float) -> None:
         self._clock = clock
@@ -91,7 +91,7 @@ class LateEffects:
 
 
 class Wire:
-    """Between the clients of one process and the broker.
+    """The connection between the clients of one process and the broker.
 
     Args:
         process: its name.
@@ -114,7 +114,7 @@ class Wire:
         silent: type[StreamtableError],
         refused: type[StreamtableError] | None = None,
     ) -> T:
-        """Have the effect, or suffer a fault.
+        """Send a request, or inject a fault.
 
         Args:
             call: one of `CALLS`.

@@ -50,7 +50,7 @@ class Offsets:
         self._pending: dict[Transaction, dict[TopicPartition, Committed]] = {}
 
     def add(self, transaction: Transaction, offsets: Mapping[TopicPartition, Committed]) -> None:
-        """They are pending until the transaction has ended."""
+        """Add offsets that are pending until the transaction has ended."""
         self._pending.setdefault(transaction, {}).update(offsets)
         transaction.offsets.add(self)
 
@@ -60,7 +60,7 @@ class Offsets:
             self.committed.update(pending)
 
     def stable(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, Committed | None]:
-        """Raises `TransactionPending` while one of them is."""
+        """Return the committed offsets. Raises `TransactionPending` while one is pending."""
         found = {place: self.committed.get(place) for place in places}
         for pending in self._pending.values():
             for place in found.keys() & pending.keys():
@@ -107,7 +107,7 @@ class GroupCoordinator:
         return {member_id: member.owned for member_id, member in self._members.items()}
 
     def join(self, member_id: str, topics: Sequence[str]) -> None:
-        """Again with the same id: the former session is over."""
+        """Join the group. Joining again with the same id ends the former session."""
         self._members.pop(member_id, None)
         self._members[member_id] = _Member(topics, 0, self._clock.monotonic())
 
@@ -115,14 +115,14 @@ class GroupCoordinator:
         self._members.pop(member_id, None)
 
     def expire(self) -> None:
-        """Remove who has not been heard."""
+        """Remove members whose session has timed out."""
         now = self._clock.monotonic()
         for member_id, member in list(self._members.items()):
             if now - member.heard_at >= self._session_timeout:
                 del self._members[member_id]
 
     def heartbeat(self, member_id: str, epoch: int, owned: Places) -> Heard:
-        """A member is there, and holds these. Raises `Migrated` if it was removed."""
+        """Take the heartbeat of a member that holds these partitions. Raises `Migrated` if it was removed."""
         self.check(VirtualMembership(self.name, member_id, epoch), older=True)
         self._aim()
         member, target = self._members[member_id], self._target.get(member_id, frozenset())
@@ -152,7 +152,7 @@ class GroupCoordinator:
             )
 
     def _aim(self) -> None:
-        """Contiguous ranges of each topic in the order of joining, so that equal topics are dealt alike."""
+        """Assign contiguous ranges of each topic in the order of joining, so that equal topics are assigned alike."""
         topics = sorted({topic for member in self._members.values() for topic in member.topics})
         # Each heartbeat calls this, and hardly any of them finds a change.
         dealt = (

@@ -1,4 +1,4 @@
-"""One process of a group under test, over its lives: a kill ends one of them, and the disk stays."""
+"""One process of a group under test, over several lives: a kill ends a life, and the disk stays."""
 
 from collections.abc import Callable
 from contextlib import suppress
@@ -27,7 +27,7 @@ class Killed(BaseException):
 
 
 class Graves(Faults):
-    """Nothing that a dead process still asks for, in `finally` or `with`, reaches the broker."""
+    """Keeps requests of killed processes, from `finally` or `with`, away from the broker."""
 
     def __init__(self) -> None:
         self.dead: set[str] = set()
@@ -38,7 +38,7 @@ class Graves(Faults):
 
 
 class Instance:
-    """A process: the engine's own code, turn by turn, on the virtual Kafka and a disk in memory.
+    """A process: the engine's own code, run turn by turn, on the virtual Kafka and a disk in memory.
 
     It is killed when it reaches the failpoint `kill_at` for the n-th of `times`.
 
@@ -71,7 +71,7 @@ class Instance:
         self.times = 0
 
     def start(self, *, disk: bool) -> None:
-        """Begin a life: `disk` says whether it finds what the one before has left. Raises what `Processor.run` does."""
+        """Begin a life; `disk` says whether it keeps the disk of the one before. Raises as `Processor.run`."""
         if not disk:
             self._stores = MemoryStores(self._kafka.clock.now)
             self._copies = MemoryStores(self._kafka.clock.now)
@@ -101,7 +101,7 @@ class Instance:
         self._attempt(GroupProcessor.start)
 
     def turn(self) -> None:
-        """A turn of each of its threads. Raises what ends it; its work is undone then, and it has left the group."""
+        """Run a turn of each of its threads. Raises the error that ends it, after its work was undone and it left the group."""
         self._attempt(lambda processor: processor.step_background(0))
         self._attempt(GroupProcessor.step)
 
@@ -109,7 +109,7 @@ class Instance:
         self._attempt(GroupProcessor.commit)
 
     def stop(self) -> None:
-        """End this life in order."""
+        """Stop cleanly."""
         self.commit()
         self._attempt(GroupProcessor.close)
         self.processor = None
@@ -123,7 +123,7 @@ class Instance:
 
     @property
     def busy(self) -> bool:
-        """Something is under way that ends by itself, at the latest when time passes."""
+        """Whether work is under way that ends by itself, at the latest when time passes."""
         if self.processor is None or self.processor.member is None:
             return False
         assignment = self.processor.member.assignment
@@ -134,7 +134,7 @@ class Instance:
 
     @property
     def progress(self) -> object:
-        """Equal as long as nothing happens in it."""
+        """A value that is equal as long as nothing happens in the process."""
         if self.processor is None or self.processor.member is None:
             return None
         tasks = self.processor.member.assignment.tasks

@@ -111,7 +111,7 @@ class VirtualKafka(_Clients):
         self._made = 0  # topics and members ever made: their ids are never the same twice
 
     def process(self, name: str) -> "VirtualProcess":
-        """The log as one process sees it, so that faults can tell it from others."""
+        """Return the log as one process sees it, so that faults can be injected for that process."""
         return VirtualProcess(self, name)
 
     # ---- topics ----------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class VirtualKafka(_Clients):
         delete_retention_ms: int = DAY_MS,
         max_message_bytes: int = 1_048_588,
     ) -> None:
-        """Create a topic. Raises `ValueError` if there is one of that name."""
+        """Create a topic. Raises `ValueError` if it exists."""
         if name in self._topics:
             raise ValueError(f"there is a topic {name!r} already: delete_topic first")
         topic_id = f"topic-{self.unique()}"
@@ -133,7 +133,7 @@ class VirtualKafka(_Clients):
         self._topics[name] = Topic(info)
 
     def create_topics_of(self, group: Group[Any, Any], partitions: int = 1) -> None:
-        """Create what the group needs and is not there yet."""
+        """Create the missing topics of a group."""
         tables = {edge.table.name for edge in group.joins} | {edge.table.name for edge in group.lookups}
         tables |= set(group.tables)
         for name in required_topics(group):
@@ -141,7 +141,7 @@ class VirtualKafka(_Clients):
                 self.create_topic(name, partitions, compacted=name in tables)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic, and what groups have committed for it."""
+        """Delete a topic and the committed offsets of groups in it."""
         del self._topics[name]
         for group in self._groups.values():
             group.offsets.forget(name)
@@ -175,7 +175,7 @@ class VirtualKafka(_Clients):
         return Ack(*to.place, to.append(key, value, headers, at))
 
     def records(self, topic: str) -> list[tuple[TopicPartition, InMemoryMessage]]:
-        """All committed records that are there, partition by partition."""
+        """Return all committed records of a topic, partition by partition."""
         self.tick()
         partitions = self._topics[topic].partitions
         return [(partition.place, record) for partition in partitions for record in partition.committed()]
@@ -212,14 +212,14 @@ class VirtualKafka(_Clients):
         return self._made
 
     def tick(self) -> None:
-        """Do what time has made due: happens before each request."""
+        """Do what is due at the present time; called before each request."""
         self.late.deliver(due_only=True)
         self.transactions.expire()
         for group in self._groups.values():
             group.expire()
 
     def deliver_late(self) -> None:
-        """Let everything that is late arrive now."""
+        """Deliver all delayed requests now."""
         self.late.deliver()
 
 

@@ -1,4 +1,4 @@
-"""History through a group's handlers: the rows that they make of one partition's records, by the engine's own code.
+"""Runs history through a group's handlers with the engine's own code, and returns the rows of one partition.
 
     replay = Replay(ORDERS, partition=3, partitions=12, now=time.time())
     replay.feed("orders", records)
@@ -96,7 +96,7 @@ class Replay:
             raise ConfigurationError(f"group {self.group.name!r} does not read {topic!r}")
 
     def finish(self, watermark_ms: int | None = None) -> None:
-        """Handle what is left, and what has fallen due.
+        """Handle the remaining records, and the rows and timers that are due.
 
         Args:
             watermark_ms: Advance the watermark to this time: that of the group, which can be ahead of its records' since
@@ -129,7 +129,7 @@ class Replay:
         return processor.member.assignment.tasks.get(self.partition)
 
     def _settle(self) -> None:
-        """Let the group work until it has handled everything, and commit it."""
+        """Run the group until it has handled everything, and commit."""
         quiet = 0
         for _ in range(_TURNS_MAX):
             before = self._picture()
@@ -153,7 +153,7 @@ class Replay:
         return self._instance.progress, self._feed.cursor, self._feed.handed
 
     def _drain(self) -> None:
-        """Take in the rows that were committed, and let go of what was emitted."""
+        """Apply the rows that were committed, and drop the emitted records."""
         for name, topic in self._kafka.topics.items():
             if name in self._lookups:
                 continue
@@ -171,7 +171,7 @@ class Replay:
 
 
 class _Feed:
-    """Records of all inputs in their order, and how far they were handed out.
+    """The records of all inputs in order, and how far they were returned.
 
     Attributes:
         records: Those that may be asked for again, with their topics.
@@ -193,7 +193,7 @@ class _Feed:
 
 
 class _HistoryConsumer(VirtualGroupConsumer):
-    """A member whose records are fed, and not in the broker; several runs of one topic may come by one poll."""
+    """A consumer that returns the records it was fed; one poll may return several runs of one topic."""
 
     feed: _Feed
     clock: VirtualClock
@@ -229,7 +229,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
         return batches
 
     def _is_time(self, record: InMemoryMessage, *, after: bool) -> bool:
-        """Whether a clock that follows the records has come to this one; it goes no further than to what falls due first.
+        """Whether a clock that follows the records has reached this time; it stops at what is due first.
 
         `after`: records before it are still to be handled, and may set timers.
         """
@@ -255,7 +255,7 @@ class _HistoryConsumer(VirtualGroupConsumer):
 
 
 class _HistoryKafka(VirtualKafka):
-    """Kafka without the records of a group's inputs, whose members get one partition."""
+    """A Kafka without the records of a group's inputs, whose members get one partition."""
 
     def __init__(self, clock: Clock, graves: Graves, feed: _Feed, partition: int) -> None:
         super().__init__(

@@ -117,7 +117,7 @@ def rows_of(table: Table[K, V], messages: Iterable[KafkaMessage]) -> Mapping[K, 
 
 
 class Tester:
-    """Groups, topics and time for one test. A context manager; pytest gives one to each test that asks for `tester`.
+    """Groups, topics and time for one test. A context manager; pytest passes one to each test with the fixture `tester`.
 
     Args:
         partitions: The default number of partitions of topics.
@@ -164,7 +164,7 @@ class Tester:
             raise AssertionError(f"the crash of {waiting[0]} has not happened: nothing came by there")
 
     def close(self) -> None:
-        """End everything, without a commit."""
+        """End all processes without a commit."""
         for updater, turns in self._views:
             updater.close()
             for _ in turns:
@@ -189,7 +189,7 @@ class Tester:
         standby: bool = False,
         tasks: MakeTasks | None = None,
     ) -> None:
-        """Create the topics that are not there yet, start the groups, and let them work.
+        """Create the missing topics, start the groups, and let them work.
 
         Args:
             programs: groups and flows, joined by topics if one reads what another emits.
@@ -218,24 +218,24 @@ class Tester:
         self._work_by_itself()
 
     def join(self, group: Group[Any, Any]) -> None:
-        """A member more: partitions move to it."""
+        """Start another member, to which partitions move."""
         first = self._of(group)[0]
         self._add(group, first.settings.guarantee, first.make_tasks, standby=first.settings.standby)
         self._work_by_itself()
 
     def leave(self, group: Group[Any, Any], member: int = -1) -> None:
-        """A member leaves for good, in order: what it has handled is committed, its partitions go to the others."""
+        """Stop a member for good: its handled records are committed, its partitions go to the others."""
         self._of(group).pop(member).stop()
         self._work_by_itself()
 
     def stop(self, group: Group[Any, Any]) -> None:
-        """All members stop in order; `start` lets them go on."""
+        """Stop all members cleanly; `start` starts them again."""
         for instance in self._of(group):
             instance.stop()
         self._work_by_itself()
 
     def start(self, group: Group[Any, Any], *, disk: bool = True) -> None:
-        """Start the members again that were stopped, have crashed, or were ended by an error.
+        """Start the members that were stopped, have crashed, or were ended by an error.
 
         Args:
             group: The group; another graph of the same name is the next version of the program, whose new topics are
@@ -335,7 +335,7 @@ class Tester:
         return ack
 
     def retry(self, group: Group[Any, Any], letter: DeadLetter) -> None:
-        """Send a dead letter again, as the command line does."""
+        """Replay a dead letter, as the command line does."""
         partition = letter.origin.partition
         self.emit_raw(group.retry, letter.key, letter.value, partition=partition, headers=letter.headers)
 
@@ -356,7 +356,7 @@ class Tester:
             seconds -= part
 
     def commit(self) -> None:
-        """Commit what has been handled; for a Tester with `commit_on_request`."""
+        """Commit the handled records; for a Tester with `commit_on_request`."""
         for instance in self._all():
             instance.commit()
         self._work_by_itself()
@@ -387,7 +387,7 @@ class Tester:
     # ---- output ----------------------------------------------------------------------------------------------------
 
     def records(self, stream: Stream[K, V]) -> list[Emitted[K, V]]:
-        """The committed records of a stream, partition by partition. Raises `DeserializationError` for one that is."""
+        """Return the committed records of a stream, partition by partition. Raises `DeserializationError` for poison."""
         self._exists(stream.name)
         found = self.kafka.records(stream.name)
         return [Emitted.of(stream, place.partition, record) for place, record in found]
@@ -413,7 +413,7 @@ class Tester:
         return rows_of(table, (record for _, record in self.kafka.records(table.name)))
 
     def watermark_ms(self, group: Group[Any, Any], partition: int = 0) -> int:
-        """The watermark of a partition; -1 if it has none yet. Raises `ConfigurationError` if no process works on it."""
+        """Return the watermark of a partition; -1 if it has none yet. Raises `ConfigurationError` if it has no task."""
         for instance in self._of(group):
             member = instance.processor.member if instance.processor is not None else None
             task = member.assignment.tasks.get(partition) if member is not None else None
@@ -430,7 +430,7 @@ class Tester:
         return [letter for letter in letters if letter is not None]
 
     def view(self, table: Table[K, V]) -> View[K, V]:
-        """Return a view of a table, ready; it follows the table by itself, and ends with the Tester."""
+        """Return a view of a table that is ready, is kept current, and ends with the Tester."""
         self._exists(table.name)
         log = self.kafka.process(f"view-{self.kafka.unique()}")
         metrics = Metrics.register(CollectorRegistry())
@@ -482,7 +482,7 @@ class Tester:
             )
 
     def _picture(self) -> object:
-        """Equal as long as nothing happens."""
+        """Return a value that is equal as long as nothing happens."""
         ends = [(p.high, p.stable_end) for topic in self.kafka.topics.values() for p in topic.partitions]
         groups = [(self.kafka.group(name).members, self.kafka.committed(name)) for name in self._instances]
         return ends, groups, [instance.progress for instance in self._all()]

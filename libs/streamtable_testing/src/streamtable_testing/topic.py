@@ -51,13 +51,13 @@ class InMemoryMessage:
 
 
 def size_of(key: bytes | None, value: bytes | None, headers: Headers) -> int:
-    """Bytes of a record in a batch of its own, about."""
+    """Return about how many bytes a record takes in its own batch."""
     content = len(key or b"") + len(value or b"")
     return BATCH_OVERHEAD_BYTES + content + sum(len(name) + len(data or b"") + 2 for name, data in headers)
 
 
 class Partition:
-    """A partition: its records, its ends, and the transactions that are open in it."""
+    """A partition: its records, its ends, and the open transactions in it."""
 
     def __init__(self, place: TopicPartition) -> None:
         self.place = place
@@ -67,7 +67,7 @@ class Partition:
 
     @property
     def stable_end(self) -> int:
-        """Readers of committed records come up to here: the last stable offset."""
+        """The last stable offset, up to which readers of committed records come."""
         return min(self._open.values(), default=self.high)
 
     def append(
@@ -78,7 +78,7 @@ class Partition:
         timestamp_ms: int,
         transaction: Transaction | None = None,
     ) -> int:
-        """Returns the record's offset."""
+        """Append a record. Returns its offset."""
         offset = self.high
         self.records.append(InMemoryMessage(offset, key, value, headers, timestamp_ms, transaction))
         self.high += 1
@@ -88,12 +88,12 @@ class Partition:
         return offset
 
     def mark(self, transaction: Transaction) -> None:
-        """The transaction is over, here."""
+        """Write the marker that ends a transaction."""
         del self._open[transaction]
         self.high += 1
 
     def read(self, start: int, limit: int) -> tuple[list[InMemoryMessage], int]:
-        """Committed records from offset `start` on, at most `limit`, and where to read on.
+        """Return committed records from offset `start` on, at most `limit`, and the offset to go on from.
 
         Raises:
             InputLost: `start` is outside of what the partition holds.
@@ -112,7 +112,7 @@ class Partition:
         return found, max(start, self.stable_end)
 
     def first_unread(self, offset: int) -> int:
-        """The first record from `offset` on that a reader may still be handed; the stable end if there is none.
+        """Return the first record from `offset` on that a reader may still get; the stable end if there is none.
 
         Between the two are only markers and aborted records, so retention up to there takes nothing from the reader.
         """
@@ -122,7 +122,7 @@ class Partition:
         return max(offset, self.stable_end)
 
     def committed(self) -> list[InMemoryMessage]:
-        """All committed records that are there."""
+        """Return all committed records that are there."""
         return self.read(self.low, self.high + 1)[0]
 
     def delete_before(self, offset: int) -> None:
@@ -131,7 +131,7 @@ class Partition:
         del self.records[: self._index(self.low)]
 
     def compact(self, now: float, delete_retention_ms: int) -> None:
-        """Keep the last committed record of each key; a tombstone goes when it has been passed long ago."""
+        """Keep the last committed record of each key; a tombstone goes when it was passed long ago."""
         end = self._index(self.stable_end)
         newest = {
             record.key(): record

@@ -1,4 +1,4 @@
-"""The engine's producer on the virtual Kafka: `ports.TransactionalProducer`, and what each failure means, as the real adapter says it.
+"""The engine's producer on the virtual Kafka, with the same errors as the real adapter: `ports.TransactionalProducer`.
 
 Records are kept until `flush`, or the commit, delivers them. Without a transactional id they are visible then.
 """

@@ -1,4 +1,4 @@
-"""The transaction coordinator of the virtual Kafka: who may write under a transactional id, and how it ends.
+"""The transaction coordinator of the virtual Kafka: which producer may write under a transactional id.
 
 As with the client's protocol (transactions before KIP-890's second version) a producer's epoch changes when it is
 opened, and when the broker aborts a transaction that has outlived its time; a late request of the same epoch thus still
@@ -60,7 +60,7 @@ class _Owner:
 
 
 class Transactions:
-    """The coordinator.
+    """The transaction coordinator.
 
     Args:
         clock: The clock for the age of transactions.
@@ -85,7 +85,7 @@ class Transactions:
         return owner.epoch
 
     def ongoing(self, transactional_id: str, epoch: int) -> Transaction:
-        """The transaction to write to; begun with the first request of it. Raises `Fenced`."""
+        """Return the transaction to write to, begun with its first request. Raises `Fenced`."""
         owner = self._owner(transactional_id, epoch)
         if (transaction := owner.ongoing) is None:
             if owner.last is not None:
@@ -100,7 +100,7 @@ class Transactions:
             self._end(transactional_id, transaction, commit=commit)
 
     def expire(self) -> None:
-        """Abort what has outlived its time."""
+        """Abort transactions that have timed out."""
         for transactional_id, owner in self._owners.items():
             begun = owner.ongoing
             if begun is not None and self._clock.monotonic() - begun.began_at >= self.timeout:
