@@ -76,7 +76,6 @@ def test_a_wrong_argument_ends_the_job_with_one_line_that_names_it(
 
 
 @pytest.mark.broker
-@pytest.mark.slow("the first run of the ETL, for all tests of the file")
 def test_the_lake_has_every_committed_record_once_and_none_of_an_aborted_transaction(runs: Runs) -> None:
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)

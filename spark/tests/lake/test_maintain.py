@@ -168,7 +168,6 @@ def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path)
         Small(spark, tmp_path / "nothing").maintain()
 
 
-@pytest.mark.slow("the first tables of Delta, for all tests of the file")
 def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -> None:
     rows, files, small = delta.ids(), delta.files(), sorted(delta.tables.sizes(BRONZE))
     assert len(small) == BATCHES
