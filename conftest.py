@@ -55,12 +55,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run files that take long first, and leave tests more time where the machine is busy when the run begins.
+    """Let workers run files that take long first, and leave tests more time where the machine is busy when the run begins.
 
     With several workers, the many quick ones then fill what is left at the end, instead of all waiting for one worker
     with the last long one.
     """
-    longest_first(items)
+    if hasattr(config, "workerinput"):
+        longest_first(items)
     if (times := slowdown()) > 1 and config.pluginmanager.hasplugin("timeout"):
         usual = float(config.getoption("timeout", default=None) or config.getini("timeout"))
         for item in items:
