@@ -29,6 +29,8 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 # Kafka with authentication and ACLs is not another service but other settings of all: a second file over the first.
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
+BEGAN := $(shell date +%s)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
@@ -65,6 +67,7 @@ lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
+	@echo "== make lint: $$(($$(date +%s) - $(BEGAN))) s"
 
 fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff format .
