@@ -29,6 +29,8 @@ MEMBERS := $(shell sed -n 's/^name = "\(.*\)"/\1/p' libs/*/pyproject.toml servic
 # Kafka with authentication and ACLs is not another service but other settings of all: a second file over the first.
 SECURE := $(if $(findstring secure,$(PROFILES)),--file docker-compose.yml --file infra/secure/compose.yml)
 
+BEGAN := $(shell date +%s)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-spark demo test tests test-fast lint fmt faults mutants kafka-up kafka-down doctor clean lock audit gen wheels bench bench-peers bench-publish bench-spark interop interop-golden spark-archive spark-etl spark-rebuild spark-reconcile images sbom secrets up down logs status test-stack
 
@@ -50,12 +52,12 @@ demo: setup ## run three scenarios from emitters to queries on a real Kafka; CHE
 test: setup-spark ## all checks and tests, with a real broker and the short faults; 12 minutes on two processors
 	@$(MAKE) --no-print-directory --jobs 2 --keep-going lint tests
 
-# Three at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
-# long ones first. Fault tests need the machine to themselves.
+# Four at once on two processors, since tests with servers wait half of their time; in the order of conftest.py, the
+# long ones first. Short fault tests need the machine to themselves.
 tests: setup-spark
-	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
+	$(BIN)/pytest -n 4 --dist loadfile --no-loadscope-reorder -p no:schemathesis --durations 30 --durations-min 5 \
 		--hold 540 -m "not faults and not faults_long" $(PYTEST_ARGS)
-	$(BIN)/pytest -p no:schemathesis --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
+	$(BIN)/pytest -p no:schemathesis --durations 10 --durations-min 5 --hold 180 -m "faults and not faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 test-fast: setup ## the tests that need no server, in less than a minute
 	SIMULATION_SECONDS=5 $(BIN)/pytest -n 2 --dist loadfile -p no:schemathesis --hold 60 -m "$(FAST)" $(PYTEST_ARGS)
@@ -65,12 +67,13 @@ lint: setup-spark ## style, formatting, types, and who imports whom
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy .
 	$(BIN)/lint-imports
+	@echo "== make lint: $$(($$(date +%s) - $(BEGAN))) s"
 
 fmt: setup ## format, and correct what ruff can correct
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-faults: setup-spark ## the long fault rounds, from another seed each time; SECONDS=120 ROUNDS=20 SEED=
+faults: setup-spark ## the long form: all faults, and the tests that take long; from another seed each time; SECONDS=120 ROUNDS=20 SEED=
 	FAULTS_SEED=$${SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} FAULTS_SECONDS=$(SECONDS) FAULTS_ROUNDS=$(ROUNDS) $(BIN)/pytest --timeout 7200 --hold 5400 -m "faults or faults_long" $(FAULTS) $(PYTEST_ARGS)
 
 mutants: setup-spark ## plant mistakes into the modules that matter and see whether tests find them; COUNT=20 ONLY=engine

@@ -1,6 +1,7 @@
 """For the tests of all rooms."""
 
 import signal
+import tomllib
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,19 +24,8 @@ _ROOT = Path(__file__).parent
 _WITHOUT_SPARK = find_spec("pyspark") is None
 collect_ignore = ["spark/tests", "tests/stack/test_spark.py"] if _WITHOUT_SPARK else []
 _WITH_SERVERS = ("services", "spark", "libs/servicekit", "tests/docs", "tests/hostile", "tests/system")
+_BUDGETS = _ROOT / "tests/budgets.toml"
 _TOGETHER = ("spark/", "libs/microbatch/tests/stores/")
-# What takes longest, in this order; then other tests with servers, then all others.
-_FIRST = (
-    "spark",
-    "tests/docs",
-    "services/tweet_reach",
-    "services/console",
-    "libs/microbatch/tests/stores",
-    "tests/hostile",
-    "tests/simulation",
-    "libs/localstores",
-    "libs/localkafka",
-)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -65,12 +55,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(trylast=True)  # when fixtures and folders have given their markers
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Run files that take long first, and leave tests more time where the machine is busy when the run begins.
+    """Let workers run files that take long first, and leave tests more time where the machine is busy when the run begins.
 
     With several workers, the many quick ones then fill what is left at the end, instead of all waiting for one worker
     with the last long one.
     """
-    longest_first(items)
+    if hasattr(config, "workerinput"):
+        longest_first(items)
     if (times := slowdown()) > 1 and config.pluginmanager.hasplugin("timeout"):
         usual = float(config.getoption("timeout", default=None) or config.getini("timeout"))
         for item in items:
@@ -79,25 +70,33 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def longest_first(items: list[pytest.Item]) -> None:
-    """Sort the files by what they take, as `_FIRST` says; tests of a file stay together."""
-    ranks: dict[Path, int] = {}
+    """Sort the files by the seconds of the clock that tests/budgets.toml has of them; those not listed come last.
+
+    What a worker gets as a whole counts as a whole. Among those that are not listed, tests with servers come first.
+    """
+    seconds: dict[str, float] = {}
+    for file, took in tomllib.loads(_BUDGETS.read_text())["clock-seconds"].items():
+        seconds[scope_of(file)] = seconds.get(scope_of(file), 0.0) + took
+    ranks: dict[str, float] = {}
     for item in items:
-        marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
         place = item.path.relative_to(_ROOT).as_posix()
-        with_servers = marked is not None or place.startswith(_WITH_SERVERS)
-        rank = next((at for at, first in enumerate(_FIRST) if place.startswith(first)), len(_FIRST))
-        if rank == len(_FIRST) and not with_servers:
-            rank += 1
-        ranks[item.path] = min(rank, ranks.get(item.path, rank))  # a file stays together
-    items.sort(key=lambda item: ranks[item.path])
+        marked = item.get_closest_marker("broker") or item.get_closest_marker("faults")
+        others = 0.0 if marked is not None or place.startswith(_WITH_SERVERS) else 1.0
+        rank = -seconds.get(scope_of(place), 0.0) or others
+        ranks[scope_of(place)] = min(rank, ranks.get(scope_of(place), rank))
+    items.sort(key=lambda item: ranks[scope_of(item.path.relative_to(_ROOT).as_posix())])
+
+
+def scope_of(file: str) -> str:
+    """What is given to a worker as a whole: a file, or a folder with dear servers, which each worker would start."""
+    return next((folder for folder in _TOGETHER if file.startswith(folder)), file)
 
 
 class Together(LoadFileScheduling):  # type: ignore[misc] # xdist has no types
-    """Workers get whole files, and folders with dear servers as a whole: each worker that has a part starts them all."""
+    """Workers get what `scope_of` names."""
 
     def _split_scope(self, nodeid: str) -> str:
-        folder = next((folder for folder in _TOGETHER if nodeid.startswith(folder)), None)
-        return folder or str(super()._split_scope(nodeid))
+        return scope_of(str(super()._split_scope(nodeid)))
 
 
 @pytest.hookimpl(optionalhook=True)  # of xdist, which may be switched off

@@ -123,7 +123,8 @@ def _quick(*, warn: bool) -> int:
     if not before:
         say.print("There are no earlier ratios: nothing to hold this run to.")
     try:
-        held = compare.hold(_quick_ratios, before, time.monotonic)
+        # A loss that fails nothing is not worth the minutes of a second run.
+        held = compare.hold(_quick_ratios, before, time.monotonic, 1 if warn else compare.TRIES)
     except RowFailed as error:
         say.print(f"[red]{error}[/]")
         return 1

@@ -48,8 +48,10 @@ class Held(NamedTuple):
     tries: int
 
 
-def hold(measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], float]) -> Held:
-    """Measure until nothing is lost, at most three times and four minutes.
+def hold(
+    measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], float], tries_max: int = TRIES
+) -> Held:
+    """Measure until nothing is lost, at most so many times and four minutes.
 
     A loss that is only noise goes away in the median of the tries; a real one stays.
 
@@ -57,6 +59,7 @@ def hold(measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], floa
         measure: makes a run.
         before: the ratios that it is held to.
         clock: seconds, monotonic.
+        tries_max: The number of runs at most.
     """
     began, tries = clock(), list[Ratios]()
     while True:
@@ -64,5 +67,5 @@ def hold(measure: Callable[[], Ratios], before: Ratios, clock: Callable[[], floa
         tries.append(measure())
         found = medians(tries)
         lost, now = worse(found, before), clock()
-        if not lost or len(tries) == TRIES or (now - began) + (now - tried) > TRIES_SECONDS:
+        if not lost or len(tries) == tries_max or (now - began) + (now - tried) > TRIES_SECONDS:
             return Held(lost, better(found, before), len(tries))

@@ -20,12 +20,13 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "slow(why): takes long")
 """
 SLEEPS = "import time, pytest\n\n{mark}\ndef test_long():\n    time.sleep(0.5)\n"
+WORKS = "import time\n\ndef test_long():\n    end = time.process_time() + 0.5\n    while time.process_time() < end: pass\n"
 ROOT = Path(__file__).parent.parent
 
 
-def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, test: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "test_long.py").write_text(SLEEPS.format(mark=mark))
+    (folder / "test_long.py").write_text(test)
     (folder / "pytest.ini").write_text("[pytest]\n")
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "xdist", *arguments, "."],
@@ -34,23 +35,26 @@ def run(folder: Path, mark: str = "", *arguments: str) -> subprocess.CompletedPr
     )  # fmt: skip
 
 
-def test_a_long_test_without_a_reason_is_named_and_fails_the_run_from_three_times_as_long_on(
+def test_a_long_test_without_a_reason_is_named_and_fails_the_run_if_it_does_not_only_wait(
     tmp_path: Path,
 ) -> None:
     line = "long, and without @pytest.mark.slow('why'): test_long.py::test_long"
+    waits = run(tmp_path, SLEEPS.format(mark=""), "--hold", "60")
+    assert (waits.returncode, line in waits.stdout) == (0, True), "a busy machine fails nothing"
     for more in ((), ("-n", "2")):
-        named = run(tmp_path, "", "--hold", "60", *more)
+        named = run(tmp_path, WORKS, "--hold", "60", *more)
         assert named.returncode == 1
         assert line in named.stdout
     assert "of 60 s of the clock" in named.stdout
-    with_reason = run(tmp_path, "@pytest.mark.slow('a clock is tested')", "--hold", "60")
+    reason = "@pytest.mark.slow('a clock is tested')"
+    with_reason = run(tmp_path, SLEEPS.format(mark=reason), "--hold", "60")
     assert line not in with_reason.stdout
     assert with_reason.returncode == 0
-    assert run(tmp_path, "").returncode == 0, "nothing is held without --hold"
+    assert run(tmp_path, WORKS).returncode == 0, "nothing is held without --hold"
 
 
 def test_a_reason_is_a_must(tmp_path: Path) -> None:
-    refused = run(tmp_path, "@pytest.mark.slow")
+    refused = run(tmp_path, SLEEPS.format(mark="@pytest.mark.slow"))
     assert refused.returncode != 0
     assert "test_long.py::test_long: @pytest.mark.slow needs its reason" in refused.stdout
 

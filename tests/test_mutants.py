@@ -1,6 +1,7 @@
 import ast
 import tomllib
 
+import pytest
 from tests.mutants import ROOT, TARGETS, Target, mutants_of, passes
 
 SOURCE = """
@@ -29,6 +30,7 @@ def test_each_place_of_a_module_gets_its_mistakes() -> None:
         assert ast.dump(ast.parse(mutant.text)) != ast.dump(ast.parse(SOURCE))
 
 
+@pytest.mark.faults_long("two sessions of pytest, as `make mutants` has them by the hundred")
 def test_the_tests_see_the_mistake_and_not_the_module_beside_it() -> None:
     pages = Target(
         "libs/servicekit/src/servicekit/auth/rate_limit.py",

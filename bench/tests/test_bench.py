@@ -24,7 +24,7 @@ def site(broker: Broker, tmp_path: Path) -> Site:
     return Site(broker.bootstrap_servers, tmp_path, TINY)
 
 
-@pytest.mark.slow("each row of the benchmark, with its processes")
+@pytest.mark.faults_long("each row of the benchmark, with its processes; `.ci/run` measures them all")
 def test_every_row_of_the_quick_form_is_measured_and_written_down(site: Site, tmp_path: Path) -> None:
     file = tmp_path / "bench.jsonl"
     steps = plan.chosen(plan.steps(), quick=True)

@@ -84,6 +84,9 @@ def test_flows_stay_small_enough_to_be_read() -> None:
     assert max(longest.values()) <= FLOW_MODULE_LINES_MAX, longest
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.relative_to(ROOT).as_posix())
-def test_a_module_is_at_most_so_long(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MODULE_LINES_MAX
+def test_a_module_is_at_most_so_long() -> None:
+    lengths = {
+        path.relative_to(ROOT).as_posix(): len(path.read_text(encoding="utf-8").splitlines())
+        for path in SOURCES
+    }
+    assert {name: length for name, length in lengths.items() if length > MODULE_LINES_MAX} == {}

@@ -92,7 +92,9 @@ def paid_orders(kafka: str, log: Path, count: int) -> Counter[str]:
     return found
 
 
-@pytest.mark.slow("the page's program, killed and started again and again")
+@pytest.mark.faults_long(
+    "the page's program, killed and started again and again; the page's own tests are quick"
+)
 @pytest.mark.broker
 @pytest.mark.timeout(240)
 def test_the_program_of_the_page_tells_each_paid_order_once_though_it_is_killed(

@@ -31,7 +31,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shell(wheels: Path, tmp_path: Path) -> Iterator[Shell]:
+def shell(tmp_path: Path) -> Iterator[Shell]:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("STREAMTABLE_")}
     environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
     with Shell(tmp_path, environment, LOOKS) as shell:
@@ -59,7 +59,6 @@ def with_port(page: str, wheels: Path, port: int) -> str:
 
 @pytest.mark.broker
 @pytest.mark.timeout(240)
-@pytest.mark.slow("it builds the wheels and installs them into an empty environment")
 def test_the_programs_of_the_readme_run_in_an_empty_folder_with_built_wheels(
     shell: Shell, wheels: Path, own_broker: OwnBroker
 ) -> None:
@@ -73,9 +72,19 @@ def test_the_programs_of_the_readme_run_in_an_empty_folder_with_built_wheels(
     shell.follow(Step("kill -INT %1; wait"))
 
 
+def test_the_programs_of_the_tutorial_pass_the_tests_that_it_shows(shell: Shell) -> None:
+    tested = 0
+    for name in PAGES:
+        for step in steps_of((ROOT / f"docs/tutorial/{name}.md").read_text()):
+            if step.title or step.text.startswith(("mkdir", "pytest")):
+                shell.follow(step)
+                tested += step.text.startswith("pytest")
+    assert tested == 3
+
+
 @pytest.mark.broker
 @pytest.mark.timeout(480)
-@pytest.mark.slow("it builds the wheels, installs them, and follows five pages with their processes")
+@pytest.mark.faults_long("it builds the wheels, installs them, and follows five pages with their processes")
 def test_the_tutorial_can_be_followed_word_by_word_from_an_empty_folder(shell: Shell, wheels: Path) -> None:
     with reserve_port() as held:
         port = held.getsockname()[1]

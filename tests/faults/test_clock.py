@@ -29,7 +29,7 @@ class WrongClock(SystemClock):
         return super().now() + self.ahead
 
 
-@pytest.mark.faults
+@pytest.mark.faults_long("1,600 events in small commits; the simulation's clocks step as well")
 def test_events_are_counted_once_while_the_clock_of_the_machine_steps_forwards_and_back_by_hours(
     fault_broker: Broker, folder: Path, seed: int
 ) -> None:

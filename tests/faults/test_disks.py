@@ -115,6 +115,7 @@ def test_a_process_on_the_folder_of_a_frozen_one_gives_up_and_the_frozen_one_goe
     arena.verify()
 
 
+@pytest.mark.faults_long("test_standby.py has workers that share a folder")
 @aside
 def test_two_processes_that_share_a_folder_hand_their_partitions_over(make: ArenaMaker) -> None:
     arena = make()

@@ -34,11 +34,22 @@ def check(arena: EdgeArena) -> str:
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    "attacks",
+    [
+        ("kill", "lost answers"),
+        pytest.param(
+            ("long freeze", "kill", "lost answers", "late answers", "lost http answers"),
+            marks=pytest.mark.faults_long,
+        ),
+    ],
+    ids=len,
+)
 def test_answers_and_topic_agree_when_the_broker_freezes_dies_or_loses_answers(
-    folder: Path, seed: int, tell: Callable[[str], None]
+    folder: Path, seed: int, tell: Callable[[str], None], attacks: tuple[str, ...]
 ) -> None:
     with EdgeArena(folder, seed) as arena:
-        for attack in ("long freeze", "kill", "lost answers", "late answers", "lost http answers"):
+        for attack in attacks:
             arena.round(attack)
         tell(check(arena))
 

@@ -19,7 +19,7 @@ from localkafka.process import Child
 from streamtable.codec.plain import Long
 
 PARTITIONS = 4
-ROUNDS = 3
+ROUNDS = 2
 FIRST_OF_ROUND = 10_000_000
 
 

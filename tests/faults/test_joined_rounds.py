@@ -19,13 +19,13 @@ from localkafka.broker import Broker
 from streamtable.failpoint import COMMIT_STEPS, RECOVERY_STEPS
 
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
-SHORT_SECONDS = 20.0
+SHORT_SECONDS = 10.0
 EVENTS_PER_SECOND = 250
 PAUSE_SECONDS = (0.2, 2.0)  # between two attacks
 FROZEN_SECONDS = (4.0, 7.0)  # longer than a session lives
 MEMBERS, GUESTS = ("a1", "a2", "b1", "b2"), ("a3", "b3")
 # The broker once, the others as often as there is time for.
-SHORT = ("failpoint", "kill", "disk", "freeze", "guest", "broker", "failpoint")
+SHORT = ("failpoint", "disk", "freeze", "broker")
 # A lone broker that is started again with transactions to be ended knows no leaders yet, takes their partitions for
 # deleted, and leaves these transactions open for ever: only `kafka-transactions.sh abort` helps.
 MARKERS_LOST = b"these partitions are likely deleted already"
@@ -158,7 +158,7 @@ def run(make: ArenaMaker, seconds: float, kinds: Callable[[int], Iterator[str]])
 @pytest.mark.faults
 @pytest.mark.timeout(300)
 @aside
-def test_seven_attacks_leave_joins_changes_and_loops_exact(make: ArenaMaker) -> str:
+def test_four_attacks_leave_joins_changes_and_loops_exact(make: ArenaMaker) -> str:
     return run(make, SHORT_SECONDS, lambda _: iter(SHORT))
 
 

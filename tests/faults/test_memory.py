@@ -160,7 +160,7 @@ def check_bound(
     assert max(counting, restoring) <= BOUND_MB
 
 
-@pytest.mark.faults
+@pytest.mark.faults_long("it measures memory, for a minute, and needs the machine for itself")
 def test_a_slow_consumer_of_64_partitions_stays_within_its_bound_of_memory(
     fault_broker: Broker, folder: Path, tell: Callable[[str], None], quiet: None
 ) -> None:

@@ -35,6 +35,9 @@ def test_a_process_killed_between_store_and_commit_or_at_any_other_step_doubles_
     return arena.verify()
 
 
+@pytest.mark.faults_long(
+    "eight kills, one after another; the Tester crashes the same engine between any two steps"
+)
 @aside
 def test_embedded_rows_count_once_though_the_process_is_killed_at_each_step_and_loses_its_disk(
     make: ArenaMaker,
@@ -58,14 +61,20 @@ def test_embedded_rows_count_once_though_the_process_is_killed_at_each_step_and_
     return arena.verify()
 
 
-@pytest.mark.parametrize("kind", [BatchArena, EmbeddedArena])
-@pytest.mark.parametrize("place", ["batch-processed", "rows-written"])
+@pytest.mark.parametrize(
+    ("place", "kind"),
+    [
+        pytest.param("batch-processed", BatchArena, marks=pytest.mark.faults_long),
+        ("rows-written", BatchArena),
+        pytest.param("batch-processed", EmbeddedArena, marks=pytest.mark.faults_long),
+        pytest.param("changelog-produced", EmbeddedArena, marks=pytest.mark.faults_long),
+    ],
+)
 @aside
 def test_a_frozen_process_that_writes_late_changes_nothing(
     make: ArenaMaker, place: str, kind: type[BatchArena]
 ) -> str:
     arena = cast("BatchArena", make(kind))
-    place = "changelog-produced" if kind is EmbeddedArena and place == "rows-written" else place
     zombie = arena.start("zombie", f"stop@{place}:3")
     zombie.wait_log("task started")
     arena.feed(600)
@@ -86,6 +95,7 @@ def test_a_frozen_process_that_writes_late_changes_nothing(
     return f"the zombie {fate}; {arena.verify()}"
 
 
+@pytest.mark.faults_long("the deadline of a store passes; test_network.py has stores that do not answer")
 @aside
 def test_a_store_that_stands_still_past_the_deadline_costs_nothing_but_time(make: ArenaMaker) -> str:
     arena = cast("BatchArena", make(BatchArena))

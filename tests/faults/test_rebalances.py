@@ -107,13 +107,12 @@ def storm(arena: Arena, seconds: float, pace: tuple[float, float], seed: int) ->
 
 @pytest.mark.faults
 @pytest.mark.timeout(300)
-def test_members_that_come_and_go_lose_double_and_reorder_nothing(
-    quiet: None, arena: ArenaMaker, seed: int, tell: Callable[[str], None]
-) -> None:
+@aside
+def test_members_that_come_and_go_lose_double_and_reorder_nothing(make: ArenaMaker) -> str:
     events = int(SHORT_SECONDS * EVENTS_PER_SECOND)
-    made = arena(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
-    _, line = storm(made, SHORT_SECONDS, (0.5, 2.5), seed)
-    tell(line)
+    made = make(kind="order", partitions=PARTITIONS, events=events, keys_per_partition=10)
+    _, line = storm(made, SHORT_SECONDS, (0.5, 2.5), made.seed)
+    return line
 
 
 @pytest.mark.faults_long
@@ -137,7 +136,7 @@ def test_members_of_the_classic_protocol_and_static_ones_come_and_go_and_nothing
     tell(line)
 
 
-@pytest.mark.faults
+@pytest.mark.faults_long("a table of 18,000 rows is loaded nine times")
 @pytest.mark.timeout(240)
 @aside
 def test_members_that_come_and_go_while_a_large_table_is_loading_lose_nothing(make: ArenaMaker) -> str:

@@ -15,7 +15,7 @@ from localkafka.link import SlowLink
 from streamtable.codec.plain import Long
 from streamtable.graph import Group, Input, Output, Persist
 
-pytestmark = [pytest.mark.faults, pytest.mark.broker]
+pytestmark = [pytest.mark.faults_long("a link of half a minute, and a broker behind it"), pytest.mark.broker]
 
 RECORDS = 4_000
 OUTPUT_BYTES = 4_000  # 16 MB in all: half a minute of the link

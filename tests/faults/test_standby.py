@@ -88,6 +88,7 @@ def test_workers_that_share_a_folder_give_each_other_the_copies_that_they_need(m
     return f"a folder was waited for {waits} times"
 
 
+@pytest.mark.faults_long("partitions move there and back; the copy of a killed owner is the short form")
 @aside
 def test_a_partition_that_comes_back_reads_only_what_was_missed(make: ArenaMaker) -> str:
     arena = make(kind="order", partitions=PARTITIONS)

@@ -23,7 +23,13 @@ def assert_released(arena: Arena, name: str) -> None:
     stores.close()
 
 
-@pytest.mark.parametrize("place", RECOVERY_STEPS)
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=[] if place == "copy-loading" else [pytest.mark.faults_long])
+        for place in RECOVERY_STEPS
+    ],
+)
 @aside
 def test_a_process_that_is_stopped_while_it_recovers_leaves_in_order(make: ArenaMaker, place: str) -> None:
     arena = make()

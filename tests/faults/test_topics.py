@@ -57,6 +57,9 @@ def set_cleanup_policy(arena: Arena, topic: str, policy: str) -> None:
     arena.admin.incremental_alter_configs([resource])[resource].result(30)
 
 
+@pytest.mark.faults_long(
+    "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
+)
 @aside
 def test_a_deleted_changelog_is_missed_by_name(make: ArenaMaker) -> None:
     arena = make()
@@ -68,6 +71,9 @@ def test_a_deleted_changelog_is_missed_by_name(make: ArenaMaker) -> None:
     assert arena.table in said
 
 
+@pytest.mark.faults_long(
+    "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
+)
 @aside
 def test_a_changelog_that_was_created_again_is_not_taken_for_the_old_one(make: ArenaMaker) -> None:
     arena = make()
@@ -102,6 +108,9 @@ def test_a_changelog_cut_before_the_store_has_it_is_refused(make: ArenaMaker) ->
     arena.wait_handled()
 
 
+@pytest.mark.faults_long(
+    "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
+)
 @aside
 def test_input_that_expired_before_it_was_read_is_not_skipped_in_silence(make: ArenaMaker) -> None:
     arena = make()
@@ -131,6 +140,9 @@ def test_input_that_expires_while_its_reader_is_frozen_is_not_skipped_in_silence
     assert refusal(process).startswith("InputLost: ")
 
 
+@pytest.mark.faults_long(
+    "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
+)
 @aside
 def test_an_input_that_was_created_again_is_not_read_as_if_it_were_the_old_one(make: ArenaMaker) -> None:
     arena = make()
@@ -144,6 +156,9 @@ def test_an_input_that_was_created_again_is_not_read_as_if_it_were_the_old_one(m
     assert "it was deleted and created again" in said
 
 
+@pytest.mark.faults_long(
+    "tests/system/test_recovery_traps.py has the same on a real broker, in its own process"
+)
 @aside
 def test_an_input_that_got_partitions_while_no_process_ran_is_refused_with_both_numbers(
     make: ArenaMaker,

@@ -69,11 +69,13 @@ def test_a_process_frozen_past_its_session_writes_nothing_when_it_wakes(make: Ar
 @pytest.mark.parametrize(
     "place",
     [
-        pytest.param("begun", id="before-it-has-sent-anything"),
-        pytest.param("changelog-produced", id="with-changes-in-its-queue"),
-        pytest.param("flushed", id="with-changes-in-the-log"),
+        pytest.param("begun", id="before-it-has-sent-anything", marks=pytest.mark.faults_long),
+        pytest.param("changelog-produced", id="with-changes-in-its-queue", marks=pytest.mark.faults_long),
+        pytest.param("flushed", id="with-changes-in-the-log", marks=pytest.mark.faults_long),
         pytest.param("offsets-sent", id="with-offsets-in-the-transaction"),
-        pytest.param("committed", id="with-a-commit-that-its-disk-has-not-seen"),
+        pytest.param(
+            "committed", id="with-a-commit-that-its-disk-has-not-seen", marks=pytest.mark.faults_long
+        ),
     ],
 )
 @aside
@@ -91,7 +93,7 @@ def test_a_process_frozen_in_a_commit_past_its_transaction_writes_nothing_when_i
     return f"the zombie {go_on(arena, zombie)}"
 
 
-@pytest.mark.parametrize("place", ["flushed", "offsets-sent"])
+@pytest.mark.parametrize("place", [pytest.param("flushed", marks=pytest.mark.faults_long), "offsets-sent"])
 @aside
 def test_a_process_that_wakes_after_its_session_but_within_its_transaction_tells_the_truth(
     make: ArenaMaker, place: str

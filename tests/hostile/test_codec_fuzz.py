@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SEED = os.environ.get("FAULTS_SEED", "20260")
-SHORT_SECONDS = 4.0
+SHORT_SECONDS = 2.0
 LONG_SECONDS = float(os.environ.get("FAULTS_SECONDS", "120"))
 DEATH_SECONDS = 60.0  # after this, it hangs
 

@@ -14,8 +14,7 @@ from localkafka.fixtures import OwnBroker
 from streamtable import Avro
 from user_status.topics import UPDATES
 
-SEEDS = 2
-SEEDS_LONG = 10
+SEEDS = 10
 EACH = 4  # hostile records a topic and seed
 HONEST_USERS = 20
 COUNT = Avro("long")
@@ -79,15 +78,11 @@ def attack(stack: Stack, seeds: int) -> None:
         assert {letters[place] for place in expected[group.name]} <= {1}, group.name
 
 
-@pytest.mark.slow("nine processes, and hostile records for each of their topics")
-@pytest.mark.timeout(600)
+@pytest.mark.faults_long(
+    "nine processes, and hostile records for each of their topics; test_kafka_messages.py has one group"
+)
+@pytest.mark.timeout(1200)
 def test_hostile_records_in_every_topic_stop_no_processor_and_each_unreadable_one_is_a_dead_letter_once(
     stack: Stack,
 ) -> None:
     attack(stack, SEEDS)
-
-
-@pytest.mark.faults_long
-@pytest.mark.timeout(1200)
-def test_more_hostile_records_in_every_topic_stop_no_processor_either(stack: Stack) -> None:
-    attack(stack, SEEDS_LONG)

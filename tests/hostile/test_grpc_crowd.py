@@ -22,6 +22,7 @@ from localkafka.broker import Broker
 from localkafka.waiting import slowdown
 
 pytestmark = pytest.mark.faults  # its measure of time wants the machine for itself
+beside_the_refused = pytest.mark.faults_long("it measures times; streams beyond the limit are the short form")
 CROWD = 1000
 SILENT = 540  # more than the connections that a server takes
 CALLS_A_SECOND = 50
@@ -121,6 +122,7 @@ def settle(watchers: list[Watcher]) -> Counter[str]:
     return codes
 
 
+@beside_the_refused
 @pytest.mark.parametrize("connections", [1, 50])
 def test_a_thousand_streams_and_honest_calls_are_served_together(world: World, connections: int) -> None:
     stubs = [ClickCountsStub(world.channel()) for _ in range(connections)]
@@ -136,6 +138,7 @@ def test_a_thousand_streams_and_honest_calls_are_served_together(world: World, c
     assert codes == {"open": CROWD}
 
 
+@beside_the_refused
 def test_a_thousand_scans_and_honest_calls_are_served_together(world: World) -> None:
     stubs = [ClickCountsStub(world.channel()) for _ in range(50)]
     with honest_calls(world, f"{CROWD} scans on 50 connections") as honest:
@@ -175,6 +178,7 @@ def test_streams_beyond_the_limit_are_refused_with_advice_while_honest_calls_are
         world.check_honest()
 
 
+@beside_the_refused
 def test_streams_that_are_not_read_do_not_fill_the_memory(world: World) -> None:
     everything = framed(pb.WatchRequest().SerializeToString())
     with honest_calls(world, f"{CROWD} streams that are not read") as honest:
@@ -193,6 +197,7 @@ def test_streams_that_are_not_read_do_not_fill_the_memory(world: World) -> None:
         honest.wait_for(100)
 
 
+@beside_the_refused
 def test_silent_connections_keep_nobody_out(world: World) -> None:
     host, _, port = world.address.rpartition(":")
     with honest_calls(world, f"{SILENT} silent connections") as honest:

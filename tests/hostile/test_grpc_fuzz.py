@@ -27,7 +27,7 @@ from contracts.grpc.user_status.v1 import user_status_pb2
 from localkafka.broker import Broker
 
 SEED: Final = int(os.environ.get("FAULTS_SEED", "20260"))
-CASES: Final = 600
+CASES: Final = 300
 """So many of a seed are tried in each run of the tests; the long form tries as many as its time allows."""
 THREADS: Final = 8
 GROWTH_MB: Final = 100

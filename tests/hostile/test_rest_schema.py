@@ -16,6 +16,8 @@ from tests.hostile.rest_world import Service
 pytestmark = pytest.mark.broker  # of its fixtures, which are asked for by their names
 EXAMPLES = 2  # of each operation; the long form makes as many as its time allows
 SERVICES = ["query", "emitter", "users", "statuses", "tweets", "reaches", "messages", "console"]
+# The bad requests of the others have tests of their own, one by one: test_rest_requests.py, test_rest_reaches_and_console.py.
+SHORT = ["statuses", "tweets", "messages"]
 SEED = os.environ.get("FAULTS_SEED", "1")
 LONG_SECONDS = os.environ.get("FAULTS_SECONDS", "120")
 # Streams of events, which tests/hostile/test_rest_requests.py and slow clients ask for; and what takes an Elasticsearch.
@@ -47,7 +49,10 @@ def examine(service: Service, folder: Path, *options: str) -> None:
     service.check_sound()
 
 
-@pytest.mark.parametrize("name", SERVICES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in SHORT else [pytest.mark.faults_long]) for name in SERVICES],
+)
 def test_a_service_keeps_what_its_document_says(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
 ) -> None:

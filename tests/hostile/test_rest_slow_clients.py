@@ -69,7 +69,7 @@ def dropped(service: Service, reason: str) -> int:
     return int(float(found[1]))
 
 
-@pytest.mark.faults  # it needs the machine for itself: it measures times
+@pytest.mark.faults_long("it measures times, and needs the machine for itself")
 @pytest.mark.parametrize(
     ("addresses", "reason"),
     [(MANY, HEAD_TOO_SLOW), (THE_HONEST_ONES, TOO_MANY)],

@@ -365,7 +365,7 @@ def test_a_command_with_invalid_arguments_ends_at_once_and_names_all_of_them_wit
         "STREAMTABLE_LOGLEVEL": "info",
     }
     command = [str(Path(sys.executable).parent / "click-count"), "processor"]
-    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30, check=False)
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
     assert ended.returncode == 2
     for name in environment.keys() - {"PATH"}:
         assert name in ended.stderr

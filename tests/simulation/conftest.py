@@ -39,7 +39,7 @@ def first_seed() -> int:
 @pytest.fixture
 def seconds() -> float:
     """How long schedules are run in every test run. Otherwise by SIMULATION_SECONDS."""
-    return float(os.environ.get("SIMULATION_SECONDS", "10"))
+    return float(os.environ.get("SIMULATION_SECONDS", "5"))
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourceType,
 )
+from tests.faults.patience import patiently
 from tests.hostile.program import wait_until
 from tests.system.secure_world import STATUS_TOPIC, World, secure_world, services
 
@@ -225,7 +226,7 @@ def test_a_client_that_may_only_describe_a_topic_gets_an_error_that_reading_requ
     assert refused(caught.value) == ("user-status-emitter", "READ", "topic", UPDATES.name)
     reader.close()
     with pytest.raises(AuthorizationError) as caught:
-        kafka.cluster().topics([UPDATES.name])
+        patiently(lambda: kafka.cluster().topics([UPDATES.name]))
     assert refused(caught.value) == ("user-status-emitter", "DESCRIBE_CONFIGS", "topic", UPDATES.name)
 
 
@@ -251,7 +252,7 @@ def test_a_client_that_may_not_join_a_group_gets_an_error_that_names_it(
     assert refused(caught.value) == ("user-status-emitter", "READ", "group", "of-others")
     consumer.close()
     with pytest.raises(AuthorizationError) as caught:
-        kafka.cluster().stable_offsets("of-others", [TopicPartition(UPDATES.name, 0)])
+        patiently(lambda: kafka.cluster().stable_offsets("of-others", [TopicPartition(UPDATES.name, 0)]))
     assert refused(caught.value) == ("user-status-emitter", "DESCRIBE", "group", "of-others")
 
 

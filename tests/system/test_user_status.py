@@ -130,7 +130,9 @@ def latest_of(updates: list[UserStatusUpdate]) -> dict[str, tuple[str, int, str]
     return {user: (row["status"], row["at"], row["id"]) for user, row in rows.items()}
 
 
-@pytest.mark.slow("a processor is killed again and again, and loads its table each time")
+@pytest.mark.faults_long(
+    "a processor is killed again and again, and loads its table each time: test_crash_rounds.py has a short round"
+)
 @pytest.mark.timeout(300)
 def test_statuses_and_changes_are_right_although_the_processor_was_killed(world: World) -> None:
     chance = random.Random(7)

@@ -86,7 +86,9 @@ class Written:
 
 
 @pytest.fixture
-def written(bench: Bench) -> Written:
+def written(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Written:
+    """A table. Views of it wait for the broker, also for longer than the two seconds after which it counts as away."""
+    monkeypatch.setattr("streamtable.tables.replica_set._AWAY_SECONDS", float("inf"))
     return Written(bench)
 
 

@@ -80,7 +80,9 @@ def test_only_a_brief_broker_does_without_the_compiler_that_pays_later(tmp_path:
     assert first_only not in Broker(tmp_path)._java_options()
 
 
-def test_topics_survive_stop_and_kill_on_the_same_port(own_broker: OwnBroker) -> None:
+def test_topics_survive_stop_and_kill_on_the_same_port_until_the_broker_is_wiped(
+    own_broker: OwnBroker,
+) -> None:
     broker = own_broker()
     address = broker.bootstrap_servers
     create(address, "kept")
@@ -93,22 +95,17 @@ def test_topics_survive_stop_and_kill_on_the_same_port(own_broker: OwnBroker) ->
     broker.start()
     assert names(address) >= {"kept"}
     assert broker.bootstrap_servers == address
-
-
-def test_a_wiped_broker_starts_empty_and_a_running_one_is_not_wiped(own_broker: OwnBroker) -> None:
-    broker = own_broker()
-    create(broker.bootstrap_servers, "gone")
     with pytest.raises(BrokerFailed, match="stop it before"):
         broker.wipe()
     broker.kill()
     broker.wipe()
     assert not broker.data_dir.exists()
     broker.start()
-    assert "gone" not in names(broker.bootstrap_servers)
+    assert "kept" not in names(address)
 
 
-def test_a_paused_broker_does_not_answer_until_it_is_resumed(own_broker: OwnBroker) -> None:
-    broker = own_broker()
+def test_a_paused_broker_does_not_answer_until_it_is_resumed(frozen_broker: Broker) -> None:
+    broker = frozen_broker
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
     broker.pause()
     with pytest.raises(KafkaException):
@@ -125,6 +122,9 @@ def test_a_broker_that_cannot_start_says_why(tmp_path: Path) -> None:
     broker.close()
 
 
+@pytest.mark.faults_long(
+    "three brokers, one of them killed; tests/faults/test_cluster_faults.py has groups on such a cluster"
+)
 def test_a_cluster_serves_replicated_topics_while_one_broker_is_dead(own_cluster: OwnCluster) -> None:
     cluster = own_cluster()
     create(cluster.bootstrap_servers, "replicated", replicas=3)

@@ -380,7 +380,9 @@ def simulate(seed: int, kind: Kind = "central") -> int:
 
 
 @pytest.mark.parametrize("kind", get_args(Kind))
-@pytest.mark.parametrize("block", range(6))
+@pytest.mark.parametrize(
+    "block", [*range(3), *(pytest.param(block, marks=pytest.mark.faults_long) for block in range(3, 6))]
+)
 def test_each_record_counts_once_and_each_batch_reads_what_the_last_one_left(block: int, kind: Kind) -> None:
     links = sum(simulate(seed, kind) for seed in range(block * 10, block * 10 + 10))
     assert links > 10 * 15  # something was committed

@@ -51,7 +51,7 @@ def test_a_second_signal_ends_the_process_at_once(second: signal.Signals) -> Non
     child.send_signal(signal.SIGTERM)
     assert child.stdout.readline() == "stopping\n"
     child.send_signal(second)
-    child.communicate(timeout=20)
+    child.communicate(timeout=120)
     assert child.returncode == -second
 
 

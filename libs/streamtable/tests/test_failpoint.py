@@ -25,14 +25,14 @@ def run(spec: str) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(("spec", "lines"), [("flushed", 2), ("begun:2", 3), ("flushed:2", 4)])
 def test_the_process_is_killed_when_the_place_is_reached_for_the_nth_time(spec: str, lines: int) -> None:
     child = run(spec)
-    output, _ = child.communicate(timeout=30)
+    output, _ = child.communicate(timeout=120)
     assert child.returncode == -signal.SIGKILL
     assert len(output.splitlines()) == lines
 
 
 def test_a_failpoint_that_is_not_reached_so_often_kills_no_process() -> None:
     child = run("begun:3")
-    output, _ = child.communicate(timeout=30)
+    output, _ = child.communicate(timeout=120)
     assert (child.returncode, len(output.splitlines())) == (0, 4)
 
 
@@ -42,7 +42,7 @@ def test_a_process_can_be_frozen_and_goes_on_after_sigcont() -> None:
     assert state is not None
     assert state.si_status == signal.SIGSTOP
     child.send_signal(signal.SIGCONT)
-    output, _ = child.communicate(timeout=30)
+    output, _ = child.communicate(timeout=120)
     assert (child.returncode, len(output.splitlines())) == (0, 4)
 
 

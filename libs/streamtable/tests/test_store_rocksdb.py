@@ -89,14 +89,12 @@ def assert_a_prefix_was_kept(store: RocksStore) -> int:
     return kept
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("writes", [3, 700, 2500])
 def test_a_kill_loses_no_write_that_returned(writes: int, root: Path, stores: RocksStores) -> None:
     last = kill_writer_after(writes, root, "False")
     assert assert_a_prefix_was_kept(stores.open(TABLE, 0)) >= last + 1
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("writes", [3, 700, 2500])
 def test_a_kill_during_bulk_writes_leaves_a_prefix_with_its_checkpoint(
     writes: int, root: Path, stores: RocksStores
@@ -108,7 +106,6 @@ def test_a_kill_during_bulk_writes_leaves_a_prefix_with_its_checkpoint(
         assert kept > 0, "20 MB were written through memory tables of 2 MB: some of it is on disk"
 
 
-@pytest.mark.faults
 @pytest.mark.parametrize("bulk", ["n < 300", "n % 7 != 0", "n % 100 >= 50"])
 def test_a_kill_after_bulk_writes_turned_into_plain_ones_leaves_no_hole(
     bulk: str, root: Path, stores: RocksStores
@@ -257,7 +254,6 @@ def test_a_flipped_byte_in_a_table_file_fails_the_gets_that_need_it(root: Path, 
     assert 0 < failed < 1000
 
 
-@pytest.mark.faults
 def test_a_flipped_byte_in_the_log_of_a_killed_process_leaves_a_prefix_with_its_checkpoint(
     root: Path, stores: RocksStores
 ) -> None:
@@ -318,7 +314,6 @@ def may_mount() -> bool:
 
 if may_mount():  # without the right to mount there is no small disk to fill, and the test is not collected
 
-    @pytest.mark.faults
     def test_a_full_disk_is_fatal_for_writes_and_loses_nothing_that_was_written(small_disk: Path) -> None:
         stores = RocksStores(small_disk, memory_bytes=8 << 20)
         store = stores.open(TABLE, 0)

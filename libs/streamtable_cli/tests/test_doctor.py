@@ -107,7 +107,7 @@ def test_rows_that_the_codec_of_a_graph_cannot_decode_are_a_problem_named_with_t
 def test_a_row_of_an_aborted_transaction_is_no_row(cli: Cli, world: World) -> None:
     group = world.group(partitions=1)
     table = group.table.name
-    outbox = world.kafka.transactional_producer(f"{group.name}-other")
+    outbox = world.kafka.transactional_producer(f"{group.name}-other", transaction_seconds=300)
     outbox.open(SECONDS_MAX)
     outbox.begin()
     outbox.produce(table, b"bad", b"\0")

@@ -60,7 +60,7 @@ def test_a_transaction_that_stays_open_is_reported(cli: Cli, world: World) -> No
     group = world.group(partitions=1)
     stream = group.inputs[0].stream.name
     world.commit(group.name, {TopicPartition(stream, 0): 0})
-    outbox = world.kafka.transactional_producer(f"{world.topics.prefix}-open")
+    outbox = world.kafka.transactional_producer(f"{world.topics.prefix}-open", transaction_seconds=300)
     outbox.open(60)
     outbox.begin()
     outbox.produce(stream, b"k", NUMBER.encode(1))

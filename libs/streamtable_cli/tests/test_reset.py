@@ -332,7 +332,6 @@ def test_what_a_loop_and_visits_did_is_not_done_twice_by_a_reset(cli: Cli, world
     assert {offsets(cli, group.name)[loop.name, number] for number in range(2)} == {0}
 
 
-@pytest.mark.slow("a chain of groups works, is reset, and works again")
 def test_a_reset_builds_a_table_from_joined_ones_again(cli: Cli, world: World) -> None:
     """With "earliest", each row whose changes are handled is a change from nothing; a plain join is just loaded."""
     first = world.group()

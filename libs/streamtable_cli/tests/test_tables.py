@@ -116,7 +116,7 @@ def test_changes_are_shown_as_they_come(cli: Cli, world: World) -> None:
     changes = [json.loads(process.stdout.readline()) for _ in range(2)]
     assert [change["value"]["value"] for change in changes] == [9, None]
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert "Traceback" not in err
 

@@ -28,7 +28,7 @@ def test_topics_are_listed_with_what_they_hold(cli: Cli, world: World) -> None:
 
 
 def test_internal_topics_are_listed_when_asked_for(cli: Cli, world: World) -> None:
-    outbox = world.kafka.transactional_producer(world.topics.name("tx"))
+    outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
     outbox.close()
     assert "__transaction_state" in cli("topics", "list", "--internal").good().out
@@ -46,7 +46,7 @@ def test_the_last_records_come_in_the_order_of_time_over_all_partitions(cli: Cli
 
 def test_markers_of_transactions_do_not_hide_older_records(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
-    outbox = world.kafka.transactional_producer(world.topics.name("tx"))
+    outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
     for number in range(6):
         outbox.begin()
@@ -65,7 +65,7 @@ def test_markers_of_transactions_do_not_hide_older_records(cli: Cli, world: Worl
 def test_records_of_an_open_transaction_are_left_out_with_a_note(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
     world.send(topic, (b"k", b"before"))
-    outbox = world.kafka.transactional_producer(world.topics.name("tx"))
+    outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
     outbox.begin()
     outbox.produce(topic, b"k", b"not yet")
@@ -130,7 +130,7 @@ def test_records_of_every_kind_are_shown_and_poison_with_the_reason(
 
 def test_what_an_open_transaction_holds_back_is_shown_when_it_commits(cli: Cli, world: World) -> None:
     topic = world.topics.create("in", partitions=1)
-    outbox = world.kafka.transactional_producer(world.topics.name("tx"))
+    outbox = world.kafka.transactional_producer(world.topics.name("tx"), transaction_seconds=300)
     outbox.open(30)
     outbox.begin()
     outbox.produce(topic, b"k", b"late")
@@ -143,7 +143,7 @@ def test_what_an_open_transaction_holds_back_is_shown_when_it_commits(cli: Cli, 
     outbox.close()
     values = [json.loads(process.stdout.readline())["value"]["value"] for _ in range(2)]
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     assert values == ["late", "behind it"]
 
 
@@ -156,5 +156,5 @@ def test_it_goes_on_with_what_comes(cli: Cli, world: World) -> None:
     world.send(topic, (b"k", b"second"))
     assert json.loads(process.stdout.readline())["value"]["value"] == "second"
     process.terminate()
-    process.communicate(timeout=30)
+    process.communicate(timeout=120)
     until(lambda: process.poll() is not None, "it has ended")

@@ -159,7 +159,7 @@ def test_ctrl_c_leaves_the_visit_going_and_says_how_to_look_again(
         assert line, shown
         shown += line
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=30)
+    _, rest = process.communicate(timeout=120)
     assert process.returncode == 130, rest
     assert f"no member of group '{group}' is alive" in rest
     assert f"""streamtable visit {group} age --run r1 --argument 'it'"'"'s'""" in rest

@@ -121,6 +121,9 @@ def parts_of(world: World) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]
     }
 
 
+# Dark and light, wide and narrow: each is looked at, and all four together in the long form.
+LOOKS = [(False, 1360), (True, 390)]
+LOOKS_LONG = [(True, 1360), (False, 390)]
 PARTS = [
     "fleet",
     "instances",
@@ -136,8 +139,15 @@ PARTS = [
 ]
 
 
+@pytest.mark.parametrize(
+    "looks",
+    [LOOKS, pytest.param(LOOKS_LONG, marks=pytest.mark.faults_long("the same parts once more"))],
+    ids=["two looks", "two others"],
+)
 @pytest.mark.parametrize("part", PARTS)
-def test_every_part_shows_live_data_and_is_accessible(world: World, browser: Browser, part: str) -> None:
+def test_every_part_shows_live_data_and_is_accessible(
+    world: World, browser: Browser, part: str, looks: list[tuple[bool, int]]
+) -> None:
     place, texts = parts_of(world)[part]
     browser.complaints()
     browser.requested()
@@ -145,7 +155,7 @@ def test_every_part_shows_live_data_and_is_accessible(world: World, browser: Bro
     show(browser, world, *place)
     shorter = [text[:25] for text in texts]  # the graph cuts long names
     browser.until_text(*shorter)
-    for dark, width in ((False, 1360), (True, 1360), (True, 390), (False, 390)):
+    for dark, width in looks:
         browser.look(width=width, height=844, dark=dark, phone=width < 700)
         browser.until_text(*[text[:17] for text in texts])
         assert violations(browser) == []

@@ -150,7 +150,7 @@ def reached_by(stub: Any, request: pb.GetRequest) -> int | None:
     return reach
 
 
-@pytest.mark.slow("all services, and the same ones again")
+@pytest.mark.faults_long("all services, and the same ones again; the demo has the same known answers")
 @pytest.mark.timeout(300)
 def test_the_known_answers_go_from_the_emitter_to_view_and_query_and_outlive_the_processes(
     cluster: Cluster,
@@ -230,7 +230,21 @@ def check_way_of_the_deletion(collector: TraceCollector) -> None:
     wait_until(lambda: reported() == (WAY_OF_A_DELETION, {"view", "query"}), 60, "the whole way in one trace")
 
 
-@pytest.mark.slow("three processors, one after another and at once")
+@pytest.mark.timeout(300)
+def test_processors_with_a_central_store_come_to_the_known_answers(cluster: Cluster, tmp_path: Path) -> None:
+    with RedisServer(tmp_path / "store", flavour="valkey") as server:
+        emitter, query = cluster.http(cluster.start("emitter")), cluster.http(cluster.start("query"))
+        processors = cluster.start("processor", "--workers", "2", STREAMTABLE_STORE=server.url)
+        wait_until(lambda: ready(query) and ready(emitter))
+        tweets = [{"author": who, "url": url} for url, authors in TWEETED_BY.items() for who in authors]
+        follows = [{"author": who, "follower": name} for who, names in FOLLOWED_BY.items() for name in names]
+        emitter.post("/tweets", json=tweets).raise_for_status()
+        emitter.post("/follows", json=follows).raise_for_status()
+        wait_until(lambda: {url: reach_of(query, url) for url in REACHES} == REACHES)
+        assert processors.stop() == 0, processors.output
+
+
+@pytest.mark.faults_long("three processors, one after another and at once, and a load")
 @pytest.mark.timeout(300)
 def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_what_was_taken_back_meanwhile(
     cluster: Cluster, tmp_path: Path
@@ -258,7 +272,9 @@ def test_processors_with_a_central_store_share_the_work_and_the_next_ones_see_wh
         assert [stage.stop() for stage in stages] == [0, 0], [stage.output for stage in stages]
 
 
-@pytest.mark.slow("it starts an Elasticsearch and the services before it")
+@pytest.mark.faults_long(
+    "it starts an Elasticsearch and the services before it; test_searching.py has a group at work"
+)
 def test_tweets_are_found_by_their_words_where_the_store_can_search(cluster: Cluster, tmp_path: Path) -> None:
     with ElasticsearchServer(tmp_path / "store", brief=True) as server:
         url = server.url.replace("http://", "elasticsearch+http://") + "/reach?replicas=0&fields=text:text"

@@ -17,10 +17,7 @@ from streamtable_spark.errors import ConfigurationError, RetryLater
 from streamtable_spark.jobs.job_args import Source
 from streamtable_spark.replay import program_of
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.slow("a group works on a real Kafka, and Spark runs its handlers"),
-]
+pytestmark = pytest.mark.timeout(600)
 GRAPH = "spark.tests.groups.shop:shop"
 TABLES = ("table", "open", "timers", "states", "ids")
 USERS = [f"user-{number}" for number in range(12)]
@@ -98,7 +95,22 @@ class Shop:
         return {key: value for key, value in rows.items() if value is not None}
 
 
-def test_a_group_is_rebuilt_with_all_its_tables_by_its_own_handlers_and_goes_on_as_the_group_itself(
+def test_a_group_is_rebuilt_with_all_its_tables_by_its_own_handlers(jobs: Jobs, stage: Any) -> None:
+    made = Shop(stage)
+    with made.working("shop"):
+        made.orders(40, 1_000)
+        made.orders(5, 1_000, committed=False)
+        made.handled("shop")
+        made.payments(2_000)
+    jobs.rebuild("shop-v2", of=source("shop"), now=now)
+    for table in ("table", "open", "timers", "states"):
+        assert made.rows("shop-v2", table) == made.rows("shop", table), table
+    rows = [json.loads(row) for row in made.rows("shop-v2", "table").values()]
+    assert sum(row.get("paid", 0) for row in rows) > 10
+
+
+@pytest.mark.faults_long("a group works three times on a real Kafka, and four jobs run its handlers")
+def test_a_rebuilt_group_goes_on_as_the_group_itself_and_audits_find_what_was_changed(
     jobs: Jobs, stage: Any
 ) -> None:
     made = Shop(stage)

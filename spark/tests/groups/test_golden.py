@@ -37,10 +37,7 @@ from streamtable_spark.transforms.avro import decode, released
 from streamtable_spark.transforms.changelog import rows_held
 from streamtable_spark.transforms.tables import events
 
-pytestmark = [
-    pytest.mark.timeout(600),
-    pytest.mark.slow("the services themselves compute what Spark is held against"),
-]
+pytestmark = pytest.mark.timeout(600)
 UPDATES, TWEETS, FOLLOWS = Avro(USER_STATUS_UPDATE), Avro(TWEET), Avro(FOLLOW)
 PAGE: Final = Path(__file__).parents[3] / "docs/explanation/spark.md"
 POISON: Final = (b"", b"junk", b"\xc3\x01" + bytes(12))
@@ -144,6 +141,9 @@ def records_handled(
     ]
 
 
+@pytest.mark.faults_long(
+    "the services themselves compute; test_demo_replays.py and test_reach.py hold Spark against the stages"
+)
 def test_the_reach_of_every_url_is_that_of_the_micro_batches_and_their_sketches_merge_with_those_of_spark(
     spark: SparkSession, stage: Any
 ) -> None:

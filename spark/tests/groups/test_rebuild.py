@@ -101,6 +101,7 @@ def test_replacing_a_table_deletes_keys_that_vanish_and_leaves_equal_rows_alone(
     assert len([key for _, key, _ in records if key == wrong]) == 2
 
 
+@pytest.mark.faults_long("three processors and a rebuild; test_golden.py audits the same join")
 def test_a_group_that_joins_a_table_goes_on_from_its_rebuilt_rows(jobs: Jobs, stage: Any) -> None:
     updates, statuses = Avro(USER_STATUS_UPDATE), Avro(USER_STATUS)
 

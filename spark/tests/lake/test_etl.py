@@ -76,7 +76,6 @@ def test_a_wrong_argument_ends_the_job_with_one_line_that_names_it(
 
 
 @pytest.mark.broker
-@pytest.mark.slow("the first run of the ETL, for all tests of the file")
 def test_the_lake_has_every_committed_record_once_and_none_of_an_aborted_transaction(runs: Runs) -> None:
     assert_the_lake_is_what_kafka_has(runs)
     assert_gold_is_what_kafka_says(runs)
@@ -115,7 +114,7 @@ def test_results_that_are_computed_a_second_time_are_the_same(runs: Runs) -> Non
 
 
 @pytest.mark.broker
-@pytest.mark.faults_long  # a minute: a batch after another, and maintenance beside them
+@pytest.mark.faults_long("a minute: a batch after another, and maintenance beside them")
 def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(runs: Runs) -> None:
     runs.stage.send(120)
     amid = threading.Event()
@@ -136,7 +135,26 @@ def test_files_are_compacted_while_the_etl_runs_and_neither_disturbs_the_other(r
 
 
 @pytest.mark.broker
-@pytest.mark.slow("three runs of jobs over the whole lake")
+def test_days_that_are_recomputed_come_out_the_same(runs: Runs) -> None:
+    columns = ("partition", "offset", "key", "event", "repeat")
+    before = sorted(map(str, runs.rows("silver/user-clicks", *columns)))
+    recompute(runs)
+    assert sorted(map(str, runs.rows("silver/user-clicks", *columns))) == before
+
+
+def recompute(runs: Runs) -> None:
+    """Recompute the days of yesterday and today, which are all."""
+    today = datetime.now(UTC).date()
+    backfill.backfill(
+        Lake(runs.spark, str(runs.folder)),
+        runs.contents,
+        DateRange(today - timedelta(1), today + timedelta(1)),
+        Progress(backfill.STAGES, io.StringIO(), time.monotonic),
+    )
+
+
+@pytest.mark.broker
+@pytest.mark.faults_long("three runs of jobs over the whole lake")
 def test_days_recomputed_amid_a_batch_come_out_the_same_and_the_next_run_takes_what_came_since(
     runs: Runs,
 ) -> None:
@@ -145,13 +163,7 @@ def test_days_recomputed_amid_a_batch_come_out_the_same_and_the_next_run_takes_w
     with pytest.raises(ENDS):
         runs.run(reached=crash_at("batch written"))
     before = sorted(map(str, runs.rows("silver/user-clicks", *columns)))
-    today = datetime.now(UTC).date()
-    backfill.backfill(
-        Lake(runs.spark, str(runs.folder)),
-        runs.contents,
-        DateRange(today - timedelta(1), today + timedelta(1)),
-        Progress(backfill.STAGES, io.StringIO(), time.monotonic),
-    )
+    recompute(runs)
     assert sorted(map(str, runs.rows("silver/user-clicks", *columns))) == before
     with pytest.raises(ENDS):
         runs.run(reached=crash_at("batches read"))

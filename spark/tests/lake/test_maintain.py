@@ -168,7 +168,6 @@ def test_a_folder_without_a_lake_is_refused(spark: SparkSession, tmp_path: Path)
         Small(spark, tmp_path / "nothing").maintain()
 
 
-@pytest.mark.slow("the first tables of Delta, for all tests of the file")
 def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -> None:
     rows, files, small = delta.ids(), delta.files(), sorted(delta.tables.sizes(BRONZE))
     assert len(small) == BATCHES
@@ -182,7 +181,18 @@ def test_small_files_become_one_for_each_day_and_every_row_stays(delta: Small) -
     assert delta.ids() == rows, "that a batch came is known as before"
 
 
-@pytest.mark.slow("four looks at all versions of a table")
+def test_only_versions_that_are_older_than_the_days_that_are_kept_would_go(
+    compacted: Small, delta: Small, tmp_path: Path
+) -> None:
+    small = sorted(delta.tables.sizes(BRONZE))
+    old = aged(compacted, tmp_path / "old", days=10)
+    files = old.files()
+    assert old.maintain(keep_days=11) == {}
+    assert old.maintain(dry_run=True, keep_days=9) == {BRONZE: {"expire": small}}
+    assert old.files() == files, "a dry run changes none"
+
+
+@pytest.mark.faults_long("four looks at all versions of a table")
 def test_versions_are_kept_for_the_days_that_were_asked_for_and_not_longer(
     compacted: Small, delta: Small, tmp_path: Path
 ) -> None:

@@ -90,7 +90,7 @@ def clicks(broker: Broker) -> Iterator[int]:
 
 
 @pytest.mark.broker
-@pytest.mark.slow("a start of Spark by its own script")
+@pytest.mark.faults_long("a start of Spark by its own script")
 def test_a_submitted_rebuild_runs_the_handlers_of_a_group_in_its_tasks(
     submit: Submit, clicks: int, tmp_path: Path
 ) -> None:
@@ -103,7 +103,7 @@ def test_a_submitted_rebuild_runs_the_handlers_of_a_group_in_its_tasks(
 
 
 @pytest.mark.broker
-@pytest.mark.faults_long  # each takes a start of Spark
+@pytest.mark.faults_long("each takes a start of Spark")
 def test_every_job_can_be_submitted_and_says_which_option_is_missing(
     submit: Submit, clicks: int, tmp_path: Path
 ) -> None:

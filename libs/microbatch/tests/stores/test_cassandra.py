@@ -67,7 +67,7 @@ def test_a_frozen_server_is_waited_for_until_the_deadline_and_the_write_stands_o
     assert patient.get(b"a") == Row(3, b"3")
 
 
-@pytest.mark.slow("a Cassandra starts, again")
+@pytest.mark.faults_long("a Cassandra starts again; test_network.py has the connections that break")
 @pytest.mark.timeout(600)
 def test_a_write_goes_on_when_a_killed_server_is_back(server: CassandraServer, connect: Connect) -> None:
     store = connect(

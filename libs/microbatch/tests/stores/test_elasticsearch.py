@@ -152,7 +152,7 @@ def test_a_frozen_server_is_waited_for_until_the_deadline(
     assert patient.get(b"a") == Row(3, b"3")
 
 
-@pytest.mark.slow("an Elasticsearch starts, again")
+@pytest.mark.faults_long("an Elasticsearch starts again; test_network.py has the connections that break")
 def test_a_killed_server_has_what_it_acknowledged_and_the_write_goes_on(
     server: ElasticsearchServer, driver: ElasticsearchDriver
 ) -> None:

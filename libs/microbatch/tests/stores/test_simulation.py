@@ -258,7 +258,9 @@ def check_rows(world: World) -> None:
         assert ledger.read(world.rows.get(key)).value == world.committed.get(key), key
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.parametrize(
+    "block", [*range(4), *(pytest.param(block, marks=pytest.mark.faults_long) for block in range(4, 10))]
+)
 def test_every_batch_reads_what_the_last_committed_one_has_left(block: int) -> None:
     epochs = commits = 0
     for seed in range(block * 60, block * 60 + 60):
@@ -298,7 +300,9 @@ def test_without_one_of_its_rules_the_simulation_finds_an_error(rules: Rules) ->
     assert any(fails(seed) for seed in range(200))
 
 
-@pytest.mark.parametrize("block", range(5))
+@pytest.mark.parametrize(
+    "block", [*range(2), *(pytest.param(block, marks=pytest.mark.faults_long) for block in range(2, 5))]
+)
 def test_a_sweep_never_changes_what_a_reader_sees(block: int) -> None:
     swept = sum(run(seed, length=120, sweeping=True).swept for seed in range(block * 40, block * 40 + 40))
     assert swept > 20

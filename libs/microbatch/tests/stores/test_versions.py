@@ -159,6 +159,19 @@ def test_the_metadata_keep_the_end_that_owners_did_not_come_to_write() -> None:
     assert second == Ledger(3, {1: 1})
 
 
+def test_the_last_epoch_and_the_last_batch_of_it_are_those_whose_number_is_the_largest() -> None:
+    last_epoch, last_batch = (1 << 31) - 1, (1 << 32) - 1
+    ledger = Ledger.open(CommittedState(last_epoch - 1, NOTHING), None)
+    assert ledger.epoch == last_epoch
+    with pytest.raises(AssertionError):
+        Ledger.open(CommittedState(last_epoch, NOTHING), None)
+    full = Ledger(last_epoch, {last_epoch: last_batch - 1}).committed()
+    assert full.counts(WriteId(last_epoch, last_batch))
+    assert WriteId(last_epoch, last_batch).number == LARGEST_NUMBER
+    with pytest.raises(AssertionError):
+        full.committed()
+
+
 def test_a_store_that_has_lost_its_rows_stops_the_process() -> None:
     with pytest.raises(StateLost, match="ledger is at epoch 0, batches are committed under 3"):
         Ledger.open(CommittedState(3, WriteId(3, 1)), None)
