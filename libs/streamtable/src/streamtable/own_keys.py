@@ -1,4 +1,4 @@
-"""Keeps a task to the keys of its own partition: a row written elsewhere would be found by no view and no lookup."""
+"""Restricts a task to the keys of its own partition: no view and no lookup would find a row written elsewhere."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from streamtable.partitioner import Partitioner, partition_for
 
 @dataclass(frozen=True)
 class OwnKeys:
-    """Tells the keys that belong to a partition of a table from those that do not.
+    """Decides which keys belong to a partition of a table.
 
     Args:
         group: The group that keeps the table.
@@ -47,7 +47,7 @@ class OwnKeys:
 
 
 class OwnRows:
-    """The rows that an aggregate may fold into: those of its records' keys, and others of the same partition.
+    """The rows that an aggregate may change: those of keys that belong to the partition.
 
     Args:
         rows: The rows of the partition.
@@ -61,7 +61,7 @@ class OwnRows:
         self._own_keys = own_keys
 
     def changing(self, keys: Iterable[bytes]) -> dict[bytes, Any]:
-        """See `aggregate.AggregateRows`. Raises `WrongPartition`."""
+        """See `aggregate.Rows`. Raises `WrongPartition`."""
         if keys is not self._keys:  # the built-in aggregates hand over the very keys that they were given
             keys = list(keys)
             self._own_keys.refuse_others(keys, frozenset(self._keys))

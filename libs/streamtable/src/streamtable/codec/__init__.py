@@ -1,4 +1,4 @@
-"""Codecs: what lies in topics, as values. The registry by URL is in `streamtable.codec.registry`."""
+"""Codecs: values to and from the bytes in topics. The schema registry by URL is in `streamtable.codec.registry`."""
 
 from streamtable.codec.avro import Avro, BoundSchema
 from streamtable.codec.framing import Confluent, Framing, Plain, Registry, SingleObject

@@ -82,10 +82,14 @@ class Long:
     def encode(self, value: int) -> bytes:
         try:
             if isinstance(value, bool):
-                raise SerializationError("Long: a bool is no number")
+                raise SerializationError("Long: must be an int, not bool")
             return _LONG.pack(value)
         except StructError as error:
-            raise SerializationError(f"Long: {error}") from error
+            if isinstance(value, int):
+                raise SerializationError(
+                    f"Long: an int of {value.bit_length() + 1} bits, more than 64"
+                ) from error
+            raise SerializationError(f"Long: must be an int, not {type(value).__name__}") from error
 
     def decode(self, data: bytes) -> int:
         try:
