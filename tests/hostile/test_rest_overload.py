@@ -72,6 +72,6 @@ def test_at_five_times_the_load_what_is_not_answered_in_time_is_refused_in_time(
     assert p99.keys() == {"/livez 200", "/work 200", "/work 503"}
     assert p99["/livez 200"] < 1 * slowdown()
     assert p99["/work 200"] < 2 * slowdown()
-    assert p99["/work 503"] < 1.5 * slowdown()
+    assert p99["/work 503"] < 1 * slowdown()
     # It works at its full rate meanwhile, and not for callers who have gone.
     assert len(found["/work 200"]) > 0.7 * LOAD_SECONDS * THREADS / SECONDS

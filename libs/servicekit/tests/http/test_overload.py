@@ -1,16 +1,20 @@
 """What is refused while more is asked than can be answered; how long that takes is in the long forms of the faults."""
 
 import asyncio
+import selectors
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import httpx
 import pytest
+from anyio.to_thread import current_default_thread_limiter
+from starlette.types import Message, Receive, Scope, Send
 
 from localkafka.waiting import wait_until
 from servicekit.http.app import build_app
-from servicekit.http.guard import RequestLimits
+from servicekit.http.guard import Guard, RequestLimits
 from servicekit.http.overload import DelayMeter, Overload, Turn
 from servicekit.http.server import HttpServer
 from streamtable.errors import RetryLater
@@ -186,3 +190,56 @@ def test_livez_is_answered_while_as_many_requests_are_worked_on_as_may_be() -> N
     assert world.ask("/livez").result().status_code == 200
     assert not first.done()
     world.close()
+
+
+class SimulatedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose clock does not tick: it advances to the next timer when nothing else is to be done."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        selector = selectors.DefaultSelector()
+        look = selector.select
+
+        def advance(timeout: float | None = None) -> Any:
+            if timeout:
+                self.now += timeout
+            return look(0)
+
+        selector.select = advance  # type: ignore[method-assign] # nothing but timers is waited for
+        super().__init__(selector)
+
+    def time(self) -> float:
+        return self.now
+
+
+def test_a_request_waits_for_a_place_and_for_a_thread_no_longer_than_for_one_of_them() -> None:
+    answered: dict[str, tuple[float, int]] = {}
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/first":
+            await asyncio.sleep(0.6)
+            return
+        await current_default_thread_limiter().acquire()
+
+    async def ask(guard: Guard, path: str) -> None:
+        async def receive() -> Message:
+            return {"type": "http.request", "body": b""}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answered[path] = loop.time(), message["status"]
+
+        scope = {"type": "http", "http_version": "1.1", "path": path, "query_string": b"", "headers": []}
+        await guard(scope, receive, send)
+
+    async def two() -> None:
+        current_default_thread_limiter().total_tokens = 1
+        await current_default_thread_limiter().acquire_on_behalf_of(object())
+        guard = Guard(app, RequestLimits(requests=1), lambda _: {})
+        await asyncio.gather(ask(guard, "/first"), ask(guard, "/second"))
+
+    loop = SimulatedLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        runner.run(two())
+    seconds, status = answered["/second"]
+    assert (round(seconds, 3), status) == (0.75, 503), "which leaves a quarter of a second for the answer"

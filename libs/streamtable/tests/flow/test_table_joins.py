@@ -152,7 +152,7 @@ def test_windowed_tables_and_rows_without_a_codec_are_refused() -> None:
     counts = flow.stream(USERS).group_by_key().window(day).count("counts")
     with pytest.raises(GraphError, match="windowed"):
         counts.join("a", counts, pair)
-    with pytest.raises(GraphError, match="left table"):
+    with pytest.raises(GraphError, match="rows of the left side"):
         left.map_values(len).join("b", right, pair)
 
 

@@ -18,6 +18,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from servicekit.auth.proxies import NO_PROXIES, TrustedProxies
 from servicekit.auth.rate_limit import peer_name
 from servicekit.http.problems import Problem
+from servicekit.http.proxy_protocol import ProxyHeaderError, read_proxy_header
 
 ANSWER_BYTES_MIN: Final = 4096
 SWEEP_SECONDS: Final = 0.5
@@ -25,7 +26,8 @@ HEAD_TOO_SLOW: Final = "head too slow"
 ANSWER_NOT_TAKEN: Final = "answer not taken"
 TOO_MANY: Final = "too many"
 NO_HTTP: Final = "no http"
-REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP)
+NO_PROXY_HEADER: Final = "no proxy header"
+REASONS: Final = (HEAD_TOO_SLOW, ANSWER_NOT_TAKEN, TOO_MANY, NO_HTTP, NO_PROXY_HEADER)
 _NO_HTTP_DETAILS: Final = {
     HTTPStatus.BAD_REQUEST: "this is not a valid HTTP/1.1 request",
     HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE: "the headers are too large or too many",
@@ -43,6 +45,7 @@ class ConnectionLimits:
         connections: The connections of all callers together.
         per_peer: The connections from one address; an IPv6 network /64 counts as one.
         proxies: May have any number of connections, because they connect for many.
+        proxy_protocol: Their connections begin with a header of the PROXY protocol, version 2, that names the caller.
         head_seconds: The time from connecting, or from the first byte of a further request, to the end of the request's head.
         idle_seconds: The time between two requests.
         answer_seconds: The time in which a caller has to take what was sent, or 4096 bytes of it at least.
@@ -54,6 +57,7 @@ class ConnectionLimits:
     idle_seconds: int = 5
     answer_seconds: float = 10.0
     proxies: TrustedProxies = NO_PROXIES
+    proxy_protocol: bool = False
 
 
 class HttpConnections:
@@ -125,6 +129,7 @@ class BoundedProtocol(H11Protocol):
         self.peer = ""
         self.of_proxy = False
         self._all = all_connections
+        self._proxy_header: bytes | None = None  # what has come of it; None: none is expected any more
         self._idle = False  # between two requests, where uvicorn's own timer runs
         self._waits_since = 0.0
         self._unsent_since = 0.0
@@ -142,17 +147,20 @@ class BoundedProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
-        host = self.client[0] if self.client else None
-        self.peer = peer_name(host)
-        self.of_proxy = self._all.limits.proxies.trusts(host)
         self._waits_since = self.loop.time()
-        self._all.add(self)
+        self._count_in()
+        if self.of_proxy and self._all.limits.proxy_protocol:
+            self._proxy_header = b""
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._all.remove(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._proxy_header is not None:
+            data = self._without_proxy_header(self._proxy_header + data)
+            if not data:
+                return
         if self._idle:
             self._begin_to_wait()
             self._idle = False
@@ -202,6 +210,30 @@ class BoundedProtocol(H11Protocol):
         for event in events:
             self.transport.write(self.conn.send(event) or b"")
         self.transport.close()
+
+    def _count_in(self) -> None:
+        """Count the connection as one of its caller's."""
+        host = self.client[0] if self.client else None
+        self.peer = peer_name(host)
+        self.of_proxy = self._all.limits.proxies.trusts(host)
+        self._all.add(self)
+
+    def _without_proxy_header(self, data: bytes) -> bytes:
+        """Take the caller from the proxy's header, once it is complete, and return what follows."""
+        try:
+            header = read_proxy_header(data)
+        except ProxyHeaderError:
+            self._all.drop(self, NO_PROXY_HEADER)
+            return b""
+        if header is None:
+            self._proxy_header = data
+            return b""
+        self._proxy_header = None
+        if header.caller is not None:
+            self._all.remove(self)
+            self.client = header.caller
+            self._count_in()
+        return data[header.size :]
 
     def _begin_to_wait(self) -> None:
         self._waits_since = self.loop.time()

@@ -49,7 +49,8 @@ class RequestLimits:
         headers: The number of headers.
         headers_bytes: The size of the headers' names and values together.
         requests: How many requests are handled at a time.
-        queue_seconds: How long a request waits for another one to end, or for a thread; then it is answered with 503.
+        queue_seconds: How long a request waits for another one to end and for a thread, together; then it is answered
+            with 503. It is less than a second, so that the answer comes within one.
         queue_target_seconds: While all requests wait longer than that, none waits longer.
         deadline_seconds: The time from the head of the request to the start of the answer.
     """
@@ -61,7 +62,7 @@ class RequestLimits:
     headers: int = 64
     headers_bytes: int = 16 * 1024
     requests: int = 256
-    queue_seconds: float = 1.0
+    queue_seconds: float = 0.75
     queue_target_seconds: float = 0.25
     deadline_seconds: float = 10.0
 
@@ -172,8 +173,9 @@ class Guard:
                 oldest.reschedule(0)  # it has waited longest for its body, as half-sent ones do
 
     async def _run(self, scope: Scope, receive: Receive, answer: "_Answer", end: float) -> None:
+        until = asyncio.get_running_loop().time() + self._overload.patience
         try:
-            async with asyncio.timeout(self._limits.queue_seconds):
+            async with asyncio.timeout_at(until):
                 await self._slots.acquire()
         except TimeoutError:
             raise overloaded() from None
@@ -190,7 +192,7 @@ class Guard:
         slot.enter_context(self._overload)
         task.add_done_callback(lambda _: slot.close())
         try:
-            begun = await self._begins(task, answer, turn)
+            begun = await self._begins(task, answer, turn, until)
             left = end - asyncio.get_running_loop().time()
             if begun and not task.done() and not answer.started.done():
                 await asyncio.wait((task, answer.started), timeout=left, return_when=asyncio.FIRST_COMPLETED)
@@ -209,14 +211,21 @@ class Guard:
         log.warning("request given up", path=scope["path"], seconds=self._limits.deadline_seconds)
         raise unavailable("the answer took too long; ask again")
 
-    async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn) -> bool:
+    async def _begins(self, task: asyncio.Task[None], answer: "_Answer", turn: Turn, until: float) -> bool:
         """Wait until the response has begun, or for as long as a request may wait for a thread.
+
+        Args:
+            task: Handles the request.
+            answer: What it answers.
+            turn: Its turn to be begun in a thread.
+            until: When it is to be given up, on the event loop's clock.
 
         Returns:
             False if it still waits for one: then it is given up, and will not be begun.
         """
         either = (task, answer.started)
-        await asyncio.wait(either, timeout=self._overload.patience, return_when=asyncio.FIRST_COMPLETED)
+        left = until - asyncio.get_running_loop().time()
+        await asyncio.wait(either, timeout=max(left, 0), return_when=asyncio.FIRST_COMPLETED)
         if task.done() or answer.started.done():
             return True
         # Where none waits for a thread it is the machine that is slow, and nothing is gained by giving it up.

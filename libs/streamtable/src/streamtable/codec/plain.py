@@ -1,6 +1,6 @@
 """Codecs without a schema: `String`, `Bytes`, `Long`, `Json`. Keys are one of the first three."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import isfinite
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - the standard library's name says nothing on its own
@@ -17,25 +17,12 @@ from orjson import (
 
 from streamtable.codec.lazy import Lazy
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.ports import Decoded, JsonValue
+from streamtable.ports import Decoded, JsonValue, decode_each
 
 T = TypeVar("T")
 
 _LONG = Struct(">q")
 _JSON_OPTIONS = OPT_PASSTHROUGH_DATACLASS | OPT_PASSTHROUGH_DATETIME | OPT_PASSTHROUGH_SUBCLASS
-
-
-def decode_each(decode: Callable[[bytes], T], data: Sequence[bytes | None]) -> Decoded[T]:
-    """Decode a column value by value; poison is returned by index."""
-    values: list[T | None] = []
-    poison: dict[int, DeserializationError] = {}
-    for number, item in enumerate(data):
-        try:
-            values.append(None if item is None else decode(item))
-        except DeserializationError as error:
-            values.append(None)
-            poison[number] = error
-    return Decoded(values, poison)
 
 
 class String:

@@ -133,10 +133,7 @@ class AsOfJoin:
 
     def _wait(self, scope: Scope, records: Columns, state: State[Any, Any]) -> None:
         """Let records wait, and note versions; each is a pair of its side and the value or row."""
-        raw, times, late_before = records.raw_keys, records.times, records.late_before
-        assert raw is not None, "the builder refuses state after changed keys"
-        assert times is not None, "the plan asks for them"
-        assert late_before is not None, "the plan asks for them"
+        raw, times, late_before = records.keyed_times()
         table = scope.table(state).raw
         following = table.get(NEXT_KEY)
         number: int = 0 if following is None else following.late_before

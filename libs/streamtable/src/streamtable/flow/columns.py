@@ -76,6 +76,13 @@ class Columns:
             self.decoded_keys = self.codec.decode_many(self.raw_keys).values
         return self.decoded_keys
 
+    def keyed_times(self) -> tuple[Sequence[bytes], Sequence[int], Sequence[int]]:
+        """Return the encoded keys, the event times and `late_before`, for a step that keeps state by time."""
+        assert self.raw_keys is not None, "the builder refuses state after changed keys"
+        assert self.times is not None, "the plan asks for them"
+        assert self.late_before is not None, "the plan asks for them"
+        return self.raw_keys, self.times, self.late_before
+
     def with_values(self, values: Sequence[Any], olds: Sequence[Any] | None = None) -> "Columns":
         """Return the same records with other values."""
         return Columns(

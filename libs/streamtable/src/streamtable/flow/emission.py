@@ -7,7 +7,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.keys import START
-from streamtable.ports import Codec, Decoded
+from streamtable.ports import Codec, Decoded, decode_each
 from streamtable.state import State, codec_name
 
 K = TypeVar("K")
@@ -50,15 +50,7 @@ class PendingKey(Generic[K]):
         return Pending(self.key.decode(data[: -START.size]), at_ms)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Pending[K]]:
-        values: list[Pending[K] | None] = []
-        poison: dict[int, DeserializationError] = {}
-        for index, item in enumerate(data):
-            try:
-                values.append(None if item is None else self.decode(item))
-            except DeserializationError as error:
-                values.append(None)
-                poison[index] = error
-        return Decoded(values, poison)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"PendingKey({codec_name(self.key)})"
@@ -84,7 +76,7 @@ class PendingRow(Generic[V]):
         return (self._rows.decode(data[1:]) if data[:1] == _ROW else None,)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[tuple[V | None]]:
-        return Decoded([None if item is None else self.decode(item) for item in data], {})
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"PendingRow({codec_name(self._rows)})"

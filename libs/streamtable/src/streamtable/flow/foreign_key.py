@@ -14,13 +14,13 @@ from typing import Any
 from streamtable import Bytes
 from streamtable.errors import DeserializationError
 from streamtable.flow.columns import Columns, Scope
-from streamtable.flow.joins import LEFT, decode_each
+from streamtable.flow.joins import LEFT
 from streamtable.flow.nodes import Node, Source
 from streamtable.flow.plan import Plan
 from streamtable.flow.sides import Part, packed, unpacked
 from streamtable.flow.table_join import decoded, marked_changes, only_changes, refuse_windowed
 from streamtable.graph import Input, Output
-from streamtable.ports import Codec, Decoded
+from streamtable.ports import Codec, Decoded, decode_each
 from streamtable.state import State, StateRows, after_prefix, codec_name
 from streamtable.topics import Stream
 
@@ -70,7 +70,7 @@ class PartsCodec:
         return Parts(version, tuple(unpacked(data[_VERSION.size :], self._count)))
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Parts]:
-        return decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"PartsCodec({', '.join([str(self._count), *self._codecs])})"

@@ -10,7 +10,7 @@ from struct import Struct
 from typing import Any, Literal, NamedTuple
 
 from streamtable.errors import DeserializationError, GraphError
-from streamtable.ports import Codec, Decoded
+from streamtable.ports import Codec, Decoded, decode_each
 from streamtable.state import codec_name
 
 _MS = timedelta(milliseconds=1)
@@ -161,7 +161,7 @@ class PlaceKey:
         return found
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Place]:
-        return decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"PlaceKey({codec_name(self._key)})"
@@ -214,20 +214,20 @@ class WaitingCodec:
         return Waiting(side, matched, late_before, self._values[side].decode(data[_HEAD.size :]))
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Waiting]:
-        return decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"WaitingCodec({', '.join(map(codec_name, self._values))})"
 
 
-def decode_each(codec: Codec[Any], data: Sequence[bytes | None]) -> Decoded[Any]:
-    """Decode one after the other."""
-    values: list[Any] = []
-    poison: dict[int, DeserializationError] = {}
-    for index, item in enumerate(data):
-        try:
-            values.append(None if item is None else codec.decode(item))
-        except DeserializationError as error:
-            values.append(None)
-            poison[index] = error
-    return Decoded(values, poison)
+def checked_codecs(
+    operator: str, name: str, kept: str, left: Codec[Any] | None, right: Codec[Any] | None
+) -> tuple[Codec[Any], Codec[Any]]:
+    """Return the codecs of what a join keeps of both sides. Raises `GraphError` if one is not known."""
+    if left is None or right is None:
+        side = "left" if left is None else "right"
+        raise GraphError(
+            f"{operator}({name!r}) keeps {kept} of the {side} side that a step has changed: give their codec by value= at "
+            "that step"
+        )
+    return left, right

@@ -5,7 +5,7 @@ from struct import Struct
 from typing import Generic, NamedTuple, TypeVar
 
 from streamtable.errors import DeserializationError, SerializationError
-from streamtable.ports import Codec, Decoded
+from streamtable.ports import Codec, Decoded, decode_each
 from streamtable.state import codec_name
 
 K = TypeVar("K")
@@ -54,7 +54,7 @@ class WindowedKey(Generic[K]):
         return Windowed(self.key.decode(data[: -START.size]), start, start + self.size_ms)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
-        return _decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def inner(self, data: bytes) -> bytes:
         return data[: -START.size]
@@ -97,7 +97,7 @@ class SessionKey(Generic[K]):
         return Windowed(self.key.decode(data[: -END_START.size]), start, end)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
-        return _decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def inner(self, data: bytes) -> bytes:
         return data[: -END_START.size]
@@ -135,15 +135,3 @@ def _unpacked(layout: Struct, data: bytes) -> tuple[int, ...]:
             f"a windowed key with the time {min(times)}: a window begins at 0 or later"
         )
     return times
-
-
-def _decode_each(codec: Codec[Windowed[K]], data: Sequence[bytes | None]) -> Decoded[Windowed[K]]:
-    values: list[Windowed[K] | None] = []
-    poison: dict[int, DeserializationError] = {}
-    for index, item in enumerate(data):
-        try:
-            values.append(None if item is None else codec.decode(item))
-        except DeserializationError as error:
-            values.append(None)
-            poison[index] = error
-    return Decoded(values, poison)

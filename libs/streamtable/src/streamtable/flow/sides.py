@@ -5,8 +5,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from streamtable.errors import DeserializationError
-from streamtable.flow.joins import decode_each
-from streamtable.ports import Decoded
+from streamtable.ports import Decoded, decode_each
 
 _LENGTH = Struct(">i")
 _NONE = -1
@@ -43,7 +42,7 @@ class SidesCodec:
         return Sides(left, right)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Sides]:
-        return decode_each(self, data)
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"SidesCodec({', '.join(self._codecs)})"

@@ -20,7 +20,7 @@ from streamtable.flow.folds import kept_apart
 from streamtable.flow.keys import START, WindowedKey
 from streamtable.flow.window_folds import Late, SessionFold
 from streamtable.flow.windows import Sliding
-from streamtable.ports import Codec, Decoded
+from streamtable.ports import Codec, Decoded, decode_each
 from streamtable.state import State, StateRows, codec_name
 
 _LENGTH = Struct(">i")
@@ -67,7 +67,7 @@ class AroundRows:
         return Around(*rows)
 
     def decode_many(self, data: Sequence[bytes | None]) -> Decoded[Around]:
-        return Decoded([None if item is None else self.decode(item) for item in data], {})
+        return decode_each(self.decode, data)
 
     def __repr__(self) -> str:
         return f"AroundRows({codec_name(self._rows)})"
@@ -127,10 +127,7 @@ class KeepSliding:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns one change for each key and window, in the order of the records that have made them."""
-        raw, times, late_before = records.raw_keys, records.times, records.late_before
-        assert raw is not None, "the builder refuses state after changed keys"
-        assert times is not None, "the plan asks for them"
-        assert late_before is not None, "the plan asks for them"
+        raw, times, late_before = records.keyed_times()
         kept, size = scope.table(self.times).raw, self.window.size_ms
         bounds: dict[bytes, tuple[int, int]] = {}
         for key, time in zip(raw, times, strict=True):
@@ -147,8 +144,7 @@ class KeepSliding:
                 zip(raw, times, records.values, late_before, strict=True)
             )
         ]
-        if not all(in_time):
-            self.late.leave_out(scope, records.only([not each for each in in_time]))
+        self.late.leave_out(scope, records, in_time)
         found = {
             key + START.pack(time): around
             for key, each in every.items()

@@ -7,7 +7,6 @@ from itertools import chain, groupby
 from typing import Any
 
 from streamtable.due import Due, DueRows
-from streamtable.errors import GraphError
 from streamtable.flow.columns import Columns, Scope
 from streamtable.flow.joins import (
     LEFT,
@@ -155,10 +154,7 @@ class JoinStep:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Join the records, each a pair of its side and its value. Returns one record for each pair that matches."""
-        raw, times, late_before = records.raw_keys, records.times, records.late_before
-        assert raw is not None, "the builder refuses state after changed keys"
-        assert times is not None, "the plan asks for them"
-        assert late_before is not None, "the plan asks for them"
+        raw, times, late_before = records.keyed_times()
         table = scope.table(self.state).raw
         following = table.get(NEXT_KEY)
         number: int = 0 if following is None else following.late_before
@@ -228,19 +224,6 @@ def _time(other: _Other) -> int:
 def other_side(side: Side) -> Side:
     """Return the side that records of this one are joined with."""
     return RIGHT if side == LEFT else LEFT
-
-
-def checked_buffers(
-    operator: str, name: str, left: Codec[Any] | None, right: Codec[Any] | None
-) -> tuple[Codec[Any], Codec[Any]]:
-    """Return the codecs of both streams' values. Raises `GraphError` if one is not known."""
-    if left is None or right is None:
-        side = "left" if left is None else "right"
-        raise GraphError(
-            f"{operator}({name!r}) keeps values of the {side} side that a step has changed: give their codec by value= "
-            "at that step"
-        )
-    return left, right
 
 
 def has_expired(node: Node) -> bool:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from streamtable.errors import GraphError
 from streamtable.flow.as_of import AsOfJoin
-from streamtable.flow.joins import Bounds, Within
+from streamtable.flow.joins import Bounds, Within, checked_codecs
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan, checked_keys, copartitioned
-from streamtable.flow.stream_join import StreamJoin, checked_buffers
+from streamtable.flow.stream_join import StreamJoin
 from streamtable.flow.table_rows import join_rows, rows_of
 from streamtable.ports import Codec
 
@@ -201,7 +201,7 @@ class StreamJoins(Generic[K, V]):
         from streamtable.flow.stream import KeyedStream  # noqa: PLC0415 - each is made by the other
 
         key = checked_keys(self._key, f"{operator}({name!r})")
-        values = checked_buffers(operator, name, self._value, table._value)  # noqa: SLF001 - of this package
+        values = checked_codecs(operator, name, "values", self._value, table._value)  # noqa: SLF001 - of this package
         versions = table._versions  # noqa: SLF001 - the same
         if versions is None:
             raise GraphError(
@@ -228,7 +228,7 @@ class StreamJoins(Generic[K, V]):
         what = f"{operator}({name!r})"
         key = checked_keys(self._key, what)
         checked_keys(right._key, what)
-        values = checked_buffers(operator, name, self._value, right._value)
+        values = checked_codecs(operator, name, "values", self._value, right._value)
         join = StreamJoin(operator, name, Bounds.of(within, grace), function)
         node = join.added(self._plan, (self._node, right._node), key, values)
         return KeyedStream(self._plan, node, key, value)

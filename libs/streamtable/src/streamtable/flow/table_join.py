@@ -117,16 +117,3 @@ def refuse_windowed(operator: str, key: Codec[Any]) -> None:
             f"{operator}() of a windowed table: its rows expire without a change that could be followed. Join what its "
             "final() makes, or the tables behind"
         )
-
-
-def checked_rows(
-    operator: str, name: str, left: Codec[Any] | None, right: Codec[Any] | None
-) -> tuple[Codec[Any], Codec[Any]]:
-    """Return the codecs of both tables' rows. Raises `GraphError` if one is not known."""
-    if left is None or right is None:
-        side = "left" if left is None else "right"
-        raise GraphError(
-            f"{operator}({name!r}) keeps rows of the {side} table that a step has changed: give their codec by value= at "
-            "that step"
-        )
-    return left, right

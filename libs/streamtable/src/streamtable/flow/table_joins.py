@@ -4,9 +4,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from streamtable.flow.foreign_key import ForeignKeyJoin
+from streamtable.flow.joins import checked_codecs
 from streamtable.flow.nodes import Node
 from streamtable.flow.plan import Plan
-from streamtable.flow.table_join import TableJoin, checked_rows
+from streamtable.flow.table_join import TableJoin
 from streamtable.ports import Codec
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class TableJoins(Generic[K, V]):
         from streamtable.flow.table import KeyedTable  # noqa: PLC0415 - each is made by the other
 
         right: TableJoins[Any, V2] = other
-        values = checked_rows(operator, name, self._value, right._value)
+        values = checked_codecs(operator, name, "rows", self._value, right._value)
         nodes = self._node, right._node
         if on is None:
             node = TableJoin(operator, name, function, values).added(self._plan, nodes, self._key)

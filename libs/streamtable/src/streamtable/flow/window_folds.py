@@ -26,10 +26,13 @@ class Late:
     stream: Stream[Any, Any] | None
     state: State[Any, Any]
 
-    def leave_out(self, scope: Scope, records: Columns) -> None:
-        """Count late records, and write them to the stream for them."""
+    def leave_out(self, scope: Scope, records: Columns, in_time: Sequence[bool]) -> None:
+        """Count the records that do not come in time, and write them to the stream for late records."""
+        if all(in_time):
+            return
+        records = records.only([not each for each in in_time])
         scope.table(self.state).late += len(records)
-        if self.stream is not None and len(records):
+        if self.stream is not None:
             scope.emit_many(
                 self.stream, (), records.values, raw_keys=records.raw_keys, timestamps_ms=records.times
             )
@@ -63,10 +66,7 @@ class KeepWindows:
 
     def _in_windows(self, scope: Scope, records: Columns) -> Columns:
         """Return each record once for each open window that it belongs to, by the key of the window's row."""
-        raw, times, late_before = records.raw_keys, records.times, records.late_before
-        assert raw is not None, "the builder refuses state after changed keys"
-        assert times is not None, "the plan asks for them"
-        assert late_before is not None, "the plan asks for them"
+        raw, times, late_before = records.keyed_times()
         indexes, starts = self.window.assign(times)
         # Of a window that starts here, the row is closed for a record whose `late_before` is not below start + life.
         life = self.window.size_ms + self.window.grace_ms
@@ -76,7 +76,7 @@ class KeepWindows:
             if len(open_) < len(starts):
                 indexes, starts = [indexes[at] for at in open_], [starts[at] for at in open_]
                 used = set(indexes)
-                self.late.leave_out(scope, records.only([index not in used for index in range(len(times))]))
+                self.late.leave_out(scope, records, [index in used for index in range(len(times))])
         if indexes is not None:
             records = records.at(indexes)
             raw = records.raw_keys or ()
@@ -125,10 +125,7 @@ class KeepSessions:
 
     def step(self, scope: Scope, records: Columns) -> Columns:
         """Fold the records. Returns the changes: of sessions that are gone, and of those that are there."""
-        raw, times, late_before = records.raw_keys, records.times, records.late_before
-        assert raw is not None, "the builder refuses state after changed keys"
-        assert times is not None, "the plan asks for them"
-        assert late_before is not None, "the plan asks for them"
+        raw, times, late_before = records.keyed_times()
         table = scope.table(self.state).raw
         earliest: dict[bytes, int] = {}
         for key, time in zip(raw, times, strict=True):
@@ -141,8 +138,7 @@ class KeepSessions:
                 zip(raw, times, records.values, late_before, strict=True)
             )
         ]
-        if not all(in_time):
-            self.late.leave_out(scope, records.only([not each for each in in_time]))
+        self.late.leave_out(scope, records, in_time)
         return self._written(table, records, every)
 
     def _written(self, table: StateRows[Any], records: Columns, every: "dict[bytes, _Sessions]") -> Columns:
