@@ -9,7 +9,7 @@ from servicekit.http.urls import URL
 
 QUERY: Final[TableApi[int]] = TableApi(
     title="click-count query",
-    version="1.4.0",
+    version="1.3.0",
     text="How many clicks each user made, from this replica's own copy of the table. Every answer says how old it may "
     "be; until the copy is complete the service answers 503.",
     members=lambda count: {"count": count},
