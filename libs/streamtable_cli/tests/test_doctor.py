@@ -159,7 +159,7 @@ def test_rows_of_a_group_known_by_name_are_decoded_by_the_schemas_that_they_name
 
 def test_the_input_that_holds_a_watermark_back_is_named_while_the_group_runs(cli: Cli, world: World) -> None:
     silent = Stream(world.create("silent", partitions=1), String(), NUMBER)
-    follows = Input(silent, lambda ctx, number: None)
+    follows: Input[str, int, int] = Input(silent, lambda ctx, number: None)
     group = world.group(follows, EventTime(idle_after=None), partitions=1)
     now, hour = time.time_ns() // 1_000_000, 3_600_000
     world.send(world.topics.name("in"), (b"k", NUMBER.encode(1)), timestamp=now)
